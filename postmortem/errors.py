@@ -1,0 +1,53 @@
+"""What can go wrong that the user can mend.
+
+PostmortemError
+├── UsageError         the command line does not make sense           exit 2
+│   └── PathMissing    a path on the command line does not exist      exit 2
+├── NothingReadable    the paths hold no log that could be read       exit 3
+├── PatternError       a pattern file is wrong; names file and line   exit 2
+└── ReplayError        a replay could not be done here                exit 7
+
+Each error carries one sentence for the user and, where there is one, the next step. `cli.py` catches the
+root of the tree once; nothing else in the package prints an error or exits.
+"""
+
+from __future__ import annotations
+
+
+class PostmortemError(Exception):
+    """Something the user can mend. `hint` is the next step."""
+
+    exit_code = 1
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(PostmortemError):
+    """The command line does not make sense."""
+
+    exit_code = 2
+
+
+class PathMissing(UsageError):
+    """A path on the command line does not exist."""
+
+
+class NothingReadable(PostmortemError):
+    """The paths exist, but nothing under them could be read as a log."""
+
+    exit_code = 3
+
+
+class PatternError(PostmortemError):
+    """A pattern file cannot be used. The message starts with `file:line: `."""
+
+    exit_code = 2
+
+
+class ReplayError(PostmortemError):
+    """A replay could not be done on this machine."""
+
+    exit_code = 7

@@ -1,0 +1,260 @@
+"""The values that flow through the pipeline; all frozen, all plain, nothing imported but the standard library.
+
+    paths ─collect─▶ Source ─scan─▶ Hit ─parse─▶ Event ─align─▶ Timeline ─diagnose─▶ Incident ─report─▶ text
+
+Times are seconds since the epoch as the stamp says them, UTC assumed where a stamp has no zone; `align` corrects
+them, and nobody overwrites a raw stamp.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+Role = Literal["cause", "symptom", "confirms", "context"]
+Severity = Literal["fatal", "error", "warning", "info"]
+Outcome = Literal["incident", "recovered", "healthy", "undetermined"]
+Confidence = Literal["established", "supported", "hypothesis"]
+ClockKind = Literal["absolute", "naive", "boot", "none"]
+RankState = Literal["cause", "victim", "silent", "healthy", "unknown"]
+
+CATEGORIES = (
+    "host-oom",
+    "gpu-oom",
+    "gpu-hardware",
+    "gpu-fault",
+    "native-crash",
+    "shared-memory",
+    "collective-mismatch",
+    "hang",
+    "network",
+    "rendezvous",
+    "python-exception",
+    "ddp-usage",
+    "numerics",
+    "storage",
+    "checkpoint",
+    "resource-limit",
+    "environment",
+    "scheduler",
+    "external-signal",
+    "peer-lost",
+)
+ROLES = ("cause", "symptom", "confirms", "context")
+SEVERITIES = ("fatal", "error", "warning", "info")
+STATUSES = ("draft", "stable", "deprecated")
+ENTITIES = ("self", "rank", "pid", "gpu", "host", "peer", "missing-ranks", "job")
+JOINS = ("same-pid", "same-rank", "same-host", "same-gpu", "same-group", "peer", "any")
+ACTIONS = (
+    "fix-code",
+    "fix-config",
+    "add-memory",
+    "drain-host",
+    "replace-gpu",
+    "check-network",
+    "check-storage",
+    "restart",
+    "resubmit",
+    "none",
+)
+
+
+# ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The same observation in other words. `gate` is None where it is derived from `regex`."""
+
+    regex: str
+    gate: str | None = None
+    since: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Explains:
+    """An edge of the causal graph: this pattern explains findings of pattern `id` whose entity joins by `join`."""
+
+    id: str
+    join: str
+    within_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """What to do, of a closed kind, in a sentence."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """A test of a pattern that lives in its file. `text` may hold several lines, as the log has them."""
+
+    text: str
+    captures: Mapping[str, str] = field(default_factory=dict)
+    origin: str = ""
+    because: str = ""
+    incident: str = ""
+    source: str = ""  # the source kind this text is read as; empty = sniffed
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """One thing that can be seen in logs: data, documentation and tests in one (see patterns/README.md)."""
+
+    id: str
+    family: str
+    title: str
+    status: str
+    category: str | None
+    role: Role
+    severity: Severity
+    entity: str
+    what: str
+    sources: tuple[str, ...] = ()
+    variants: tuple[Variant, ...] = ()  # the file's own `regex`/`gate`/`since` is the first of them
+    on: str = ""  # the parser's event kind this pattern reads, where no single line is enough
+    derived: bool = False  # found by reasoning in `diagnose`, not by reading a line
+    explains: tuple[Explains, ...] = ()
+    why: str = ""
+    actions: tuple[Action, ...] = ()
+    not_to_be_confused_with: str = ""
+    replay: str = ""
+    references: tuple[str, ...] = ()
+    matches: tuple[Example, ...] = ()
+    no_matches: tuple[Example, ...] = ()
+    path: str = ""
+
+
+# ── sources and what the scan brings back ────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One log: a file, or a member of an archive (`bundle.tar.gz!/node-a/rank0.log`).
+
+    `path` is what the user reads: relative to the given path, `/` on every system. `kind` names what it is:
+    console, agent, kernel, error-file, flight-recorder, stack, scheduler, kubernetes, process-table, cgroup,
+    gpu-report, ray, json-lines, binary. Rank, host, attempt and run are None where neither name nor folder tells.
+    """
+
+    path: str
+    kind: str
+    size: int
+    host: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+    attempt: int | None = None
+    run: str | None = None
+    stream: str | None = None  # stdout | stderr, where the name tells
+
+
+class Where(NamedTuple):
+    """The only address of evidence. Lines count from 1; None in binary and JSON files."""
+
+    source: str
+    line: int | None
+    end_line: int | None = None
+
+    def __str__(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+class Match(NamedTuple):
+    """A pattern confirmed on a line, with its named groups."""
+
+    pattern: str
+    captures: Mapping[str, str]
+
+
+class Hit(NamedTuple):
+    """A line that deserves a look, with its surroundings.
+
+    `text` is the line as it stands in the file, at most 16 KiB of it around the match, without its line end. `before`
+    ends where the line starts, `after` starts where the next line starts; both hold whole lines only. `offset`
+    counts (decompressed) bytes from the start of the source to the start of the line. `matches` names the confirmed
+    patterns; `openers` the parsers' block openers that were seen on the line.
+    """
+
+    line: int
+    offset: int
+    text: bytes
+    before: bytes
+    after: bytes
+    matches: tuple[Match, ...]
+    openers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Lines read without a hit, to learn clocks, identities and progress: `text` is whole lines from line `line` on."""
+
+    line: int
+    offset: int
+    text: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Bytes that were not scanned, and why. Rows of the ledger."""
+
+    path: str
+    bytes: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """All that one pass over one source brought back. `content` is the whole of a document-like source."""
+
+    source: Source
+    bytes: int
+    lines: int
+    hits: tuple[Hit, ...]
+    samples: tuple[Sample, ...]  # the head, single lines in between, the tail
+    counts: Mapping[str, int]  # hits by signature, beyond the caps too
+    content: bytes | None = None
+    skips: tuple[Skip, ...] = ()
+
+
+# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Stamp(NamedTuple):
+    """A time as a line says it. `sigma` is its resolution in seconds (one standard deviation)."""
+
+    time: float
+    clock: ClockKind
+    raw: str
+    sigma: float = 0.001
+
+
+class Event(NamedTuple):
+    """Something that happened, by one parser's reading. Shape-free details are in `fields`.
+
+    `kind` is one of: pattern (a pattern matched a line), exception, crash, exit, kill, timeout, collective, stack,
+    progress, identity, finished, attempt, line. `order` keeps the order inside one source whatever the clocks say.
+    """
+
+    kind: str
+    where: Where
+    text: str
+    time: float | None = None
+    clock: ClockKind = "none"
+    sigma: float = 0.0
+    rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    gpu: str | None = None
+    attempt: int | None = None
+    run: str | None = None
+    pattern: str | None = None
+    severity: Severity = "info"
+    fields: Mapping[str, object] = {}
+    context: tuple[str, ...] = ()
+    raw_time: str = ""
+    before: int = 0  # how many lines of `context` stand before the decisive line
+    source_kind: str = ""

@@ -1,0 +1,246 @@
+"""patterns/**/*.yaml -> Pattern, checked; and Pattern -> Signature, what the scanner looks for.
+
+    id: kernel-oom-killed-process
+    regex: 'Killed process (?P<pid>\\d+) \\((?P<comm>[^)]*)\\)'
+
+A pattern file is data only: no anchors, no tags, no code. Each error names the file and the line of the key at fault.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from postmortem import resources
+from postmortem.errors import PatternError
+from postmortem.model import (
+    ACTIONS,
+    CATEGORIES,
+    ENTITIES,
+    JOINS,
+    ROLES,
+    SEVERITIES,
+    STATUSES,
+    Action,
+    Example,
+    Explains,
+    Pattern,
+    Variant,
+)
+
+MAX_FILE = 1 << 20
+KEYS = {
+    "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "derived", "entity", "explains", "since",
+    "variants", "what", "why", "actions", "not_to_be_confused_with", "replay", "references", "examples",
+}  # fmt: skip
+EVENT_KINDS = ("", "exception", "crash", "exit")
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What the scanner looks for. `regex` None: a block opener of a parser, whose gate is enough.
+
+    `after` is how many bytes of following lines the hit shall bring along.
+    """
+
+    id: str
+    gate: str
+    regex: str | None = None
+    after: int = 2048
+    before: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """All patterns by id, and the hash of their files' bytes."""
+
+    patterns: Mapping[str, Pattern]
+    digest: str
+
+    def __getitem__(self, pattern_id: str) -> Pattern:
+        return self.patterns[pattern_id]
+
+    def get(self, pattern_id: str | None) -> Pattern | None:
+        return self.patterns.get(pattern_id) if pattern_id else None
+
+    def signatures(self) -> list[Signature]:
+        """One signature for each wording that a line can show. Several may share a pattern's id."""
+        return [
+            Signature(p.id, v.gate or v.regex, v.regex)
+            for p in self.patterns.values()
+            if not p.on and not p.derived
+            for v in p.variants
+        ]
+
+
+def load(*extra: Path) -> Library:
+    """Read the shipped library and the folders in `extra`, whose patterns win over shipped ones of the same id."""
+    return _load(tuple(str(p) for p in extra))
+
+
+@lru_cache(maxsize=8)
+def _load(extra: tuple[str, ...]) -> Library:
+    patterns: dict[str, Pattern] = {}
+    digest = hashlib.sha256()
+    for root in (resources.folder("patterns"), *map(Path, extra)):
+        for path in sorted(root.rglob("*.yaml")):
+            data = path.read_bytes()
+            pattern = parse(data, path)
+            patterns[pattern.id] = pattern
+            digest.update(path.name.encode() + b"\0" + data)
+    return Library(dict(sorted(patterns.items())), digest.hexdigest()[:16])
+
+
+def parse(data: bytes, path: Path) -> Pattern:
+    """Read one pattern file. Raise PatternError with file and line on anything that is not a pattern."""
+    return _Reader(data, path).pattern()
+
+
+class _Reader:
+    """One file's YAML with the line of every top-level key, so that errors can point at it."""
+
+    def __init__(self, data: bytes, path: Path) -> None:
+        self.path = path
+        self.lines: dict[str, int] = {}
+        self.doc = self._compose(data)
+
+    def fail(self, message: str, key: str = "") -> PatternError:
+        line = self.lines.get(key, 1)
+        return PatternError(f"{self.path}:{line}: {message}", "see patterns/README.md, or run `postmortem patterns lint`")
+
+    def _compose(self, data: bytes) -> dict[str, Any]:
+        import yaml
+
+        if len(data) > MAX_FILE:
+            raise self.fail("larger than 1 MiB")
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        try:
+            if any(isinstance(t, yaml.AliasToken | yaml.AnchorToken) for t in yaml.scan(data, Loader=loader)):
+                raise self.fail("anchors and aliases are not allowed")
+            node = yaml.compose(data, Loader=loader)
+            doc = yaml.load(data, Loader=loader)  # noqa: S506 - a safe loader, C or Python
+        except yaml.YAMLError as e:
+            mark = getattr(e, "problem_mark", None)
+            where = f"{self.path}:{mark.line + 1}" if mark else f"{self.path}:1"
+            raise PatternError(f"{where}: not YAML: {getattr(e, 'problem', e)}", "quote regular expressions with '…'") from None
+        except (ValueError, RecursionError) as e:
+            raise self.fail(f"not YAML: {e}") from None
+        if not isinstance(doc, dict):
+            raise self.fail("a pattern file is one mapping")
+        self.lines = {k.value: k.start_mark.line + 1 for k, _ in getattr(node, "value", [])}
+        return doc
+
+    def text(self, key: str, default: str | None = None) -> str:
+        value = self.doc.get(key, default)
+        if value is None:
+            raise self.fail(f"`{key}` is missing")
+        if not isinstance(value, str):
+            raise self.fail(f"`{key}` must be text", key)
+        return value.strip()
+
+    def word(self, key: str, allowed: Iterable[str], default: str | None = None) -> Any:
+        value = self.text(key, default)
+        if value not in allowed:
+            raise self.fail(f"`{key}: {value}` is not one of {', '.join(a or '(none)' for a in allowed)}", key)
+        return value
+
+    def items(self, key: str) -> list[Any]:
+        value = self.doc.get(key) or []
+        if not isinstance(value, list):
+            raise self.fail(f"`{key}` must be a list", key)
+        return value
+
+    def mapping(self, value: Any, key: str, known: set[str]) -> dict[str, Any]:
+        if not isinstance(value, dict) or set(value) - known:
+            raise self.fail(f"an entry of `{key}` must have only {', '.join(sorted(known))}", key)
+        return value
+
+    def variants(self) -> tuple[Variant, ...]:
+        first = [self.doc] if "regex" in self.doc else []
+        rest = [self.mapping(v, "variants", {"regex", "gate", "since"}) for v in self.items("variants")]
+        out = []
+        for entry in first + rest:
+            if not isinstance(entry.get("regex"), str):
+                raise self.fail("each variant needs a `regex`", "variants")
+            since = entry.get("since") or {}
+            if not isinstance(since, dict):
+                raise self.fail("`since` must be a mapping", "since")
+            out.append(Variant(entry["regex"], entry.get("gate"), {str(k): str(v) for k, v in since.items()}))
+        return tuple(out)
+
+    def explains(self) -> tuple[Explains, ...]:
+        out = []
+        for entry in self.items("explains"):
+            e = self.mapping(entry, "explains", {"id", "join", "within_s"})
+            if e.get("join") not in JOINS:
+                raise self.fail(f"`join: {e.get('join')}` is not one of {', '.join(JOINS)}", "explains")
+            out.append(Explains(str(e.get("id")), e["join"], e.get("within_s")))
+        return tuple(out)
+
+    def actions(self) -> tuple[Action, ...]:
+        out = []
+        for entry in self.items("actions"):
+            a = self.mapping(entry, "actions", {"kind", "text"})
+            if a.get("kind") not in ACTIONS:
+                raise self.fail(f"`kind: {a.get('kind')}` is not one of {', '.join(ACTIONS)}", "actions")
+            out.append(Action(a["kind"], str(a.get("text", "")).strip()))
+        return tuple(out)
+
+    def examples(self, which: str) -> tuple[Example, ...]:
+        block = self.doc.get("examples") or {}
+        out = []
+        for entry in self.mapping(block, "examples", {"match", "no_match"}).get(which) or []:
+            e = self.mapping(entry, "examples", {"text", "captures", "from", "because", "incident", "source"})
+            captures = {str(k): str(v) for k, v in (e.get("captures") or {}).items()}
+            out.append(
+                Example(
+                    text=str(e.get("text", "")),
+                    captures=captures,
+                    origin=str(e.get("from", "")),
+                    because=str(e.get("because", "")),
+                    incident=str(e.get("incident", "")),
+                    source=str(e.get("source", "")),
+                )
+            )
+        return tuple(out)
+
+    def pattern(self) -> Pattern:
+        unknown = set(self.doc) - KEYS
+        if unknown:
+            key = sorted(map(str, unknown))[0]
+            raise self.fail(f"unknown key `{key}`", key)
+        category = self.doc.get("category")
+        if category is not None and category not in CATEGORIES:
+            raise self.fail(f"`category: {category}` is not one of {', '.join(CATEGORIES)}", "category")
+        variants = self.variants()
+        derived = bool(self.doc.get("derived", False))
+        if not variants and not derived:
+            raise self.fail("`regex` is missing")
+        return Pattern(
+            id=self.text("id"),
+            family=self.path.parent.name,
+            title=self.text("title"),
+            status=self.word("status", STATUSES, "draft"),
+            category=category,
+            role=self.word("role", ROLES),
+            severity=self.word("severity", SEVERITIES, "error"),
+            entity=self.word("entity", ENTITIES, "self"),
+            what=self.text("what", ""),
+            sources=tuple(str(s) for s in self.items("sources")),
+            variants=variants,
+            on=self.word("on", EVENT_KINDS, ""),
+            derived=derived,
+            explains=self.explains(),
+            why=self.text("why", ""),
+            actions=self.actions(),
+            not_to_be_confused_with=self.text("not_to_be_confused_with", ""),
+            replay=self.text("replay", ""),
+            references=tuple(str(r) for r in self.items("references")),
+            matches=self.examples("match"),
+            no_matches=self.examples("no_match"),
+            path=str(self.path),
+        )
