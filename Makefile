@@ -1,0 +1,49 @@
+# One file for all that is done to this project. `make` lists it.
+
+PYTHON ?= python3
+DEMO   ?= sample_logs/host-oom
+# Set this where the default index holds only torch with CUDA: make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
+PIP_FLAGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean
+
+help:  ## list these targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed; try: make PYTHON=python3.12 …"; exit 1; }
+	@echo "making .venv"
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; echo "this Python has no venv; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	@touch $@
+
+# The stamps keep a second run fast: pip is asked again only after pyproject.toml has changed.
+.venv/.core: pyproject.toml | .venv/.made
+	@echo "installing postmortem into .venv"
+	@$(PIP) --editable .
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/.made
+	@echo "installing postmortem and its development extras into .venv (torch: some minutes the first time)"
+	@$(PIP) --constraint constraints.txt --editable '.[dev]'
+	@touch $@ .venv/.core
+
+demo: .venv/.core  ## analyse one incident of sample_logs/ and say where the report is
+	@echo "postmortem analyze $(DEMO)/logs"
+	@$(BIN)/postmortem analyze $(DEMO)/logs
+
+test: .venv/.dev  ## the whole suite; what this machine cannot run is listed with the reason
+	@$(BIN)/python -m pytest -rs
+
+check: .venv/.dev  ## the fast part of the suite, under 3 minutes
+	@$(BIN)/python -m pytest -q -rs -m 'not slow'
+
+bench: .venv/.dev  ## speed of the scan against ripgrep
+	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+clean:  ## remove .venv, caches and build products
+	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis postmortem-report.html
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
