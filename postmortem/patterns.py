@@ -132,6 +132,8 @@ class _Reader:
         if not isinstance(doc, dict):
             raise self.fail("a pattern file is one mapping")
         self.lines = {k.value: k.start_mark.line + 1 for k, _ in getattr(node, "value", [])}
+        if True in doc:  # YAML 1.1 reads a bare `on` as a truth value
+            doc["on"] = doc.pop(True)
         return doc
 
     def text(self, key: str, default: str | None = None) -> str:
