@@ -1,0 +1,237 @@
+"""Arguments in, exit code out; nothing else. Everything that costs time is imported inside the command that needs it.
+
+    run(["analyze", "logs/", "--format", "json", "--output", "-"]) -> 0
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from postmortem import output
+from postmortem.errors import PathMissing, PostmortemError, UsageError
+
+if TYPE_CHECKING:
+    from postmortem import Incident
+
+DEFAULT_REPORT = "postmortem-report.html"
+OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
+STRICT_CODE = 4
+
+quick: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False, "no_args_is_help": True}
+app = typer.Typer(help="Read what a dead or hung distributed PyTorch job left behind, and name the root cause.", **quick)
+patterns_app = typer.Typer(help="List, show, test, lint the pattern library, or add to it.", **quick)
+app.add_typer(patterns_app, name="patterns")
+
+
+class Format(StrEnum):
+    html = "html"
+    json = "json"
+    md = "md"
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; print what went wrong, once, with the next step."""
+    try:
+        app(arguments, prog_name="postmortem")
+    except SystemExit as e:
+        return e.code if isinstance(e.code, int) else 1
+    except KeyboardInterrupt:
+        return 130
+    except Exception as e:
+        if os.environ.get("POSTMORTEM_DEBUG"):
+            raise
+        return _explain(e)
+    return 0
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, PostmortemError):
+        output.say(f"postmortem: {error.message}")
+        if error.hint:
+            output.say(f"  {error.hint}")
+        return error.exit_code
+    output.say(f"postmortem: an error of our own: {type(error).__name__}: {error}")
+    output.say("  set POSTMORTEM_DEBUG=1 and run again for the traceback to report")
+    return 1
+
+
+# ── analyze ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+PatternFolders = Annotated[list[Path] | None, typer.Option("--patterns", metavar="DIR", help="Your own patterns; may be repeated.")]
+
+
+@app.command()
+def analyze(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives or globs.")],
+    out: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE|-", help="Where to write; - is standard output.")] = None,
+    format_: Annotated[Format | None, typer.Option("--format", "-f", help="html (default), json or md.")] = None,
+    job: Annotated[str | None, typer.Option(metavar="ID", help="Of several jobs in the logs, take this one.")] = None,
+    since: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came before (ISO 8601; UTC if it has no zone).")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came after.")] = None,
+    patterns: PatternFolders = None,
+    baseline: Annotated[Path | None, typer.Option(metavar="DIR", help="Logs of a run that went well, to compare with.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that read.")] = None,
+    no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep secrets found in the logs as they are.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")] = False,
+    open_: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how the verdict came about.")] = False,
+) -> None:
+    """Read logs, say what failed first and why, write a report."""
+    kind = format_ or _format_of(out)
+    target = _target(out, kind, paths)
+    if open_ and (kind is not Format.html or target is None):
+        raise UsageError("--open shows an HTML report, and this run writes none to a file", "leave out --format and --output -")
+    import postmortem
+
+    chosen = {
+        "job": job,
+        "since": _time(since, "--since"),
+        "until": _time(until, "--until"),
+        "patterns": tuple(_folder(p) for p in patterns or ()),
+        "baseline": _folder(baseline) if baseline else None,
+        "redact": not no_redact,
+        "verbose": verbose,
+    }
+    if jobs:
+        chosen["workers"] = jobs
+    with output.progress_bar() as progress:
+        incident = postmortem.analyze(paths, postmortem.Options(**chosen, progress=progress))
+    _write(incident, kind, target, verbose)
+    if open_ and target:
+        _browse(target)
+    raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
+
+
+def _format_of(out: str | None) -> Format:
+    suffix = Path(out or "").suffix.lstrip(".")
+    return Format(suffix) if suffix in Format.__members__ else Format.html
+
+
+def _target(out: str | None, kind: Format, paths: list[str]) -> Path | None:
+    """Return the file to write, None for standard output. Checked before anything is read."""
+    if out == "-" or (out is None and kind is not Format.html):
+        return None
+    target = Path(out or DEFAULT_REPORT)
+    output.check_target(target)
+    if out and target.is_file() and any(Path(p).is_file() and target.samefile(p) for p in paths):
+        raise UsageError(f"--output {target} would overwrite a log that is to be read", "name another file")
+    return target
+
+
+def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool) -> None:
+    from postmortem import report
+
+    text = {Format.html: report.render_html, Format.json: report.render_json, Format.md: report.render_markdown}[kind](incident)
+    if target:
+        output.write_file(target, text)
+    if target or verbose:
+        from rich.console import Console
+
+        report.render_terminal(incident, Console(stderr=True, highlight=False))
+    if target:
+        output.say(f"report: {target}")
+    else:
+        output.data(text)
+
+
+def _time(text: str | None, flag: str) -> float | None:
+    if text is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{flag} {text} is not a time", f"write it like this: {flag} 2026-11-20T03:12:08Z") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise PathMissing(f"{path} is not a folder", "name an existing folder")
+    return path
+
+
+def _browse(target: Path) -> None:
+    import webbrowser
+
+    webbrowser.open(target.resolve().as_uri())
+
+
+def _code(outcome: str, strict: bool, exit_code: bool) -> int:
+    if exit_code:
+        return OUTCOME_CODES[outcome]
+    return STRICT_CODE if strict and outcome == "undetermined" else 0
+
+
+# ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
+PatternId = Annotated[str, typer.Argument(metavar="PATTERN", help="The id of a pattern.")]
+SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these patterns.")]
+
+
+@app.command()
+def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
+    """Say what a pattern means, how it looks, and what to do."""
+    from postmortem import catalogue
+
+    output.data(catalogue.explain(catalogue.find(pattern, map(_folder, folders or ()))))
+
+
+@patterns_app.command("list")
+def patterns_list(as_json: AsJson = False, folders: PatternFolders = None) -> None:
+    """List all patterns, one a line."""
+    from postmortem import catalogue
+
+    output.data(catalogue.listing(map(_folder, folders or ()), as_json))
+
+
+@patterns_app.command("show")
+def patterns_show(pattern: PatternId, folders: PatternFolders = None) -> None:
+    """Show all of one pattern: its explanation, its regular expressions, its links, its examples."""
+    from postmortem import catalogue
+
+    output.data(catalogue.show(catalogue.find(pattern, map(_folder, folders or ()))))
+
+
+@patterns_app.command("lint")
+def patterns_lint(ids: SomeIds = None, folders: PatternFolders = None) -> None:
+    """Check the pattern files, and say how to mend each thing found. Exit 1 if there is any."""
+    from postmortem import lint
+
+    remarks = lint.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
+    for remark in remarks:
+        output.data(str(remark))
+    output.say(f"{len(remarks)} remarks" if remarks else "nothing to mend")
+    raise typer.Exit(1 if remarks else 0)
+
+
+@patterns_app.command("test")
+def patterns_test(ids: SomeIds = None, folders: PatternFolders = None) -> None:
+    """Run every example through the real scanner and parsers. Exit 1 if one is not read as its file says."""
+    from postmortem import trial
+
+    count, failures = trial.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
+    for failure in failures:
+        output.data(failure)
+    output.say(f"{count} examples, {len(failures)} wrong")
+    raise typer.Exit(1 if failures else 0)
+
+
+@patterns_app.command("new")
+def patterns_new(
+    name: Annotated[str, typer.Argument(metavar="FAMILY/ID", help="For example nccl/nccl-remote-process-exited.")],
+    line: Annotated[str, typer.Option("--from", metavar="FILE:LINE|TEXT", help="A line of a log that shows it.")] = "",
+    folder: Annotated[Path | None, typer.Option("--patterns", metavar="DIR", help="Write it into a folder of your own.")] = None,
+) -> None:
+    """Write the skeleton of a new pattern, with your line as its first example."""
+    from postmortem import skeleton
+
+    path = skeleton.write(name, line, _folder(folder) if folder else None)
+    output.say(f"wrote {path}\n  fill in what `postmortem patterns lint {path.stem}` asks for")

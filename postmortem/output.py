@@ -1,0 +1,107 @@
+"""Where bytes and words go: whole files or nothing, data on standard output, words on standard error.
+
+An output file is the old one or a complete new one, whatever happens on the way: written beside its target,
+synced, then renamed over it.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from postmortem.errors import PostmortemError, UsageError
+
+Progress = Callable[[int, int, str], None]
+
+
+def check_target(target: Path) -> None:
+    """Raise UsageError now if `target` cannot be written, not after minutes of reading."""
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder", f"name a file: --output {target / 'report.html'}")
+    folder = target.parent
+    if not folder.is_dir():
+        raise UsageError(f"the folder of {target} does not exist", f"make it: mkdir -p {folder}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"the folder of {target} is not writable", "name a file in another folder with --output FILE")
+
+
+def write_file(target: Path, text: str) -> None:
+    """Write `text` to `target`: all of it, or the old file stays."""
+    data = text.encode("utf-8", "backslashreplace")
+    check_target(target)
+    try:
+        if target.exists() and not target.is_file():  # /dev/null, a FIFO: nothing to replace
+            target.write_bytes(data)
+        else:
+            _replace(target.resolve(), data)
+    except OSError as e:
+        hint = "free space there, or name another file with --output FILE"
+        raise PostmortemError(f"could not write {target}: {e.strerror}", hint) from None
+
+
+def _replace(target: Path, data: bytes) -> None:
+    # os.open with 0666 leaves the umask to the kernel; mkstemp's 0600 would hide the report from the colleague who needs it
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+            if target.exists():
+                os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+            file.write(data)
+            file.flush()
+            os.fsync(descriptor)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def data(text: str) -> None:
+    """Write `text` to standard output. A reader that has gone (`| head`) has seen enough: no error."""
+    try:
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        if not text.endswith("\n"):
+            sys.stdout.buffer.write(b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        _plug(sys.stdout.fileno())
+
+
+def say(text: str) -> None:
+    """Write one line of words to standard error."""
+    try:
+        sys.stderr.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
+        sys.stderr.flush()
+    except BrokenPipeError:
+        _plug(sys.stderr.fileno())
+
+
+def _plug(descriptor: int) -> None:
+    # else the interpreter's own flush at exit fails once more, loudly
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Progress | None]:
+    """Yield a callable that draws progress on standard error; None where that is no terminal."""
+    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def show(done: int, total: int, label: str) -> None:
+            bar.update(task, completed=done, total=total or None, description=label)
+
+        yield show

@@ -1,0 +1,90 @@
+"""The examples in pattern files -> does the real scanner, and do the real parsers, read them as the file says?
+
+    match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this pattern
+    no_match: [{text: '… killed=0 …', because: a counter}]                              must not; other patterns may
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from postmortem import resources
+from postmortem.errors import UsageError
+from postmortem.model import Example, Pattern
+from postmortem.patterns import Library, load
+
+
+class Trial(NamedTuple):
+    """One example of one pattern; prints as its address."""
+
+    pattern: Pattern
+    expected: bool
+    number: int
+    example: Example
+
+    def __str__(self) -> str:
+        return f"{self.pattern.family}/{self.pattern.id}::{'match' if self.expected else 'no_match'}[{self.number}]"
+
+
+def trials(library: Library, ids: tuple[str, ...] = ()) -> Iterator[Trial]:
+    """Return every example of the library, or of the patterns `ids`."""
+    if unknown := [i for i in ids if not library.get(i)]:
+        raise UsageError(f"there is no pattern {unknown[0]}", "`postmortem patterns list` names all of them")
+    for pattern in library.patterns.values():
+        if not ids or pattern.id in ids:
+            yield from (Trial(pattern, True, n, e) for n, e in enumerate(pattern.matches))
+            yield from (Trial(pattern, False, n, e) for n, e in enumerate(pattern.no_matches))
+
+
+def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+    """Run the examples; return how many there are, and one sentence for each that is not read as its file says."""
+    library = load(*folders)
+    results = [(t, failure(t, library)) for t in trials(library, ids)]
+    return len(results), [f"{t.pattern.path}: {t}: {why}" for t, why in results if why]
+
+
+def failure(trial: Trial, library: Library) -> str:
+    """Say how the example is misread; empty if it is read as its file says."""
+    if trial.example.incident:
+        return _incident(trial)
+    seen = _captures(trial, library)
+    if seen is None:
+        return "is not read as this pattern" if trial.expected else ""
+    if not trial.expected:
+        return "is read as this pattern"
+    wrong = [f"{k} is {seen.get(k)!r}, not {v!r}" for k, v in trial.example.captures.items() if str(seen.get(k)) != v]
+    return "; ".join(wrong)
+
+
+def _captures(trial: Trial, library: Library) -> dict[str, Any] | None:
+    from postmortem.parsers import read_text
+
+    pattern, example = trial.pattern, trial.example
+    kind = example.source or (pattern.sources[0] if pattern.sources else "")
+    for event in read_text(example.text, kind, library):
+        if event.pattern == pattern.id:
+            return dict(event.fields)
+    return None
+
+
+def _incident(trial: Trial) -> str:
+    """A derived pattern has no line of its own: its example is a whole incident."""
+    logs = resources.PACKAGE.parent / "sample_logs" / trial.example.incident / "logs"
+    if not logs.is_dir():
+        checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()
+        return f"there is no sample_logs/{trial.example.incident}" if checkout else ""  # a wheel has no samples
+    found = trial.pattern.id in _findings(logs)
+    if found == trial.expected:
+        return ""
+    return f"is {'' if found else 'not '}found in sample_logs/{trial.example.incident}"
+
+
+@lru_cache(maxsize=64)
+def _findings(logs: Path) -> frozenset[str]:
+    import postmortem
+
+    document = postmortem.analyze([str(logs)], postmortem.Options()).document
+    return frozenset(str(f["pattern"]) for f in document.get("findings", []))
