@@ -1,0 +1,21 @@
+"""Paths -> sources: what the user names, found, opened, told apart and accounted for. Nothing is unpacked or executed.
+
+    for container in collect(["./logs"]).containers:
+        for source, stream in open_sources(container):
+            while chunk := stream.read(1 << 20): ...
+
+`read` raises Incomplete at the end of a source that could not be read to its end; its `skip` is the ledger's row.
+"""
+
+from __future__ import annotations
+
+from postmortem.collect.ledger import Ledger, build
+from postmortem.collect.names import Identity, identify, job_folder
+from postmortem.collect.open import Container, open_sources
+from postmortem.collect.streams import Incomplete, Limits, Readable
+from postmortem.collect.walk import Collection, collect
+
+__all__ = [
+    "Collection", "Container", "Identity", "Incomplete", "Ledger", "Limits", "Readable", "build", "collect", "identify", "job_folder",
+    "open_sources",
+]  # fmt: skip

@@ -1,0 +1,163 @@
+"""Container -> its sources with their streams: a plain or compressed file has one, an archive one for each member.
+
+    bundle.tar.gz -> (Source("bundle.tar.gz!/node-a/rank0.log", "console", rank=0, host="node-a"), <Readable>), ...
+
+Whatever cannot be read is a source all the same, whose stream raises Incomplete with the ledger's row: so the reader has
+one place to look for losses, and none of them is silent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from postmortem.collect import names, sniff
+from postmortem.collect.archives import Member, Tar, is_tar, is_zip, spooled, zip_members
+from postmortem.collect.codecs import compression
+from postmortem.collect.streams import Budget, Bytes, Decoded, File, Incomplete, Limits, Readable, Refused, Utf16, utf16_order
+from postmortem.model import Source
+
+HEAD = 1 << 16
+NAME_MAX = 1024
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One file on disk.
+
+    `label` is its path as the user reads it. `form` is what its first bytes (and, for tar inside compression, its name)
+    say: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip.
+    """
+
+    path: Path
+    label: str
+    size: int
+    form: str
+
+
+class Stream:
+    """A source's bytes. Reads like a file; raises Incomplete, with its path, once nothing more can be read."""
+
+    def __init__(self, inner: Bytes, path: str) -> None:
+        self._inner, self._path = inner, path
+
+    def read(self, n: int) -> bytes:
+        try:
+            return self._inner.read(n)
+        except Incomplete as failure:
+            failure.path = self._path
+            raise
+
+
+def open_regular(path: str | Path) -> int:
+    """Open a file without following a link or waiting for a FIFO's writer. One retry where a file server lost its handle."""
+    try:
+        return os.open(path, FLAGS)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return os.open(path, FLAGS)
+
+
+def open_sources(container: Container, limits: Limits | None = None) -> Iterator[tuple[Source, Readable]]:
+    """Yield every source of a container with its stream, in stored order. A stream is valid until the next one is asked for."""
+    limits = limits or Limits()
+    try:
+        fd = open_regular(container.path)
+    except OSError as error:
+        reason = f"cannot be opened: {os.strerror(error.errno or 0)}"
+        yield _refused(container.label, reason, container.size, container)
+        return
+    try:
+        yield from _Opening(container, limits).sources(container.label, File(fd, container.size), container.size, 0)
+    finally:
+        os.close(fd)
+
+
+def _refused(path: str, reason: str, lost: int, container: Container, kind: str = "binary") -> tuple[Source, Readable]:
+    return names.source(path, kind, lost, container.path), Stream(Refused(reason, lost), path)
+
+
+class _Opening:
+    """One container being opened: what it may expand to, and the names given so far."""
+
+    def __init__(self, container: Container, limits: Limits) -> None:
+        self.container, self.limits = container, limits
+        self.budget = Budget(limits)
+        self.members = 0
+        self.seen: set[str] = set()
+
+    def sources(self, path: str, stream: Bytes, stored: int, depth: int) -> Iterator[tuple[Source, Readable]]:
+        """Peel compression, walk archives, yield what is left. `stored` is what the file or member takes where it lies."""
+        raw = stream
+        for _ in range(2):  # `rank0.log.gz` compressed once more by a collector happens, more than that is a trap
+            form = compression(stream.peek(16))
+            if form is None:
+                break
+            stream = Decoded(stream, form, self.budget)
+        head = stream.peek(512)
+        if is_tar(head):
+            yield from self._archive(path, stream, stored, depth, "tar")
+        elif is_zip(head) and not sniff.magic(head):
+            yield from self._archive(path, stream, stored, depth, "zip")
+        else:
+            if stream is raw and isinstance(raw, File):
+                raw.expect_holes()
+            yield self._leaf(path, stream, stored)
+
+    def _leaf(self, path: str, stream: Bytes, stored: int) -> tuple[Source, Readable]:
+        head = stream.peek(HEAD)
+        if not head and isinstance(stream, Refused):
+            return names.source(path, "binary", stored, self.container.path), Stream(stream, path)
+        kind, reason = sniff.kind(path, head)
+        if kind == "binary":
+            return names.source(path, kind, stored, self.container.path), Stream(Refused(reason, stored), path)
+        if kind != "flight-recorder" and (order := utf16_order(head)):
+            stream = Utf16(stream, order)
+            kind, _ = sniff.kind(path, stream.peek(HEAD))
+        return names.source(path, kind, stored, self.container.path, head), Stream(stream, path)
+
+    def _archive(self, path: str, stream: Bytes, stored: int, depth: int, form: str) -> Iterator[tuple[Source, Readable]]:
+        if depth >= self.limits.depth:
+            yield _refused(path, f"{form} inside {depth} archives: read no deeper", stored, self.container)
+            return
+        tar = Tar(stream)
+        try:
+            for member in tar if form == "tar" else self._zip(stream):
+                self.members += 1
+                if self.members > self.limits.members:
+                    raise Incomplete(f"more than {self.limits.members} members", stream.left())
+                name = self._name(path, member.name)
+                if names.PASSED_BY.isdisjoint(name.split("/")):
+                    yield from self.sources(name, member.stream, member.stored, depth + 1)
+                else:
+                    yield _refused(name, names.PASSED_BY_REASON, member.stored, self.container)
+        except Incomplete as failure:
+            tar.failure = failure
+        if tar.failure is not None:
+            yield _refused(path, tar.failure.reason, tar.failure.lost, self.container)
+
+    def _zip(self, stream: Bytes) -> Iterator[Member]:
+        if isinstance(stream, File):
+            return zip_members(File(stream.fd, stream.size), self.budget)
+        held = spooled(stream, self.limits)
+        if held is None:
+            raise Incomplete(f"zip inside another archive, larger than {self.limits.spool} bytes", stream.left())
+        return zip_members(held, self.budget)
+
+    def _name(self, archive: str, member: bytes) -> str:
+        """Name a member. Two of the same name stay two."""
+        inside = names.printable(member if len(member) <= NAME_MAX else member[:NAME_MAX] + b"...")
+        while inside.startswith(("./", "/")):
+            inside = inside.removeprefix("./").lstrip("/")
+        name = path = f"{archive}!/{inside or '?'}"
+        copy = 1
+        while path in self.seen:
+            copy += 1
+            path = f"{name}~{copy}"
+        self.seen.add(path)
+        return path

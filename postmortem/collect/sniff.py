@@ -1,0 +1,308 @@
+"""Head and name of a file -> its kind, which decides who reads it.
+
+    "[ 2612.607544] python3 invoked oom-killer: gfp_mask=..." -> kernel
+
+The rules are a table: the first one that fits wins, and each says why. A rule fits where all its conditions hold. Names are
+matched without their compression suffix, in lower case. What fits no rule is a console: a rank's output has no form.
+An `agent` log is a console in which torchrun's launcher speaks; with `--tee` its workers speak there too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+
+LINES = 20
+LINES_WITHIN = 1 << 13
+HOLE = 64  # shorter runs of NULs are numbers in binary data, longer ones are holes in a text
+
+# ── binary ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MAGICS: tuple[tuple[bytes, int, str], ...] = (
+    (b"\x89PNG\r\n\x1a\n", 0, "image"),
+    (b"\xff\xd8\xff", 0, "image"),
+    (b"GIF8", 0, "image"),
+    (b"PAR1", 0, "parquet"),
+    (b"ARROW1", 0, "arrow"),
+    (b"\x89HDF\r\n\x1a\n", 0, "HDF5"),
+    (b"\x93NUMPY", 0, "numpy array"),
+    (b"SQLite format 3\0", 0, "SQLite"),
+    (b"LPKSHHRH", 0, "systemd journal: export it with `journalctl --file FILE -o short-iso-precise`"),
+    (b"%PDF-", 0, "PDF"),
+    (b"!<arch>\n", 0, "library"),
+    (b"7z\xbc\xaf\x27\x1c", 0, "7z archive: unpack it first"),
+    (b"Rar!\x1a\x07", 0, "rar archive: unpack it first"),
+    (b"\x04\x22\x4d\x18", 0, "lz4: unpack it first"),
+    (b"\x1f\x9d", 0, "compress (.Z): unpack it first"),
+    (b"PERFILE2", 0, "perf data"),
+    (b":W&B", 0, "wandb run"),
+    (b"\xcf\xfa\xed\xfe", 0, "Mach-O"),
+    (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", 0, "PyTorch checkpoint"),
+    (b"\r\r\n", 1, "Python bytecode"),
+)
+ELF_TYPES = {1: "ELF object", 2: "ELF program", 3: "ELF library or program", 4: "ELF core"}
+# The first member's name tells what a zip is for; only zips of other things are looked into.
+ZIPS = (
+    (re.compile(rb"(?:^|/)(?:data\.pkl|\.format_version|byteorder|\.data/serialization_id)$"), "PyTorch checkpoint"),
+    (re.compile(rb"\.npy$"), "numpy arrays"),
+    (re.compile(rb"^\[Content_Types\]\.xml$"), "office document"),
+)
+# torch's flight recorder is a pickle of plain data (FlightRecorderDetail.hpp); any other pickle is somebody's objects.
+FLIGHT_KEYS = (b"pg_config", b"pg_status", b"entries", b"comm_lib_version", b"nccl_version", b"collective_seq_id", b"profiling_name")
+CONTROLS = bytes(c for c in range(32) if c not in b"\t\n\v\f\r\b\x1b\a") + b"\x7f"
+HOLES = re.compile(rb"\0{%d,}" % HOLE)
+
+
+def magic(head: bytes) -> str | None:
+    """Name a binary format by its first bytes, or None."""
+    if head[:4] == b"\x7fELF":
+        order = "big" if head[5:6] == b"\2" else "little"
+        kind = int.from_bytes(head[16:18], "big" if order == "big" else "little")
+        return ELF_TYPES.get(kind, "ELF")
+    if head[:4] == b"PK\x03\x04":
+        name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
+        return next((what for pattern, what in ZIPS if pattern.search(name)), None)
+    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 100 << 20:
+        return "safetensors"
+    return next((what for bytes_, at, what in MAGICS if head.startswith(bytes_, at)), None)
+
+
+def binary(head: bytes) -> str | None:
+    """Say why a head is no text, or None.
+
+    Control characters decide, not NULs alone: a text log may have NULs where the disk lost a page or where logrotate
+    truncated a file that its writer did not open for appending. Text in an old encoding has bad UTF-8 but no controls.
+    """
+    if what := magic(head):
+        return what
+    if head.isascii() and b"\0" not in head:
+        return None
+    text = HOLES.sub(b"", head)
+    if not text:
+        return None
+    controls = len(text) - len(text.translate(None, CONTROLS))
+    if controls > 0.1 * len(text):
+        return "no text"
+    bad = len(text) - len(text.decode("utf-8", "ignore").encode())
+    return "no text" if bad > 0.3 * len(text) and controls > 0.01 * len(text) else None
+
+
+# ── the rules ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One way to tell a kind. `name` searches the path, `start` matches the first text, `line` is to fit half of the
+    first lines (`share` of them), `holds` are bytes that all stand in the head, `test` is anything else."""
+
+    kind: str
+    why: str
+    name: str = ""
+    start: str = ""
+    line: str = ""
+    share: float = 0.5
+    holds: tuple[bytes, ...] = ()
+    test: Callable[[Head], bool] | None = None
+
+    @cached_property
+    def _compiled(self) -> tuple[re.Pattern[bytes] | None, re.Pattern[bytes] | None]:
+        return _bytes(self.start, re.MULTILINE), _bytes(self.line)
+
+    def fits(self, path: str, head: Head) -> bool:
+        start, line = self._compiled
+        return (
+            (not self.name or _search(self.name, path))
+            and (start is None or start.match(head.text) is not None)
+            and (line is None or head.share(line) >= self.share)
+            and all(literal in head.text for literal in self.holds)
+            and (self.test is None or self.test(head))
+        )
+
+
+@dataclass
+class Head:
+    """The first 64 KiB, without the NULs that may stand in front, and its first lines."""
+
+    text: bytes
+    lines: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.text = self.text.lstrip(b"\0").removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
+        self.lines = [line for line in self.text[:LINES_WITHIN].splitlines()[:LINES] if line.strip()]
+
+    def share(self, pattern: re.Pattern[bytes]) -> float:
+        return sum(pattern.match(line) is not None for line in self.lines) / len(self.lines) if self.lines else 0.0
+
+
+def _bytes(pattern: str, flags: int = 0) -> re.Pattern[bytes] | None:
+    return re.compile(pattern.encode(), flags) if pattern else None
+
+
+@lru_cache(maxsize=256)
+def _name(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+def _search(pattern: str, path: str) -> bool:
+    return _name(pattern).search(path) is not None
+
+
+def _flight(head: Head) -> bool:
+    return sum(b'"%s"' % key in head.text for key in FLIGHT_KEYS) >= 2
+
+
+def _objects(head: Head) -> bool:
+    """True where the first lines are JSON objects, one a line."""
+    whole = head.lines if len(head.text) < LINES_WITHIN else head.lines[:-1]
+    for line in whole[:2]:
+        try:
+            if not isinstance(json.loads(line), dict):
+                return False
+        except (ValueError, RecursionError):
+            return False
+    return bool(whole) or head.text[:2] in (b'{"', b"{ ")
+
+
+MONTH = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+DAY = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)"
+ISO = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)"
+FACILITY = r"(?:kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7])"
+LEVEL = r"(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug)"
+BOOT = r"\[ *\d+\.\d{6}\]"
+DMESG = "|".join(
+    (
+        rf"(?:<\d{{1,3}}>)?{BOOT}",  # dmesg, dmesg --raw, a serial console
+        rf"{FACILITY} *:{LEVEL} *: \[",  # dmesg -x, with any stamp
+        rf"\[{DAY} {MONTH} [ \d]\d \d\d:\d\d:\d\d \d{{4}}\]",  # dmesg -T
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # dmesg --time-format iso: the comma is util-linux's
+        rf"\[{MONTH} ?\d+ \d\d:\d\d\]|\[ *\+\d+\.\d{{6}}\]|\[ *\d+\.\d{{6}} <",  # dmesg -H, -e, -d
+        rf"\S+: {FACILITY}: *{LEVEL}: \[\d{{4}}-",  # talosctl dmesg
+        r"(?:\[ *\d+\.\d{6}\] )?NVRM: | {8,}NVRM: ",  # the continuation lines of a multi-line NVRM message
+    )
+)
+# The word before the colon is a program in a syslog, a level in an application's own log.
+PROGRAM = r"(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL|TRACE|NOTICE)\b)[\w./()-]{1,48}(?:\[\d+\])?: "
+SYSLOG = "|".join(
+    (
+        rf"(?:<\d{{1,3}}>)?{MONTH} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ {PROGRAM}",  # rsyslog, -o short
+        rf"{ISO} \S+ {PROGRAM}",  # rsyslog with ISO stamps, journalctl -o short-iso
+        rf"{DAY} \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+ \S+ {PROGRAM}",  # journalctl -o short-full
+        rf"\d{{9,11}}\.\d{{6}} \S+ {PROGRAM}",  # journalctl -o short-unix
+        r"kernel: |-- (?:Journal begins|Logs begin|Boot [0-9a-f]{32})",  # journalctl -o cat; its own lines
+    )
+)
+LAUNCHER = (
+    rb"torch/distributed/run.py:", rb"torch/distributed/elastic/agent/", rb"torch/distributed/elastic/multiprocessing/api.py:",
+    rb"torch/distributed/launcher/api.py:", rb"torch.distributed.run:", rb"torch.distributed.launcher.api:",
+    rb"torch.distributed.elastic.multiprocessing.api:", rb"torch.distributed.elastic.agent.server.api:",
+)  # fmt: skip
+# `api.py:874]` and `api: [WARNING]` are the launcher's logger; `api.py", line 367` is a frame of somebody's traceback.
+LAUNCHED = re.compile(
+    rb"torch/distributed/(?:run|launcher/api|elastic/[\w/]{1,60})\.py:\d+\]"
+    rb"|torch\.distributed\.(?:run|launcher\.api|elastic\.[\w.]{1,60}): ?\[?(?:WARNING|ERROR|INFO|\[)"
+    rb"|(?:WARNING|ERROR|INFO):torch\.distributed\.(?:run|launcher|elastic)"
+)
+
+
+def _launcher(head: Head) -> bool:
+    return any(literal in head.text for literal in LAUNCHER) and LAUNCHED.search(head.text) is not None
+
+
+# Names. A path is searched in lower case, without its compression suffix.
+CONSOLES = r"(?:^|[/._-])(?:global[._-]?)?rank[._-]?\d+(?=[/._-]|$)|(?:^|/)slurm[-_.]\d|(?:^|/)attempt_\d+/\d+/std(?:out|err)\.log$"
+LAUNCHERS = r"(?:^|/)(?:agent|torchrun|elastic[-_]?agent|launcher)(?:[._-][^/]*)?\.(?:log|err|out|txt)$"
+ERROR_FILES = r"(?:^|/)(?:torchelastic_)?error(?:_rank_?\d+|_\d+)?\.json$"
+GPU_TOOLS = r"(?:^|/)[^/]*(?:nvidia[-_]smi|nvidia[-_]bug[-_]report|dcgmi?|rocm[-_]smi)[^/]*$"
+CGROUPS = r"(?:^|/)(?:cgroup[\w.-]*|memory\.[a-z_.]+)$"
+KERNELS = (
+    r"(?:^|/)(?:[^/]*[._-])?(?:dmesg|journalctl|kern|syslog|kmsg)(?:[._-][^/]*)?$"  # node-a.dmesg.txt, kern.log.1, dmesg_T.txt
+    r"|(?:^|/)(?:kernel|messages)(?:\.log|\.txt)?$"
+)
+RAY_DAEMONS = r"(?:^|/)(?:raylet|gcs_server|python-core-(?:worker|driver)-|ray-train-|ray-data|log_monitor|runtime_env)[^/]*$"
+# worker-<id>-<job>-<pid>.out and .err are what the user's code printed: a console
+RAY_SESSION = r"(?:^|/)(?:ray_session_logs|session_(?:latest|\d{4}-\d\d-\d\d_[\d_-]+)/logs)/(?!worker-[0-9a-f]{8,}[^/]*\.(?:out|err)$)"
+# Lines.
+RAY_LINE = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [DIWEF] \d+ \d+\] (?:\(\w+\) )?\w+\.(?:cc|h):\d+:"
+FAULTHANDLER_START = r"Timeout \(\d|(?:Current thread|Thread) 0x[0-9a-f]+ .{0,40}\(most recent call first\)"
+FAULTHANDLER_LINE = r'  File "|(?:Current thread|Thread) 0x|Timeout \(\d|  \.\.\.|  <no Python frame>|Extension modules:'
+PYSTACK = r"Core file information:|Traceback for thread \d+|Reporting \d+ threads|Using executable found in the core"
+GDB_START = r"GNU gdb |\[New (?:LWP|Thread) |\[Thread debugging using|Thread \d+ \((?:Thread 0x|LWP )|#0  +(?:0x)?\w"
+GDB_LINE = r"#\d+ +(?:0x[0-9a-f]+ in )?\S+ \(|\[New LWP|Core was generated by|Program terminated"
+CGROUP_LINE = r"(?:==> )?/sys/fs/cgroup/|\d+$|max$|[a-z_]+ \d+$|-{3}|=+>"
+CGROUP_COUNTER = r"(?:low|high|max|oom|oom_kill|oom_group_kill|anon|file|kernel|shmem|pgfault|(?:in)?active_\w+) \d+$"
+SACCT = r"\s*(?:JobID|JOBID|JobIDRaw|PARTITION|NODELIST)[ |].*\b(?:State|STATE|ST|ExitCode)\b"
+SLURMD_LINE = (
+    r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?\] "
+    r"(?:\[\d+\.[\w.]+\] |error: |debug\d?: |info: |sched|_?slurm|launch task|task_p|Launching|_?[Jj]ob|server_|[Nn]ode)"
+)
+EVENT_ROW = r" *(?:\S+ +)?(?:\d+[smhd]){0,3}(?: \(x\d+ over \w+\))? *(?:Normal|Warning) +[A-Z]\w+ +"
+GET_EVENTS = r"(?:NAMESPACE +)?LAST SEEN +(?:FIRST SEEN +COUNT +NAME +KIND +)?TYPE +REASON"
+
+RULES: tuple[Rule, ...] = (
+    Rule("error-file", "torchelastic's error file", name=ERROR_FILES, start=r"\s*(?:\{|$)"),
+    Rule("error-file", "what torchelastic's @record writes", start=r'\s*\{"message":', holds=(b'"extraInfo"', b'"py_callstack"')),
+    Rule("flight-recorder", "a JSON dump with the flight recorder's fields", start=r"\s*\{", test=_flight),
+    # collected by hand, around the job
+    Rule("core-note", "what file(1) says of a core file", start=r"[^\n:]{1,200}: +ELF (?:32|64)-bit [LM]SB core file"),
+    Rule("core-note", "coredumpctl info", start=r" +PID: \d+ \(", holds=(b" Signal: ",)),
+    Rule("core-note", "coredumpctl list", start=r"TIME +PID +UID +GID +SIG +COREFILE"),
+    Rule("stack", "py-spy dump", start=r"Process \d+: ", holds=(b"Python v",)),
+    Rule("stack", "py-spy dump without its header", start=r"Thread (?:0x)?[0-9A-Fa-f]+ \((?:idle|active)[^)\n]*\)"),
+    Rule("stack", "pystack", start=PYSTACK),
+    Rule("stack", "gdb", start=GDB_START),
+    Rule("stack", "gdb that read a core", line=GDB_LINE),
+    Rule("stack", "nothing but a faulthandler dump", start=FAULTHANDLER_START, line=FAULTHANDLER_LINE, share=0.95),
+    Rule("process-table", "ps", start=r" *(?:[A-Z%]{1,8} +){0,8}PID\b.*\b(?:CMD|COMMAND|COMM)\b"),
+    Rule("process-table", "top", start=r"top - \d\d:\d\d:\d\d up "),
+    Rule("cgroup", "cgroup files with their paths", line=CGROUP_LINE, share=0.7, holds=(b"/sys/fs/cgroup/", b"memory.")),
+    Rule("cgroup", "a cgroup file by its name", name=CGROUPS, line=r"[\w./:-]+[:=]?\s*(?:\d+|max)?$|\s*$"),
+    Rule("cgroup", "memory.events or memory.stat", line=CGROUP_COUNTER, share=0.6),
+    Rule("gpu-report", "nvidia-smi -q", start=r"=+NVSMI LOG=+"),
+    Rule("gpu-report", "nvidia-bug-report.sh", start=r"_*\s*(?:Start of NVIDIA bug report log file|nvidia-bug-report)"),
+    Rule("gpu-report", "a GPU tool's output by its name", name=GPU_TOOLS),
+    # schedulers, and the kernel
+    Rule("kernel", "journalctl -o json", start=r"\{", holds=(b'"__REALTIME_TIMESTAMP"',)),
+    Rule("kernel", "journalctl -o export", start=r"__CURSOR=s="),
+    Rule("ray", "a Ray daemon's log", name=RAY_DAEMONS),
+    Rule("ray", "a log of a Ray session", name=RAY_SESSION),
+    Rule("ray", "lines of Ray's C++ logger", line=RAY_LINE),
+    Rule("kernel", "a kernel ring buffer", line=DMESG),
+    Rule("scheduler", "scontrol show", start=r"(?:JobId|NodeName|PartitionName|StepId)=\S+ "),
+    Rule("scheduler", "sacct, squeue or sinfo", start=SACCT),
+    Rule("scheduler", "a Slurm daemon's log by its name", name=r"(?:^|/)slurm(?:ctld|d|dbd|stepd)\b[^/]*$"),
+    Rule("scheduler", "a Slurm daemon's log", line=SLURMD_LINE, share=0.8),
+    Rule("kubernetes", "kubectl describe", start=r"Name: +\S+", holds=(b"\nNamespace: ",)),
+    Rule("kubernetes", "events of kubectl describe", start=r"Events:\s*$|\s+Type +Reason +Age +From +Message"),
+    Rule("kubernetes", "kubectl get events", start=GET_EVENTS),
+    Rule("kubernetes", "kubectl get", start=r"(?:NAMESPACE +)?NAME +(?:READY|STATUS|COMPLETIONS|STATE) +"),
+    Rule("kubernetes", "rows of an event table", line=EVENT_ROW),
+    Rule("kubernetes", "a manifest", start=r"(?:- )?apiVersion: \S+", holds=(b"kind: ",)),
+    Rule("kubernetes", "a manifest in JSON", start=r"\s*\{", holds=(b'"apiVersion":', b'"kind":')),
+    Rule("kernel", "syslog or a journal", line=SYSLOG),
+    Rule("kernel", "a kernel log by its name, whatever little it holds", name=KERNELS, test=lambda head: not _launcher(head)),
+    # what the job itself printed
+    Rule("agent", "the name says launcher", name=LAUNCHERS),
+    Rule("console", "the name says rank, or a job's own output", name=CONSOLES, test=lambda head: not _objects(head)),
+    Rule("agent", "torchrun's logger speaks", test=_launcher),
+    Rule("json-lines", "one JSON object a line", start=r"\s*\{", test=_objects),
+)
+
+SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$")
+
+
+def kind(path: str, head: bytes) -> tuple[str, str]:
+    """Return a file's kind and why. `path` is its label, `head` its first 64 KiB, decompressed."""
+    if head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5") and magic(head) is None:
+        if sum(key in head for key in FLIGHT_KEYS) >= 2:
+            return "flight-recorder", "a pickle with the flight recorder's fields"
+        return "binary", "binary (pickle)"
+    if what := binary(head):
+        return "binary", f"binary ({what})"
+    name, text = SUFFIX.sub("", path).lower(), Head(head)
+    for rule in RULES:
+        if rule.fits(name, text):
+            return rule.kind, rule.why
+    return "console", "no other rule fits"

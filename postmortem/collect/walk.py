@@ -1,0 +1,206 @@
+"""Paths -> containers: every regular file once, in the order of its label, and a row for whatever is left out.
+
+    ["./logs"] -> Container(logs/node-a/rank0.log, "node-a/rank0.log", 5120, "plain"), ...
+
+A link is never followed: inside the given folder its target is found by its own name, outside it is not ours to read.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from postmortem.collect.archives import is_tar, is_zip
+from postmortem.collect.codecs import compression
+from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, printable
+from postmortem.collect.open import Container, open_regular
+from postmortem.collect.sniff import magic
+from postmortem.collect.streams import Limits
+from postmortem.errors import PathMissing
+from postmortem.model import Skip
+
+SPECIAL = {
+    stat.S_IFIFO: "FIFO",
+    stat.S_IFSOCK: "socket",
+    stat.S_IFCHR: "character device",
+    stat.S_IFBLK: "block device",
+}
+TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What the given paths hold: files to read, and what is left out with the reason, each in the order of its label."""
+
+    containers: tuple[Container, ...]
+    skipped: tuple[Skip, ...]
+    roots: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A name in a folder, before it is opened. `reason` says why it will not be."""
+
+    path: str
+    label: str
+    reason: str = ""
+    size: int = 0
+
+
+def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
+    """Find what is to be read under files, folders and globs. Raise PathMissing for a path that does not exist."""
+    del limits  # the walk is bounded by the tree; the limits matter once a container is opened
+    roots = _roots(paths)
+    found: dict[str, _Found] = {}
+    for root, prefix in zip(roots, _prefixes(roots), strict=True):
+        for item in _walk(root, prefix, inside=roots):
+            found.setdefault(item.path, item)  # roots may overlap
+    containers: list[Container] = []
+    skipped: list[Skip] = []
+    seen: dict[tuple[int, int], str] = {}
+    for item in _named_apart(sorted(found.values(), key=lambda item: (item.label, item.path))):
+        row = _open(item, seen) if not item.reason else Skip(item.label, item.size, item.reason)
+        if isinstance(row, Container):
+            containers.append(row)
+        else:
+            skipped.append(row)
+    return Collection(tuple(containers), tuple(skipped), tuple(Path(root) for root in roots))
+
+
+def _roots(paths: Sequence[str]) -> list[str]:
+    """Resolve what the user named; a link named on the command line is meant."""
+    roots: list[str] = []
+    for given in paths:
+        path = str(Path(given).expanduser())
+        matches = [path] if os.path.lexists(path) else []
+        if not matches and glob.has_magic(path):
+            matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  # Path.glob takes no absolute patterns
+        if not matches:
+            what = "nothing matches" if glob.has_magic(path) else "no such file or folder:"
+            hint = "name the folder that holds the job's logs, for example: postmortem analyze ./logs"
+            raise PathMissing(f"{what} {printable(os.fsencode(path))}", hint)
+        roots.extend(os.path.realpath(match) for match in matches)
+    return list(dict.fromkeys(roots))
+
+
+def _prefixes(roots: list[str]) -> list[str]:
+    """Return what stands before the labels of each root: nothing for one, else as much of its path as tells them apart."""
+    if len(roots) == 1:
+        return ["" if Path(roots[0]).is_dir() else Path(roots[0]).name]
+    parts = [root.strip("/").split("/") for root in roots]
+    length = [1] * len(roots)
+    while True:
+        names = ["/".join(p[-n:]) for p, n in zip(parts, length, strict=True)]
+        counts = Counter(names)
+        longer = [n + 1 if counts[name] > 1 and n < len(p) else n for name, p, n in zip(names, parts, length, strict=True)]
+        if longer == length:
+            return names
+        length = longer
+
+
+def _walk(root: str, prefix: str, inside: list[str]) -> Iterator[_Found]:
+    """Go through a folder without recursion: a tree may be deeper than Python's stack."""
+    if not Path(root).is_dir():
+        yield _Found(root, prefix)
+        return
+    folders = [(root, f"{prefix}/" if prefix else "")]
+    while folders:
+        folder, before = folders.pop()
+        try:
+            with os.scandir(folder) as entries:
+                names = list(entries)
+        except OSError as error:
+            yield _Found(folder, before or "./", f"folder cannot be read: {os.strerror(error.errno or 0)}")
+            continue
+        for entry in names:
+            label = before + entry.name
+            if entry.is_symlink():
+                yield _Found(entry.path, label, _link(entry.path, inside))
+            elif not entry.is_dir(follow_symlinks=False):
+                yield _Found(entry.path, label)
+            elif entry.name in PASSED_BY:
+                yield _Found(entry.path, f"{label}/", PASSED_BY_REASON, _weigh(entry.path))
+            else:
+                folders.append((entry.path, f"{label}/"))
+
+
+def _link(path: str, inside: list[str]) -> str:
+    """Say why a link is not followed."""
+    target = os.path.realpath(path)
+    if not os.path.lexists(target) or Path(target).is_symlink():
+        return "link to nothing"
+    if any(target == root or target.startswith(root.rstrip("/") + "/") for root in inside):
+        return "link inside the given folder: its target is read by its own name"
+    return "link out of the given folder: not followed, name its target on the command line to read it"
+
+
+def _weigh(folder: str) -> int:
+    """Sum the sizes of the regular files in a folder that is passed by."""
+    total, folders = 0, [folder]
+    while folders:
+        try:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        total += entry.stat(follow_symlinks=False).st_size
+        except OSError:
+            continue  # what cannot be listed has no size either
+    return total
+
+
+def _named_apart(items: list[_Found]) -> Iterator[_Found]:
+    """Make labels printable and unique: two odd names may be written alike."""
+    used: set[str] = set()
+    for item in items:
+        label = base = item.label if item.label.isascii() and item.label.isprintable() else printable(os.fsencode(item.label))
+        copy = 1
+        while label in used:
+            copy += 1
+            label = f"{base}~{copy}"
+        used.add(label)
+        yield item if label == item.label else _Found(item.path, label, item.reason, item.size)
+
+
+def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
+    """Look at one file: is it regular, read already, binary by its first bytes?"""
+    size = 0
+    try:
+        before = os.lstat(item.path)
+        if not stat.S_ISREG(before.st_mode):  # not opened at all: opening a device may do something
+            return Skip(item.label, 0, f"{SPECIAL.get(stat.S_IFMT(before.st_mode), 'not a regular file')}: not read")
+        size = before.st_size
+        fd = open_regular(item.path)
+        try:
+            info = os.fstat(fd)
+            head = os.pread(fd, 512, 0) if stat.S_ISREG(info.st_mode) else b""
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return Skip(item.label, size, f"cannot be read: {os.strerror(error.errno or 0)}")
+    if not stat.S_ISREG(info.st_mode):
+        return Skip(item.label, 0, "not a regular file: not read")
+    first = seen.setdefault((info.st_dev, info.st_ino), item.label)
+    if first != item.label:
+        return Skip(item.label, 0, f"the same file as {first}")
+    if what := magic(head):
+        return Skip(item.label, info.st_size, f"binary ({what})")
+    return Container(Path(item.path), item.label, info.st_size, _form(item.label, head))
+
+
+def _form(label: str, head: bytes) -> str:
+    if is_tar(head):
+        return "tar"
+    if is_zip(head):
+        return "zip"
+    packed = compression(head)
+    if packed is None:
+        return "plain"
+    name = label.lower()
+    return f"tar+{packed}" if ".tar." in name or name.endswith(TAR_NAMES) else packed
