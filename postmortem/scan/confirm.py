@@ -1,0 +1,78 @@
+r"""A cleaned line and the gates on it -> the matches that its regexes confirm.
+
+"[rank3]: ncclRemoteError: A call failed"  +  gate of nccl-remote-error  ->  Match("nccl-remote-error", {"rank": "3"})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import regex
+
+from postmortem.model import Match
+from postmortem.scan.cleaning import WINDOW, begins, ends, units
+from postmortem.scan.engine import NUMBER, Engine
+from postmortem.scan.tally import Found
+
+
+class Confirm:
+    """The slow and exact half of the scan. `gave_up` names the patterns whose regex did not end on some line."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.gave_up: set[str] = set()
+
+    def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
+        try:
+            return self.engine.search(number, text, start)
+        except TimeoutError:
+            self.gave_up.add(self.engine.signatures[number].id)
+            return None
+
+    def on_line(self, number: int, line: bytes) -> regex.Match[bytes] | None:
+        r"""Search each part of a line that tqdm has written over with `\r`."""
+        if b"\r" not in line:
+            return self.search(number, line)
+        for part in line.split(b"\r"):
+            found = self.search(number, part) if part else None
+            if found:
+                return found
+        return None
+
+    def short(self, numbers: Sequence[int], line: bytes) -> Found:
+        """Confirm all the gates of a line: one match for each id, by the first of its variants that agrees."""
+        found: Found = {}
+        for number in numbers:
+            name = self.engine.signatures[number].id
+            if name not in found:
+                match = self.on_line(number, line)
+                if match:
+                    found[name] = 0, self._match(number, match)
+        return found
+
+    def long(self, line: bytes, *, inside: bool = False, stop: int | None = None) -> Found:
+        """The same for a line (or a piece of one) that is too long to be looked at whole. Units from `stop` on are left out."""
+        wanted = {self.engine.signatures[key & NUMBER].id for key in self.engine.find(line.replace(b"\r", b"\n"))}
+        found: Found = {}
+        for low, high in units(line, inside=inside):
+            if len(found) == len(wanted) or (stop is not None and low >= stop):
+                break
+            self._unit(line, low, high, found)
+        return found
+
+    def _unit(self, line: bytes, low: int, high: int, found: Found) -> None:
+        lead = 0 if begins(line, low) else 1  # one byte more, so that neither `^` nor `\b` takes the cut for a start
+        part = line[low - lead : high]
+        for number in sorted({key & NUMBER for key in self.engine.find(part)}):
+            name = self.engine.signatures[number].id
+            match = None if name in found else self.search(number, part, lead)
+            # A match that the window's end may have cut short waits for the next window, which holds more of it.
+            if match and (match.end() < len(part) or match.start() < WINDOW or ends(line, high)):
+                found[name] = low - lead + match.start(), self._match(number, match)
+
+    def _match(self, number: int, match: regex.Match[bytes]) -> Match | None:
+        signature = self.engine.signatures[number]
+        if signature.regex is None:
+            return None
+        captures = {k: v.decode("utf-8", "backslashreplace") for k, v in match.groupdict().items() if v is not None}
+        return Match(signature.id, captures)

@@ -1,0 +1,238 @@
+r"""Signatures -> an engine that finds their gates in bytes, and their regexes on a line.
+
+    Engine.compile(load().signatures()).find(b"ok\nKilled process 12 (python)\n")  ->  [(17 << 16) | 0]
+
+Two automata give the same answers: Hyperscan (one pass over a whole block) and RE2's Set (line by line, about a third of
+the speed), for machines where Hyperscan has no wheel or the processor lacks AVX2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import tempfile
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+
+import regex
+
+from postmortem.errors import PatternError
+from postmortem.patterns import Signature
+from postmortem.scan.gates import HINT, gate_of
+
+SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
+NUMBER = (1 << SHIFT) - 1
+SLOW = 2.0  # seconds that one regex may take on one long line; patterns of the user's own are not linted
+LONG = 2048  # below this no polynomial regex hurts, and a timeout would cost four times the search
+Bytes = bytes | memoryview
+
+
+class Automaton(Protocol):
+    """Finds gates. Ends are offsets into the text, of a byte on the gate's line or its end. Sorted, without duplicates."""
+
+    def find(self, text: Bytes) -> list[int]: ...
+
+
+class Engine:
+    """Compiled gates and, compiled at first use, the regexes behind them. Build one for each process and thread."""
+
+    def __init__(self, signatures: Sequence[Signature], automaton: Automaton, name: str) -> None:
+        self.signatures = tuple(signatures)
+        self.name = name
+        self.reach: dict[str, tuple[int, int]] = {}  # id -> bytes before and after, by the most demanding of its variants
+        for s in self.signatures:
+            before, after = self.reach.get(s.id, (0, 0))
+            self.reach[s.id] = max(s.before, before), max(s.after, after)
+        self.before = max((before for before, _ in self.reach.values()), default=0)
+        self.after = max((after for _, after in self.reach.values()), default=0)
+        self.find = automaton.find
+        self._regexes: list[regex.Pattern[bytes] | None] = [None] * len(self.signatures)
+
+    @classmethod
+    def compile(cls, signatures: Sequence[Signature], *, prefer: str = "auto", cache: bool = True) -> Engine:
+        """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto"). `cache`: on disk."""
+        if len(signatures) >= 1 << SHIFT:
+            raise PatternError(f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})")
+        gates = [gate_of(s) for s in signatures]
+        if not gates:
+            return cls(signatures, _Nothing(), "nothing")
+        if prefer == "hyperscan" or (prefer == "auto" and _hyperscan_runs_here()):
+            return cls(signatures, _Hyperscan(signatures, gates, cache), "hyperscan")
+        return cls(signatures, _RE2(signatures, gates), "re2")
+
+    def compiled(self, number: int) -> regex.Pattern[bytes]:
+        """Return the regex of signature `number`; an opener's gate is its regex."""
+        known = self._regexes[number]
+        if known is None:
+            signature = self.signatures[number]
+            source = gate_of(signature) if signature.regex is None else signature.regex.encode()
+            try:
+                known = regex.compile(source)
+            except regex.error as e:
+                raise PatternError(f"pattern {signature.id}: the regex `{signature.regex}` is none: {e}") from None
+            self._regexes[number] = known
+        return known
+
+    def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
+        """Search a cleaned part of a line. Raise TimeoutError rather than hang on a long one."""
+        pattern = self.compiled(number)
+        if len(text) < LONG:
+            return pattern.search(text, start)
+        return pattern.search(text, start, timeout=SLOW)
+
+
+class _Nothing:
+    def find(self, text: Bytes) -> list[int]:
+        return []
+
+
+class _Hyperscan:
+    """Block mode: one call for a megabyte of whole lines."""
+
+    def __init__(self, signatures: Sequence[Signature], gates: list[bytes], cache: bool) -> None:
+        import hyperscan
+
+        self._flags = hyperscan.HS_FLAG_MULTILINE
+        path = _cache_path(gates)
+        self._db: Any = _load(path) if cache else None
+        if self._db is None:
+            self._db = self._compile(signatures, gates)
+            if cache:
+                _store(path, hyperscan.dumpb(self._db))
+
+    def _compile(self, signatures: Sequence[Signature], gates: list[bytes]) -> Any:
+        import hyperscan
+
+        db: Any = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+        try:
+            db.compile(expressions=gates, ids=list(range(len(gates))), flags=self._flags)
+        except hyperscan.error as e:
+            for signature, gate in zip(signatures, gates, strict=True):
+                _try_alone(signature, gate, self._flags)
+            raise PatternError(f"Hyperscan refuses the patterns together: {e}") from None
+        return db
+
+    def find(self, text: Bytes) -> list[int]:
+        found: list[int] = []
+        self._db.scan(text, match_event_handler=_note, context=found)
+        return sorted(set(found)) if len(found) > 1 else found
+
+
+def _note(number: int, _start: int, end: int, _flags: int, found: list[int]) -> None:
+    """Hyperscan's callback. It must return None: anything true ends the scan."""
+    found.append(end << SHIFT | number)
+
+
+def _try_alone(signature: Signature, gate: bytes, flags: int) -> None:
+    import hyperscan
+
+    try:
+        hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK).compile(expressions=[gate], ids=[0], flags=flags)
+    except hyperscan.error as e:
+        raise PatternError(f"pattern {signature.id}: Hyperscan refuses the gate `{gate.decode()}`: {e}", HINT) from None
+
+
+def _hyperscan_runs_here() -> bool:
+    """Whether `import hyperscan` works. Without AVX2 its wheel dies of SIGILL on import, which nobody can catch: look first."""
+    if platform.machine().lower() in ("x86_64", "amd64") and "avx2" not in _cpu_flags().split():
+        return not Path("/proc/cpuinfo").exists()
+    try:
+        import hyperscan  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def _cpu_flags() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+            head = f.read(16 << 10)
+    except OSError:
+        return ""
+    found = re.search(r"^(?:flags|Features)\s*:(.*)$", head, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+# ── the compiled database on disk: compiling takes 0.5 s, loading 1 ms ────────────────────────────────────────────────
+
+
+def _cache_path(gates: list[bytes]) -> Path:
+    key = hashlib.sha256(f"{version('hyperscan')} {platform.machine()} {platform.system()} {_cpu_flags()}".encode())
+    for gate in gates:
+        key.update(b"\0" + gate)
+    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return Path(root) / "postmortem" / f"{key.hexdigest()}.hsdb"
+
+
+def _load(path: Path) -> Any:
+    """Return the cached database, or None. Hyperscan itself takes a damaged one without a word, hence the digest.
+
+    A database is as good as machine code, so only a file of this user (or of root) counts.
+    """
+    import hyperscan
+
+    try:
+        with path.open("rb") as f:
+            owner = os.fstat(f.fileno()).st_uid
+            digest, body = f.read(32), f.read()
+        if hasattr(os, "geteuid") and owner not in (0, os.geteuid()):
+            return None
+        if hashlib.sha256(body).digest() != digest:
+            return None
+        db: Any = hyperscan.loadb(body, mode=hyperscan.HS_MODE_BLOCK)
+        db.scratch = hyperscan.Scratch(db)  # a loaded database has none, and refuses to scan
+    except (OSError, ValueError, hyperscan.error):
+        return None
+    return db
+
+
+def _store(path: Path, body: bytes) -> None:
+    """Write the cache for the next start. Where that is not possible, the next start compiles again."""
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "wb") as f:
+            f.write(hashlib.sha256(body).digest() + body)
+        os.replace(temporary, path)
+    except OSError:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+# ── RE2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _RE2:
+    """A set of gates, asked line by line. Latin-1, so that each byte is one letter, as for Hyperscan."""
+
+    def __init__(self, signatures: Sequence[Signature], gates: list[bytes]) -> None:
+        import re2
+
+        options = re2.Options()
+        options.encoding = re2.Options.Encoding.LATIN1
+        options.max_mem = 128 << 20  # the default of 8 MiB is too small for 100 gates: the set would find nothing
+        options.log_errors = False
+        self._set = re2.Set.SearchSet(options)
+        for signature, gate in zip(signatures, gates, strict=True):
+            try:
+                self._set.Add(gate)
+            except re2.error as e:
+                raise PatternError(f"pattern {signature.id}: RE2 refuses the gate `{gate.decode()}`: {e}", HINT) from None
+        self._set.Compile()
+        for number in self._set.Match(b"") or ():
+            raise PatternError(f"pattern {signatures[number].id}: the gate `{gates[number].decode()}` matches the empty text", HINT)
+
+    def find(self, text: Bytes) -> list[int]:
+        found = []
+        match = self._set.Match
+        end = -1
+        for line in bytes(text).split(b"\n"):
+            end += len(line) + 1
+            if line:
+                found += [end << SHIFT | number for number in match(line) or ()]
+        return sorted(found)

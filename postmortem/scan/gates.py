@@ -1,0 +1,200 @@
+r"""Signature -> gate: the cheap superset of its regex that the automaton looks for.
+
+    Killed process (?P<pid>\d+) \((?P<comm>[^)]*)\)(?P<rest>.*)   ->   Killed process \d+ \([^\n)]*\)
+
+What is rewritten, and why:
+
+* Named groups become plain ones: Hyperscan knows no names.
+* Greedy ends go (`X+` -> `X`, `X*` -> nothing): Hyperscan reports every end position, 400 of them for one line of 400
+  letters, and a search finds the same lines without them.
+* Negated classes, `\D`, `\W` and `\S` never eat a line end, and `\s` is spelt out: otherwise a gate could match across
+  two lines, and RE2 and Hyperscan disagree on whether VT is white space.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from postmortem.errors import PatternError
+from postmortem.patterns import Signature
+
+HINT = "give the pattern a simpler `regex`, or an explicit `gate` beside it (see patterns/README.md)"
+
+_TOKEN = re.compile(
+    r"""(?P<escape>\\x[0-9A-Fa-f]{2}|\\x\{[0-9A-Fa-f]+\}|\\.)
+      | (?P<cls>\[\^?\]?(?:\\.|\[:\^?[a-z]+:\]|[^\]\\])*\])
+      | (?P<flags>\(\?[a-zA-Z]*(?:-[a-zA-Z]+)?\))
+      | (?P<open>\(\?P?<[A-Za-z_]\w*>|\(\?[a-zA-Z]*(?:-[a-zA-Z]+)?:|\((?!\?))
+      | (?P<odd>\(\?)
+      | (?P<close>\))
+      | (?P<times>[*+?][+?]?|\{\d+(?:,\d*)?\}[+?]?)
+      | (?P<bar>\|)
+      | (?P<char>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_OUTSIDE = {
+    "\\s": r"[ \t\f\x0b]",
+    "\\S": r"[^ \t\n\r\f\x0b]",
+    "\\D": r"[^\n0-9]",
+    "\\W": r"[^\n0-9A-Za-z_]",
+    "\\h": r"[ \t]",
+    "\\v": r"\x0b",  # a whole class of line ends in PCRE, one letter everywhere else
+    "\\A": "^",
+    "\\Z": "$",
+    "\\z": "$",
+}
+_INSIDE = {
+    "\\s": r" \t\f\x0b",
+    "\\S": r"\x00-\x08\x0e-\x1f\x21-\xff",
+    "\\D": r"\x00-\x09\x0b-\x2f\x3a-\xff",
+    "\\W": r"\x00-\x09\x0b-\x2f\x3a-\x40\x5b-\x5e\x60\x7b-\xff",
+    "\\h": r" \t",
+    "\\v": r"\x0b",
+    "\\b": r"\x08",
+}
+_TIMES = re.compile(r"\{(\d+)(?:(,)(\d*))?\}")
+
+
+@dataclass(slots=True)
+class _Item:
+    """An atom or a group with its repetition. `branches` is None for atoms."""
+
+    text: str
+    branches: list[list[_Item]] | None = None
+    times: str = ""
+
+    @property
+    def least(self) -> int:
+        if not self.times:
+            return 1
+        if self.times[0] in "*?":
+            return 0
+        brace = _TIMES.match(self.times)
+        return int(brace[1]) if brace else 1
+
+    def __str__(self) -> str:
+        body = self.text if self.branches is None else f"{self.text}{_join(self.branches)})"
+        return body + self.times
+
+
+def gate_of(signature: Signature) -> bytes:
+    """Return the gate as both engines take it. Raise PatternError with the id where there can be none."""
+    derived = signature.regex is None or signature.gate == signature.regex
+    branches, flags = _Reader(signature).read()
+    for branch in branches:
+        _strip_tail(branch, ends=derived and signature.regex is not None)
+        _strip_head(branch)
+    gate = flags + _join(branches)
+    if re.search("[^\0-\x7f]", gate) and "(?i" in gate:
+        raise _fail(signature, "ignores the case of letters beyond ASCII, which means nothing on bytes")
+    if not all(branches):
+        raise _fail(signature, "matches the empty text, so it would match everywhere")
+    return gate.encode()
+
+
+def _fail(signature: Signature, what: str) -> PatternError:
+    return PatternError(f"pattern {signature.id}: the gate `{signature.gate}` {what}", HINT)
+
+
+def _join(branches: list[list[_Item]]) -> str:
+    return "|".join("".join(map(str, branch)) for branch in branches)
+
+
+class _Reader:
+    """One gate's text as branches of items."""
+
+    def __init__(self, signature: Signature) -> None:
+        self.signature = signature
+        self.flags = ""
+
+    def read(self) -> tuple[list[list[_Item]], str]:
+        top: list[list[_Item]] = [[]]
+        stack = [top]
+        for token in _TOKEN.finditer(self.signature.gate):
+            kind, text = token.lastgroup, token[0]
+            branches = stack[-1]
+            if kind == "open":
+                group = _Item(_opening(text), [[]])
+                branches[-1].append(group)
+                assert group.branches is not None
+                stack.append(group.branches)
+            elif kind == "close":
+                stack.pop()
+                if not stack:
+                    raise _fail(self.signature, "closes a group that it did not open")
+            elif kind == "bar":
+                branches.append([])
+            elif kind == "times":
+                self._repeat(branches[-1], text)
+            elif kind == "flags":
+                self._flags(text)
+            elif kind == "odd":
+                raise _fail(self.signature, "uses look-around or another group that no linear scanner knows")
+            else:
+                branches[-1].append(self._atom(str(kind), text))
+        if len(stack) != 1:
+            raise _fail(self.signature, "does not close a group")
+        return top, self.flags
+
+    def _flags(self, text: str) -> None:
+        if set(text) - set("(?ims)"):
+            raise _fail(self.signature, f"uses the flags {text}; only (?i) is of use to a scanner of lines")
+        self.flags = "(?i)" if "i" in text else self.flags
+
+    def _repeat(self, branch: list[_Item], text: str) -> None:
+        if not branch or branch[-1].times:
+            raise _fail(self.signature, f"repeats nothing with `{text}`")
+        if not branch[-1].text.isascii():
+            raise _fail(self.signature, "repeats a letter beyond ASCII, which is several bytes; put it into (?:…)")
+        if text[-1] == "+" and len(text) > 1:
+            raise _fail(self.signature, "uses a possessive repeat")
+        branch[-1].times = text
+
+    def _atom(self, kind: str, text: str) -> _Item:
+        if text in ("\\n", "\\r", "\n", "\r") or re.match(r"\[[^^].*\\[nr]", text):
+            raise _fail(self.signature, "asks for a line end, which no line holds")
+        if kind == "escape":
+            return _Item(_OUTSIDE.get(text, text))
+        if kind == "cls":
+            if not text.isascii():
+                raise _fail(self.signature, "has a letter beyond ASCII in [...], which is several bytes; use (?:…|…)")
+            inner = re.sub(r"\\.", lambda e: _INSIDE.get(e[0], e[0]), text[1:-1], flags=re.DOTALL)
+            return _Item("[^\\n" + inner[1:] + "]" if inner.startswith("^") else f"[{inner}]")
+        return _Item(text)
+
+
+def _opening(text: str) -> str:
+    """`(`, `(?P<x>` and `(?s:` open a plain group; `(?i:` keeps its flag."""
+    if text.endswith(":"):
+        return "(?i:" if "i" in text.partition("-")[0] else text if "i" in text else "(?:"
+    return "(?:"
+
+
+def _strip_tail(branch: list[_Item], *, ends: bool) -> None:
+    """Cut what a search finds without: `X*` at the end matches wherever nothing stands, `X+` wherever one X does."""
+    while branch:
+        last = branch[-1]
+        if last.least == 0 or (ends and last.text == "$" and len(branch) > 1):
+            branch.pop()
+            continue
+        last.times = "" if last.least == 1 else f"{{{last.least}}}"
+        if last.branches is None or last.times:
+            return
+        for inner in last.branches:
+            _strip_tail(inner, ends=ends)
+        if all(last.branches):
+            return
+        branch.pop()  # one way through the group is empty now: the group is optional
+
+
+def _strip_head(branch: list[_Item]) -> None:
+    """The same from the left: `\\S+ foo` is found wherever `\\S foo` is, at a fraction of the states."""
+    while branch:
+        first = branch[0]
+        if first.least == 0 and len(branch) > 1:
+            branch.pop(0)
+            continue
+        if first.least >= 1:
+            first.times = "" if first.least == 1 else f"{{{first.least}}}"
+        return

@@ -1,0 +1,368 @@
+r"""One source's bytes -> its hits, samples, counts and line numbers, in one pass and bounded memory.
+
+    b"step 1\n[rank3]: RuntimeError: NCCL error\nstep 2\n"  ->  Hit(line=2, offset=7, before=b"step 1\n", after=b"step 2\n", …)
+
+Only what stands in the file decides what comes out, never how the bytes arrived: a block is scanned when the bytes behind it
+are there, and a line above 4 MiB is looked at in pieces that start at multiples of 1 MiB of that line.
+"""
+
+from __future__ import annotations
+
+import sys
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from postmortem.model import Hit, Sample, Scanned, Skip, Source
+from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty, raw_index
+from postmortem.scan.confirm import Confirm
+from postmortem.scan.engine import NUMBER, SHIFT, Engine
+from postmortem.scan.reader import Readable, Reader
+from postmortem.scan.tally import Found, Row, Tally
+
+PIECE = 1 << 20
+MARGIN = 3 * WINDOW
+NUMPY_PAYS = 384 << 20  # its import costs as much as it saves on counting the lines of this many bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one source may bring back, and how it is read. Only tests and very small machines need others."""
+
+    first: int = 32  # hits kept for each pattern from the start of the source
+    last: int = 32  # and from its end
+    content: int = 64 << 20  # of a document that is wanted whole
+    head: int = 64 << 10
+    tail: int = 64 << 10
+    stride: int = 1 << 20  # one sampled line for each
+    sample: int = 4 << 10  # of a sampled line
+    line: int = 4 << 20  # longer lines are scanned in pieces
+    chunk: int = 1 << 20  # bytes read at once: a megabyte stays in the cache between reading, scanning and counting
+
+
+DEFAULT = Limits()
+
+
+def scan(source: Source, stream: Readable, engine: Engine, *, limits: Limits = DEFAULT, want_content: bool = False) -> Scanned:
+    """Read `stream` to its end. `Scanned.counts` are lines by id; see `Tally` for what they mean above 1,000."""
+    return _Pass(source, stream, engine, limits, want_content).run()
+
+
+class _Pass:
+    """One source being read. `at` is the start of the first line not scanned yet, `line` its number."""
+
+    def __init__(self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool) -> None:
+        self.source = source
+        self.engine = engine
+        self.confirm = Confirm(engine)
+        self.limits = limits
+        self.want_content = want_content
+        self.reader = Reader(stream, copy_up_to=limits.content if want_content else -1)
+        self.keep = max(engine.before, limits.head + limits.tail, MARGIN) + 1
+        self.at = 0
+        self.line = 1
+        self.head: Sample | None = None
+        self.samples: list[Sample] = []
+        self.next_sample = limits.stride
+        self.tallies = {s.id: Tally(limits.first, limits.last) for s in engine.signatures}
+        self.by_number = [self.tallies[s.id] for s in engine.signatures]
+        self.touched: set[Tally] = set()
+
+    def run(self) -> Scanned:
+        reader = self.reader
+        while True:
+            cut = self._whole_lines()
+            if cut > self.at:
+                self._block(cut)
+            elif not reader.eof and not self._endless():
+                self._fill(max(self.limits.chunk, len(reader.data) - self.at))
+            elif self.at < len(reader.data):
+                self._long_line()
+            else:
+                return self._result()
+
+    # ── what to scan next ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _fill(self, want: int) -> None:
+        drop = max(0, self.at - self.keep)
+        if drop and self.head is None:
+            self.head = self._head()
+        self.reader.fill(drop, want)
+        self.at -= drop
+        if self.reader.total > NUMPY_PAYS:
+            import numpy  # noqa: F401  # see newlines()
+
+    def _whole_lines(self) -> int:
+        """Return where the lines end that can be scanned now: all that their hits may want behind them is here, none is too long."""
+        data, at = self.reader.data, self.at
+        cut = len(data) if self.reader.eof else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
+        while cut - at > self.limits.line:
+            end = data.rfind(b"\n", at, at + self.limits.line) + 1
+            if not end:
+                return at
+            at = end
+        return max(cut, at)
+
+    def _endless(self) -> bool:
+        data, limit = self.reader.data, self.limits.line
+        return len(data) - self.at > limit and data.find(b"\n", self.at, self.at + limit) < 0
+
+    # ── a block of whole lines ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _block(self, cut: int) -> None:
+        if is_dirty(self.reader.data, self.at, cut):
+            self._dirty_block(cut)
+        else:
+            self._clean_block(cut)
+        self.at = cut
+        for tally in self.touched:
+            for row in tally.rows():
+                if row.hit is None:
+                    row.hit = self._hit(row)
+                    row.text = row.found = None
+        self.touched.clear()
+
+    def _clean_block(self, cut: int) -> None:
+        r"""Scan the bytes as they stand. `\r` is a line's end for the gates (so that `^` matches behind it), not for the numbers."""
+        data, at = self.reader.data, self.at
+        has_bars = data.find(b"\r", at, cut) >= 0
+        found = self.engine.find(data[at:cut].replace(b"\r", b"\n") if has_bars else memoryview(data)[at:cut])
+        samples = list(self._sample_starts(cut))
+        if samples:
+            found = sorted(found + [(start - at + 1) << SHIFT | NUMBER for start in samples])
+        for line, start, end, numbers in self._lines(data, at, cut, found):
+            if samples and NUMBER in numbers:
+                self._sample(line, start, end)
+                numbers = [n for n in numbers if n != NUMBER]
+            if numbers:
+                self._see(Row(line, start, end, numbers))
+
+    def _dirty_block(self, cut: int) -> None:
+        """Scan the block without colours and NULs, and find its lines in the file again by their number."""
+        data, at, first = self.reader.data, self.at, self.line
+        text = clean(data[at:cut])
+        found = self.engine.find(text.replace(b"\r", b"\n"))
+        starts = [at]
+        while (newline := data.find(b"\n", starts[-1], cut)) >= 0:
+            starts.append(newline + 1)
+        if starts[-1] < cut:
+            starts.append(cut)
+        for start in self._sample_starts(cut):
+            index = bisect_left(starts, start)
+            self._sample(first + index, start, starts[index + 1])
+        for line, low, high, numbers in self._lines(text, 0, len(text), found):
+            index = line - first
+            self._see(Row(line, starts[index], starts[index + 1], numbers, text[low:high].rstrip(b"\r\n")))
+
+    def _lines(self, text: bytes, low: int, high: int, found: list[int]) -> Iterator[tuple[int, int, int, list[int]]]:
+        """Give (line, start, end, numbers) for each line with hits in text[low:high], and count all lines."""
+        line, start, end = self.line, low, low
+        numbers: list[int] = []
+        for key in found:
+            at = low + (key >> SHIFT) - 1
+            if at >= end:
+                if numbers:
+                    yield line, start, end, numbers
+                    numbers = []
+                begin = max(text.rfind(b"\n", end, at) + 1, end)
+                line += newlines(text, start, begin)
+                start = begin
+                end = text.find(b"\n", at, high) + 1 or high
+            numbers.append(key & NUMBER)
+        if numbers:
+            yield line, start, end, numbers
+        self.line = line + newlines(text, start, high)
+
+    def _see(self, row: Row) -> None:
+        """Count a line for each of its patterns, and remember it if it is among the first or, so far, the last."""
+        if row.end - row.start > WHOLE:
+            self._see_long(row)
+            return
+        if len(row.numbers) > 1:
+            row.numbers = sorted(set(row.numbers))
+        for number in row.numbers:
+            tally = self.by_number[number]
+            if tally.seen == row.line:
+                continue
+            if not tally.trusted and not self.confirm.on_line(number, self._text(row)):
+                tally.missed = True
+                continue
+            tally.add(row)
+            self.touched.add(tally)
+
+    def _see_long(self, row: Row) -> None:
+        row.found = self.confirm.long(self._text(row))
+        for name in row.found:
+            self.tallies[name].add(row)
+            self.touched.add(self.tallies[name])
+        for number in row.numbers:
+            self.by_number[number].missed |= self.engine.signatures[number].id not in row.found
+
+    def _text(self, row: Row) -> bytes:
+        if row.text is None:
+            row.text = self.reader.data[row.start : row.end].rstrip(b"\r\n")
+        return row.text
+
+    def _hit(self, row: Row) -> Hit:
+        data = self.reader.data
+        found = self.confirm.short(row.numbers, self._text(row)) if row.found is None else row.found
+        raw = data[row.start : row.end].removesuffix(b"\n").removesuffix(b"\r")
+        text = around(raw, found) if len(raw) > WHOLE else raw
+        before, after = self._reach(found)
+        offset = self.reader.base + row.start
+        return _make(row.line, offset, text, found, lines_before(data, row.start, before), lines_after(data, row.end, after))
+
+    def _reach(self, found: Found) -> tuple[int, int]:
+        """How many bytes of surroundings the patterns on a line ask for."""
+        reach = [self.engine.reach[name] for name in found]
+        return max((r[0] for r in reach), default=0), max((r[1] for r in reach), default=0)
+
+    # ── a line that is too long for a block ──────────────────────────────────────────────────────────────────────────
+
+    def _long_line(self) -> None:
+        reader, line, offset = self.reader, self.line, self.reader.base + self.at
+        history = reader.data[max(0, self.at - self.engine.before - 1) : self.at]
+        if self.next_sample <= offset:
+            self._sample(line, self.at, self.at + self.limits.sample)
+        found, text, ended = self._pieces()
+        while not reader.eof and len(reader.data) - self.at <= self.engine.after:
+            self._fill(self.limits.chunk)
+        self.line += ended
+        if not found:
+            return
+        before, after = self._reach(found)
+        row = Row(line, 0, 0, ())
+        row.hit = _make(line, offset, text, found, lines_before(history, len(history), before), lines_after(reader.data, self.at, after))
+        for name in found:
+            self.tallies[name].add(row)
+
+    def _pieces(self) -> tuple[Found, bytes, bool]:
+        r"""Go through the line at `self.at` to its end, 1 MiB at a time with 24 KiB of its neighbours. Return whether a `\n` ended it."""
+        reader, found, text, inside = self.reader, Found(), b"", False
+        while True:
+            stop = self.at + PIECE + MARGIN
+            if len(reader.data) < stop and not reader.eof:
+                self._fill(stop - len(reader.data) + self.limits.chunk)
+                continue
+            newline = reader.data.find(b"\n", self.at, stop)
+            end = newline if newline >= 0 else min(stop, len(reader.data))
+            last = newline >= 0 or (reader.eof and end == len(reader.data))
+            raw = reader.data[self.at - (MARGIN + 1) * inside : end].removesuffix(b"\r" if last else b"")
+            shown = self._piece(raw, inside=inside, last=last)
+            if shown and not found:
+                text = around(raw, shown)
+            found = shown | found
+            if last:
+                self.at = end + (newline >= 0)
+                return found, text, newline >= 0
+            self.at += PIECE
+            inside = True
+
+    def _piece(self, raw: bytes, *, inside: bool, last: bool) -> Found:
+        """Look at one piece; leave what begins in its last 48 KiB to the next one, which sees more of it."""
+        text = clean(raw) if is_dirty(raw, 0, len(raw)) else raw
+        stop = None if last else len(clean(raw[: -2 * MARGIN])) if text is not raw else len(raw) - 2 * MARGIN
+        return self.confirm.long(text, inside=inside, stop=stop)
+
+    # ── lines without a hit that are read all the same ───────────────────────────────────────────────────────────────
+
+    def _sample_starts(self, cut: int) -> Iterator[int]:
+        """Give the first line that starts in each MiB, once: where it starts in the data."""
+        data, base = self.reader.data, self.reader.base
+        while self.next_sample - base < cut:
+            want = self.next_sample - base
+            start = self.at if want <= self.at else data.find(b"\n", want - 1, cut) + 1
+            if not start or start >= cut:
+                return
+            self._sampled(start)
+            yield start
+
+    def _sampled(self, start: int) -> None:
+        stride = self.limits.stride
+        self.next_sample = ((self.reader.base + start) // stride + 1) * stride
+
+    def _sample(self, line: int, start: int, end: int) -> None:
+        end = min(end, start + self.limits.sample)
+        self.samples.append(Sample(line, self.reader.base + start, self.reader.data[start:end]))
+
+    def _head(self) -> Sample:
+        data = self.reader.data
+        return Sample(1, 0, data[: data.rfind(b"\n", 0, self.limits.head) + 1])
+
+    def _all_samples(self, lines: int) -> tuple[Sample, ...]:
+        """The head, the lines between, the tail; a short source is one sample."""
+        data, base = self.reader.data, self.reader.base
+        if self.reader.total <= self.limits.head + self.limits.tail:
+            return (Sample(1, 0, data),) if data else ()
+        head = self.head or self._head()
+        tail = max(len(data) - self.limits.tail, len(head.text) - base)
+        tail = data.find(b"\n", tail - 1) + 1 if base + tail else 0
+        last = Sample(lines - count_lines(data, tail) + 1, base + tail, data[tail:] if tail else b"")
+        middle = [s for s in self.samples if s.offset < last.offset] if last.text else self.samples
+        return tuple(s for s in (head, *middle, last) if s.text)
+
+    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _result(self) -> Scanned:
+        reader = self.reader
+        lines = self.line - 1 + (reader.data[-1:] not in (b"", b"\n"))
+        rows = {row.line: row.hit for tally in self.tallies.values() for row in tally.rows()}
+        hits = [hit for _, hit in sorted(rows.items()) if hit and (hit.matches or hit.openers)]
+        return Scanned(
+            source=self.source,
+            bytes=reader.total,
+            lines=lines,
+            hits=tuple(hits),
+            samples=self._all_samples(lines),
+            counts={name: tally.count for name, tally in self.tallies.items() if tally.count},
+            content=None if reader.copy is None else b"".join(reader.copy),
+            skips=tuple(self._skips()),
+        )
+
+    def _skips(self) -> Iterator[Skip]:
+        reader, path = self.reader, self.source.path
+        if reader.error:
+            what = "truncated" if reader.error.startswith("EOFError") else "read error"
+            yield Skip(path, 0, f"{what} at decompressed offset {reader.total}: {reader.error}")
+        if self.want_content and reader.copy is None:
+            yield Skip(path, 0, f"larger than {self.limits.content >> 20} MiB: searched for patterns, not read as a document")
+        for name in sorted(self.confirm.gave_up):
+            yield Skip(path, 0, f"the regex of pattern {name} took too long on a line of this file and was given up there")
+
+
+def _make(line: int, offset: int, text: bytes, found: Found, before: bytes, after: bytes) -> Hit:
+    matches = tuple(match for _, match in found.values() if match)
+    openers = tuple(name for name, (_, match) in found.items() if match is None)
+    return Hit(line, offset, text, before, after, matches, openers)
+
+
+def around(raw: bytes, found: Found) -> bytes:
+    """Cut 16 KiB of a long line around the first of its matches."""
+    middle = raw_index(raw, min((at for at, _ in found.values()), default=0))
+    start = max(0, min(middle - WINDOW, len(raw) - WHOLE))
+    return raw[start : start + WHOLE]
+
+
+def lines_before(data: bytes, start: int, most: int) -> bytes:
+    """Return the whole lines in front of the line at `start`, up to `most` bytes."""
+    low = start - most - 1
+    return data[data.find(b"\n", low, start) + 1 : start] if low >= 0 else data[:start]
+
+
+def lines_after(data: bytes, end: int, most: int) -> bytes:
+    """Return the whole lines from `end` on, up to `most` bytes; the source's last line is whole without a line end."""
+    high = end + most
+    return data[end : max(end, data.rfind(b"\n", end, high) + 1)] if high < len(data) else data[end:]
+
+
+def newlines(data: bytes, start: int, end: int) -> int:
+    r"""Count `\n`. CPython's count of one byte does 3 GB/s, numpy 20, but numpy is not imported for this alone."""
+    if end - start < 1 << 16 or "numpy" not in sys.modules:
+        return data.count(b"\n", start, end)
+    import numpy as np
+
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8, end - start, start) == 10))
+
+
+def count_lines(data: bytes, start: int) -> int:
+    return newlines(data, start, len(data)) + (data[-1:] != b"\n" and start < len(data))

@@ -1,0 +1,65 @@
+"""A stream of bytes -> a window over it that slides from line to line: some history, what is being read, some of what follows.
+
+Nothing here knows lines or patterns. A read that fails (a truncated `.gz` after a crash is normal) ends the stream; what was
+read before counts.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Readable(Protocol):
+    """What a source is read from: may return less than asked for, and b"" at the end only."""
+
+    def read(self, n: int, /) -> bytes: ...
+
+
+class Reader:
+    """`data[0]` is byte `base` of the source."""
+
+    def __init__(self, stream: Readable, *, copy_up_to: int = -1) -> None:
+        self.data = b""
+        self.base = 0
+        self.eof = False
+        self.error = ""
+        self.copy: list[bytes] | None = [] if copy_up_to >= 0 else None
+        self._copy_up_to = copy_up_to
+        self._stream = stream
+
+    @property
+    def total(self) -> int:
+        """Bytes read so far."""
+        return self.base + len(self.data)
+
+    def fill(self, drop: int, want: int) -> None:
+        """Forget the first `drop` bytes of `data`, and read `want` more or all that is left."""
+        pieces: list[bytes | memoryview] = [memoryview(self.data)[drop:]]
+        got = 0
+        while got < want:
+            piece = self._read(want - got)
+            if not piece:
+                self.eof = True
+                break
+            pieces.append(piece)
+            got += len(piece)
+        if not drop and len(pieces) == 1:
+            return
+        if self.copy is not None:
+            self._keep(pieces[1:], self.total + got)
+        self.data = bytes(pieces[-1]) if len(pieces) == 2 and not pieces[0] else b"".join(pieces)
+        self.base += drop
+
+    def _read(self, n: int) -> bytes:
+        try:
+            return self._stream.read(n) or b""
+        except Exception as e:  # each codec and archive has errors of its own, and a log is hostile input
+            self.error = f"{type(e).__name__}: {str(e)[:200]}"
+            return b""
+
+    def _keep(self, pieces: list[bytes | memoryview], total: int) -> None:
+        assert self.copy is not None
+        if total > self._copy_up_to:
+            self.copy = None
+        else:
+            self.copy += map(bytes, pieces)
