@@ -1,0 +1,231 @@
+"""What can be re-created here, and what each scenario proves. Plain data: nothing is imported but the standard library.
+
+In: nothing. Out: `SCENARIOS`, one frozen `Scenario` for each, and `scenario(id)`. A row reads as
+
+    slow-rank: a job in scenarios/slow_rank.py, four ranks under torchrun, proves `rank-late-to-collective` (hang), culprit = --rank
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from postmortem.replay.isolate import Wants
+
+Launcher = Literal["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"]
+Culprit = Literal["rank", "any", "nobody"]  # the rank given by --rank; not compared; nobody (a named rank would be wrong)
+Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "kill-launcher"]
+PARAMETERS: Mapping[str, type] = {"rank": int, "step": int, "steps": int, "timeout": float, "pause": float, "style": str, "backend": str}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What is odd about how the rank at fault is started, or all of them (`all_env`). A value of None unsets a variable.
+
+    Values may hold {world_size_plus_1}, {other_rank} and {closed_port}.
+    """
+
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    all_env: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    absent: bool = False
+    port_taken: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One way to fail (or not to), with what an analysis of its logs must say."""
+
+    id: str
+    title: str
+    pattern: str | None
+    category: str | None
+    culprit: Culprit = "rank"
+    launcher: Launcher = "torchrun"
+    nproc: int = 3
+    backend: str = "gloo"
+    needs: tuple[str, ...] = ()  # of root, gpu, cgroup, netns, kernel-log
+    wants: Wants = Wants()
+    start: Start = Start()
+    act: Act = ""
+    arguments: Mapping[str, str | int | float] = field(default_factory=dict)
+    also: tuple[str, ...] = ()  # categories that are right as well
+    outcomes: tuple[str, ...] = ("incident",)
+    evidence: tuple[str, ...] = ()  # regular expressions of the lines a reader would underline
+    look: bool = False  # worth a look at the live processes (ps, py-spy) once the fault is there
+    patience_s: float = 75.0  # after that the run is ended from outside
+
+    @property
+    def module(self) -> str:
+        return self.id.replace("-", "_")
+
+    @property
+    def failing(self) -> bool:
+        return self.outcomes != ("healthy",)
+
+
+OOM_LINE = r"Killed process {pid} \("
+HEALTHY = ("healthy",)
+
+SCENARIOS: tuple[Scenario, ...] = (
+    # memory
+    Scenario("host-oom-rank", "one rank is killed by the kernel for memory", "kernel-oom-killed-process", "host-oom",
+             needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=1000), evidence=(OOM_LINE,)),
+    Scenario("host-oom-kept-graph", "a kept autograd graph eats the host's memory", "kernel-oom-killed-process", "host-oom",
+             needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=1000), evidence=(OOM_LINE,), arguments={"steps": 200}),
+    Scenario("host-oom-dataloader-worker", "a DataLoader worker is killed by the kernel for memory", "kernel-oom-killed-process",
+             "host-oom", nproc=2, needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=1000), arguments={"step": 4},
+             evidence=(r"Killed process [0-9]+ \(pt_data_worker\)", r"DataLoader worker \(pid [0-9]+\) is killed by signal: Killed")),
+    Scenario("master-low-memory", "rank 0 is killed for memory before the group forms", "kernel-oom-killed-process", "host-oom",
+             launcher="plain", needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=900), arguments={"rank": 0},
+             evidence=(OOM_LINE,)),
+    # signals from outside
+    Scenario("rank-sigkill", "one rank is killed from outside", "rank-exit-sigkill", "external-signal", nproc=4, act="kill-rank",
+             outcomes=("incident", "undetermined"),
+             evidence=(r"exitcode: -9\) local_rank: {local_rank} ", r"exitcode +: -9 \(pid: {pid}\)")),
+    Scenario("rank-sigstop", "one rank is frozen from outside", "rank-stopped", "hang", act="stop-rank", look=True,
+             also=("external-signal",)),
+    Scenario("sigterm-preemption", "the launcher gets SIGTERM", "agent-received-signal", "scheduler", culprit="nobody",
+             act="term-launcher", also=("external-signal",),
+             evidence=(r"Received 15 death signal", r"SignalException: Process [0-9]+ got signal: 15")),
+    Scenario("interrupt-ctrl-c", "the launcher gets SIGINT", "agent-received-signal", "external-signal", culprit="nobody",
+             act="interrupt-launcher", also=("scheduler",),
+             evidence=(r"Received 2 death signal", r"SignalException: Process [0-9]+ got signal: 2")),
+    # crashes
+    Scenario("segfault-faulthandler", "a native extension crashes, faulthandler is on", "faulthandler-segfault", "native-crash",
+             evidence=(r"Fatal Python error: Segmentation fault",)),
+    Scenario("segfault-silent", "a native extension crashes, only the kernel says so", "kernel-segfault", "native-crash",
+             needs=("kernel-log",),
+             evidence=(r"\[{pid}\]: segfault at ", r"exitcode: -11\) local_rank: {local_rank} ", r"exitcode +: -11 \(pid: {pid}\)")),
+    Scenario("segfault-dataloader-worker", "a DataLoader worker crashes", "dataloader-worker-killed", "native-crash", nproc=2,
+             evidence=(r"DataLoader worker \(pid [0-9]+\) is killed by signal: Segmentation fault",
+                       r"Unexpected segmentation fault encountered in worker")),
+    Scenario("stack-overflow", "native recursion ends in a segmentation fault", "faulthandler-segfault", "native-crash",
+             evidence=(r"Fatal Python error: Segmentation fault",)),
+    Scenario("abort-cpp-exception", "an uncaught C++ exception aborts one rank", "cpp-terminate", "native-crash",
+             evidence=(r"terminate called after throwing an instance of 'std::out_of_range'", r"what\(\):  vector::_M_range_check")),
+    Scenario("sigbus-truncated-data", "a mapped data file is truncated under a rank", "faulthandler-bus-error", "native-crash",
+             evidence=(r"Fatal Python error: Bus error", r"exitcode: -7\) local_rank: {local_rank} ")),
+    Scenario("race-threads-one-group", "two threads share a process group", "gloo-size-mismatch", "collective-mismatch", culprit="any",
+             nproc=2, also=("hang", "native-crash"), outcomes=("incident", "undetermined"), look=True),
+    # collectives
+    Scenario("shape-mismatch", "one rank reduces a tensor of another size", "gloo-size-mismatch", "collective-mismatch",
+             outcomes=("incident", "undetermined"), evidence=(r"Received data size doesn't match expected size",)),
+    Scenario("dtype-mismatch", "one rank reduces another dtype", "gloo-size-mismatch", "collective-mismatch",
+             outcomes=("incident", "undetermined"), evidence=(r"Received data size doesn't match expected size",)),
+    Scenario("order-mismatch", "one rank issues two collectives in the other order", "collective-mismatch", "collective-mismatch",
+             look=True, also=("hang",), outcomes=("incident", "undetermined"),
+             evidence=(r"Detected mismatch between collectives", r"Received data size doesn't match")),
+    Scenario("cyclic-wait", "every stage of a ring receives first", "gloo-timeout", "hang", culprit="any", look=True,
+             also=("collective-mismatch",), outcomes=("incident", "undetermined"),
+             evidence=(r"Timed out waiting [0-9]+ms for recv operation",)),
+    Scenario("async-never-waited", "one rank leaves with an open reduction", "rank-finished-early", "collective-mismatch",
+             also=("hang", "peer-lost"), outcomes=("incident", "undetermined")),
+    Scenario("skipped-collective", "one rank skips a reduction", "collective-skipped", "collective-mismatch", look=True, also=("hang",)),
+    Scenario("manual-allreduce-beside-ddp", "a hand-written reduction beside DDP on one rank", "collective-mismatch",
+             "collective-mismatch", look=True, also=("hang", "native-crash"), outcomes=("incident", "undetermined")),
+    Scenario("ranks-diverge-local-update", "one rank changes its weights by itself", "python-exception", "python-exception",
+             culprit="any", also=("collective-mismatch", "numerics"), evidence=(r"RuntimeError: weights differ between ranks",)),
+    Scenario("uneven-batches", "one rank runs out of batches", "rank-finished-early", "collective-mismatch", also=("hang", "peer-lost"),
+             evidence=(r"epoch 0 finished after [0-9]+ batches",)),
+    Scenario("swallowed-exception", "an exception is handled and a collective missed", "exception-swallowed", "hang",
+             also=("collective-mismatch", "python-exception"), look=True,
+             evidence=(r"bad batch [0-9]+, skipping", r"RuntimeError: size mismatch")),
+    # hangs
+    Scenario("slow-rank", "one rank stalls in its data source", "rank-late-to-collective", "hang", nproc=4, look=True),
+    Scenario("dataloader-fork-deadlock", "a DataLoader worker inherits a held lock", "rank-late-to-collective", "hang", look=True),
+    Scenario("dataloader-starvation", "one worker cannot feed its rank", "rank-late-to-collective", "hang", nproc=2, look=True),
+    Scenario("rank0-in-io", "rank 0 writes a checkpoint while the others wait", "rank-late-to-collective", "hang", look=True,
+             also=("storage",), arguments={"rank": 0}),
+    Scenario("monitored-barrier", "one rank does not reach the barrier", "monitored-barrier-failed", "hang",
+             evidence=(r"Ranks? {rank} failed to pass monitoredBarrier",)),
+    # start-up
+    Scenario("master-unresolvable", "MASTER_ADDR cannot be resolved", "master-address-unresolvable", "rendezvous", culprit="nobody",
+             launcher="plain", nproc=2, start=Start(all_env={"MASTER_ADDR": "trainer-0.train-headless"}), also=("network",),
+             evidence=(r"trainer-0\.train-headless.*(cannot be retrieved|timed out)", r"client socket has timed out")),
+    Scenario("master-refused", "one rank has another MASTER_PORT", "tcpstore-connect-timeout", "rendezvous", launcher="plain",
+             start=Start(env={"MASTER_PORT": "{closed_port}"}), also=("network",),
+             evidence=(r"client socket has timed out", r"failed to connect", r"clients joined")),
+    Scenario("master-addr-hard-coded", "MASTER_ADDR=127.0.0.1 on two hosts", "tcpstore-connect-timeout", "rendezvous", culprit="any",
+             launcher="two-hosts", nproc=4, needs=("root", "netns"), start=Start(all_env={"MASTER_ADDR": "127.0.0.1"}),
+             wants=Wants(hosts=("node-a", "node-b")), evidence=(r"client socket has timed out", r"clients joined")),
+    Scenario("firewall-drop", "a packet filter before the master", "tcpstore-connect-timeout", "rendezvous", culprit="any",
+             launcher="two-hosts", nproc=2, needs=("root", "netns"), wants=Wants(hosts=("node-a", "node-b"), block="all"),
+             also=("network",), evidence=(r"client socket has timed out", r"clients joined")),
+    Scenario("data-ports-blocked", "only the store's port is open", "gloo-connect-failed", "network", culprit="any", launcher="two-hosts",
+             nproc=2, needs=("root", "netns"), wants=Wants(hosts=("node-a", "node-b"), block="data-ports"), also=("rendezvous",),
+             evidence=(r"Gloo connectFullMesh failed",)),
+    Scenario("late-rank", "one rank starts after the others gave up", "store-clients-missing", "rendezvous", launcher="plain",
+             start=Start(delay_s=22.0), also=("hang",), evidence=(r"clients joined", r"wait timeout after")),
+    Scenario("missing-rank", "one rank was never started", "store-clients-missing", "rendezvous", launcher="plain", nproc=4,
+             start=Start(absent=True), arguments={"rank": 3},
+             evidence=(r"clients joined", r"wait timeout after [0-9]+ms, keys: /default_pg/0//cpu//0/{rank}")),
+    Scenario("duplicate-rank", "two processes have the same RANK", "store-clients-missing", "rendezvous", culprit="any", launcher="plain",
+             start=Start(env={"RANK": "{other_rank}"}), evidence=(r"clients joined", r"wait timeout after")),
+    Scenario("missing-env", "RANK is not set in one process", "missing-rendezvous-variable", "rendezvous", launcher="plain",
+             start=Start(env={"RANK": None}), also=("environment", "python-exception"),
+             evidence=(r"environment variable RANK expected, but not set",)),
+    Scenario("wrong-interface", "GLOO_SOCKET_IFNAME does not exist", "gloo-interface-missing", "rendezvous", launcher="plain",
+             start=Start(env={"GLOO_SOCKET_IFNAME": "ib7"}), also=("environment", "network"),
+             evidence=(r"Unable to find address for: ib7",)),
+    Scenario("world-size-disagrees", "one process has another WORLD_SIZE", "store-clients-missing", "rendezvous", launcher="plain",
+             start=Start(env={"WORLD_SIZE": "{world_size_plus_1}"}), culprit="any"),
+    Scenario("port-in-use", "the master port is taken", "port-in-use", "rendezvous", culprit="nobody", launcher="plain", nproc=2,
+             start=Start(port_taken=True), patience_s=30.0, also=("resource-limit", "environment"), evidence=(r"EADDRINUSE",)),
+    Scenario("agent-node-missing", "the launcher waits for a second host", "rendezvous-timeout", "rendezvous", culprit="any", nproc=2,
+             evidence=(r"RendezvousTimeoutError",)),
+    Scenario("nccl-without-gpu", "backend nccl without a GPU", "nccl-not-built-in", "environment", culprit="any", backend="nccl", nproc=2,
+             also=("rendezvous",), evidence=(r"Distributed package doesn't have NCCL built in",)),
+    Scenario("init-error-hidden-by-sleep", "an error before the group forms, and a sleep", "rank-late-to-collective", "python-exception",
+             also=("rendezvous", "hang"), evidence=(r"configuration not ready: KeyError", r"KeyError: 'tokenizer_path'")),
+    Scenario("import-error-one-rank", "one rank lacks a package", "module-not-found", "python-exception", also=("environment",),
+             evidence=(r"ModuleNotFoundError: No module named 'fused_norms'",)),
+    Scenario("version-mismatch", "one rank announces another version", "python-exception", "python-exception", culprit="any",
+             also=("environment",), evidence=(r"RuntimeError: torch versions differ between ranks",)),
+    # resources, storage, data
+    Scenario("shm-too-small", "/dev/shm is too small for the DataLoader", "shm-allocation-failed", "shared-memory", nproc=2,
+             needs=("root",), wants=Wants(shm_mb=8),
+             evidence=(r"unable to allocate shared memory\(shm\)", r"out of shared memory", r"Bus error")),
+    Scenario("nan-one-rank", "one rank's loss becomes NaN", "loss-became-nan", "numerics", evidence=(r"(?i)loss[^a-z]*nan",), nproc=3),
+    Scenario("disk-full-checkpoint", "the disk is full at a checkpoint", "disk-full", "storage", needs=("root",),
+             wants=Wants(disk_kb=256), arguments={"rank": 0}, also=("checkpoint",),
+             evidence=(r"unexpected pos [0-9]+ vs [0-9]+", r"No space left on device", r"iostream error")),
+    Scenario("disk-full-log-write", "the disk is full at a plain write", "disk-full", "storage", needs=("root",),
+             wants=Wants(disk_kb=256), evidence=(r"No space left on device",)),
+    Scenario("truncated-checkpoint", "a checkpoint was cut short", "checkpoint-unreadable", "checkpoint", culprit="any",
+             also=("storage",), evidence=(r"PytorchStreamReader failed", r"OSError: \[Errno 22\] Invalid argument")),
+    Scenario("checkpoint-shape", "a checkpoint of another model", "checkpoint-does-not-fit", "checkpoint", culprit="any",
+             evidence=(r"Error\(s\) in loading state_dict", r"size mismatch for ")),
+    Scenario("file-missing-one-rank", "a shard is missing on one host", "file-not-found", "storage", also=("python-exception",),
+             evidence=(r"FileNotFoundError: \[Errno 2\]",)),
+    Scenario("too-many-open-files", "one rank runs out of descriptors", "too-many-open-files", "resource-limit",
+             evidence=(r"Too many open files",)),
+    Scenario("unused-parameters", "parameters without a gradient", "ddp-unused-parameters", "ddp-usage", culprit="any",
+             evidence=(r"Expected to have finished reduction in the prior iteration",)),
+    Scenario("ddp-model-differs", "one rank builds another model", "ddp-parameter-shapes-differ", "ddp-usage",
+             also=("collective-mismatch",), evidence=(r"appears not to match sizes of the same param",)),
+    Scenario("python-exception-one-rank", "an exception on one rank", "python-exception", "python-exception", nproc=4,
+             evidence=(r"ValueError: sample [0-9]+: label 4711 outside of",)),
+    Scenario("python-exception-dataloader", "an exception in a DataLoader worker", "python-exception", "python-exception", nproc=2,
+             evidence=(r"KeyError: 'features'",)),
+    Scenario("silent-exit", "one rank exits without a word", "rank-exit-code", "python-exception", outcomes=("incident", "undetermined"),
+             also=("external-signal", "peer-lost"),
+             evidence=(r"exitcode: 3\) local_rank: {local_rank} ", r"exitcode +: 3 \(pid: {pid}\)")),
+    # restarts
+    Scenario("restart-recovers", "the second attempt finishes", "python-exception", "python-exception", outcomes=("recovered",),
+             evidence=(r"RuntimeError: shard [0-9]+: checksum mismatch",)),
+    Scenario("restart-fails-again", "every attempt fails alike", "python-exception", "python-exception",
+             evidence=(r"RuntimeError: shard [0-9]+: checksum mismatch",)),
+    # healthy
+    Scenario("healthy", "a run that ends well", None, None, culprit="nobody", outcomes=HEALTHY),
+    Scenario("healthy-noisy", "a run that ends well and sounds like trouble", None, None, culprit="nobody", outcomes=HEALTHY),
+    Scenario("healthy-dataloader", "a run with workers and checkpoints that ends well", None, None, culprit="nobody", outcomes=HEALTHY),
+)  # fmt: skip
+
+_BY_ID = {row.id: row for row in SCENARIOS}
+
+
+def scenario(name: str) -> Scenario:
+    """The scenario of that id; KeyError where there is none."""
+    return _BY_ID[name]

@@ -1,0 +1,292 @@
+"""Runs one scenario on real processes and keeps what it wrote.
+
+In: a `Plan` (a scenario, how it is launched, its parameters). Out: inside the context, a `Ran` with the folder of raw
+logs as a launcher left them, for example
+
+    logs/agent.err  logs/agent.out  logs/torchelastic/none_x1/attempt_0/2/stderr.log        (torchrun with a log folder)
+    logs/rank0.out  logs/rank0.err  logs/start.log                                          (one process for each rank)
+
+Nothing here reads a verdict. All processes, cgroups, namespaces and mounts end with the context.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from postmortem.replay import kernel, live
+from postmortem.replay.catalogue import Scenario
+from postmortem.replay.isolate import Place, enter_cgroup, free_port, place, tagged
+
+SCENARIOS = Path(__file__).parent / "scenarios"
+MASTER_PORT = 29500
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One run of a scenario."""
+
+    scenario: Scenario
+    nproc: int  # ranks in all
+    launcher: str
+    arguments: Mapping[str, str | int | float] = field(default_factory=dict)
+    save: str = "tree"  # torchrun: tree | redirect | console; plain: a file name with {rank} and perhaps {stream}
+    script: str = "train.py"
+    record: bool = False
+    restarts: int = 0
+    rendezvous: str = "static"  # static | c10d
+    hosts: tuple[str, ...] = ()
+    zones: tuple[str, ...] = ("UTC",)
+    env: Mapping[str, str] = field(default_factory=dict)
+    start_log: bool = True
+
+    @property
+    def rank(self) -> int:
+        return int(self.arguments.get("rank", 1))
+
+    @property
+    def host(self) -> int:
+        """Where the rank at fault lives; half of the ranks on each of two hosts."""
+        return self.rank * len(self.hosts) // self.nproc if len(self.hosts) > 1 else 0
+
+    @property
+    def local_rank(self) -> int:
+        return self.rank - self.host * self.nproc // max(1, len(self.hosts))
+
+    @property
+    def step(self) -> int:
+        return int(self.arguments.get("step", 8))
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One thing to start: an agent or, without a launcher, a rank."""
+
+    name: str
+    argv: list[str]
+    env: dict[str, str]
+    stdout: Path
+    stderr: Path  # the same file where a console holds both
+    host: int = 0
+    delay_s: float = 0.0
+
+
+@dataclass(slots=True)
+class Ran:
+    """A finished run, while its folder is still there."""
+
+    plan: Plan
+    place: Place
+    started: float
+    exits: dict[str, int] = field(default_factory=dict)
+    pids: dict[int, int] = field(default_factory=dict)  # rank -> pid, the first process that claimed the rank
+    seen: set[int] = field(default_factory=set)  # every pid of the job
+    kernel: list[str] = field(default_factory=list)  # raw kernel records since the start
+    ended_from_outside: str = ""
+
+
+def default_plan(scenario: Scenario) -> Plan:
+    """The scenario as the catalogue has it."""
+    arguments = {"rank": 1, "backend": scenario.backend, **scenario.arguments}
+    plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
+    hosts = scenario.wants.hosts or (("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ())
+    save = "console" if scenario.launcher == "spawn" else plain
+    return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts)
+
+
+# ── what is started ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _environment(plan: Plan, made: Place, host: int) -> dict[str, str]:
+    """A small, known environment: what the user's shell holds must not decide what the logs say."""
+    keep = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
+    zone = plan.zones[min(host, len(plan.zones) - 1)]
+    ours = {"REPLAY_TAG": made.tag, "REPLAY_CONTROL": str(made.control)}
+    return keep | {"LANG": "C.UTF-8", "TZ": zone, "PYTHONDONTWRITEBYTECODE": "1"} | ours | dict(plan.env)
+
+
+def _job_argv(plan: Plan) -> list[str]:
+    return [plan.script, "--config", "config.json", *(["--record"] if plan.record else [])]
+
+
+def _torchrun(plan: Plan, made: Place) -> list[Process]:
+    exe = Path(sys.executable).with_name("torchrun")
+    launch = [str(exe)] if exe.exists() else [sys.executable, "-m", "torch.distributed.run"]
+    two = plan.launcher == "two-hosts-torchrun"
+    nodes = 2 if two or plan.scenario.id == "agent-node-missing" else 1
+    port = MASTER_PORT if two else free_port()
+    processes = []
+    for host in range(2 if two else 1):
+        logs = made.logs / plan.hosts[host] if two else made.logs
+        logs.mkdir(exist_ok=True)
+        words = [*launch, f"--nproc-per-node={plan.nproc // (2 if two else 1)}", f"--max-restarts={plan.restarts}", f"--nnodes={nodes}"]
+        if plan.rendezvous == "c10d" or nodes > 1 and not two:
+            conf = ["--rdzv-conf=join_timeout=8,timeout=8"] if nodes > 1 and not two else []
+            words += ["--rdzv-backend=c10d", f"--rdzv-endpoint={made.address(0) if two else 'localhost'}:{port}", "--rdzv-id=job17", *conf]
+        else:
+            words += [f"--node-rank={host}", f"--master-addr={made.address(0)}", f"--master-port={port}"]
+        if plan.save != "console":
+            words += [f"--log-dir={logs / 'torchelastic'}", "--redirects=3", *(["--tee=3"] if plan.save == "tree" else [])]
+        out, err = (logs / "console.log",) * 2 if plan.save == "console" else (logs / "agent.out", logs / "agent.err")
+        processes.append(Process(f"agent{host}", [*words, *_job_argv(plan)], _environment(plan, made, host), out, err, host))
+    return processes
+
+
+def _spawn(plan: Plan, made: Place) -> list[Process]:
+    env = _environment(plan, made, 0) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    argv = [sys.executable, *_job_argv(plan), "--spawn", str(plan.nproc)]
+    return [Process("parent", argv, env, made.logs / "console.log", made.logs / "console.log")]
+
+
+def _plain(plan: Plan, made: Place, port: int) -> list[Process]:
+    start, processes = plan.scenario.start, []
+    for rank in range(plan.nproc):
+        host = rank * len(plan.hosts) // plan.nproc if len(plan.hosts) > 1 else 0
+        env = _environment(plan, made, host) | {"MASTER_ADDR": made.address(0), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        env |= {"RANK": str(rank), "WORLD_SIZE": str(plan.nproc), "LOCAL_RANK": str(rank), **start.all_env}
+        odd = rank == plan.rank
+        if odd and start.absent:
+            continue
+        for name, value in start.env.items() if odd else ():
+            fields = {"world_size_plus_1": plan.nproc + 1, "other_rank": (rank - 1) % plan.nproc, "closed_port": port + 1}
+            env[name] = (value or "").format(**fields)
+            if value is None:
+                del env[name]
+        logs = made.logs / plan.hosts[host] if len(plan.hosts) > 1 else made.logs
+        logs.mkdir(exist_ok=True)
+        out, err = (logs / plan.save.format(rank=rank, stream=stream) for stream in ("out", "err"))
+        argv = [sys.executable, "-u", *_job_argv(plan)]
+        processes.append(Process(f"rank{rank}", argv, env, out, err, host, start.delay_s if odd else 0.0))
+    return processes
+
+
+def processes(plan: Plan, made: Place, port: int) -> list[Process]:
+    """What this plan starts, in order."""
+    if plan.launcher == "spawn":
+        return _spawn(plan, made)
+    return _plain(plan, made, port) if plan.launcher in ("plain", "two-hosts") else _torchrun(plan, made)
+
+
+# ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def run(plan: Plan) -> Iterator[Ran]:
+    """Run the plan to its end; the folder lives as long as the context."""
+    wants = replace(plan.scenario.wants, hosts=plan.hosts)
+    with place(wants) as made, contextlib.ExitStack() as stack:
+        shutil.copy(SCENARIOS / f"{plan.scenario.module}.py", made.job / plan.script)
+        shutil.copy(SCENARIOS / "trainer.py", made.job)
+        (made.job / "config.json").write_text(json.dumps(dict(plan.arguments)))
+        port = MASTER_PORT if len(plan.hosts) > 1 else free_port()
+        if plan.scenario.start.port_taken:
+            _occupy(stack, port)
+        ran = Ran(plan, made, time.time())
+        before = kernel.read()
+        _watch(ran, processes(plan, made, port))
+        time.sleep(0.3)  # the kernel log is written a moment after the process is gone
+        ran.kernel = kernel.since(before, kernel.read())
+        yield ran
+
+
+def _occupy(stack: contextlib.ExitStack, port: int) -> None:
+    """Another job of the same host listens on our master port."""
+    taken = stack.enter_context(contextlib.closing(socket.socket()))
+    taken.bind(("", port))
+    taken.listen()
+
+
+def _start(process: Process, made: Place) -> subprocess.Popen[bytes]:
+    """Start it in its own session, in the place's namespaces and cgroup."""
+    group = made.cgroup
+    with process.stdout.open("ab") as out, process.stderr.open("ab") as err:
+        return subprocess.Popen(
+            made.argv(process.argv, process.host), cwd=made.job, env=process.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
+            start_new_session=True, preexec_fn=(lambda: enter_cgroup(group)) if group else None,
+        )  # fmt: skip
+
+
+def _watch(ran: Ran, waiting: list[Process]) -> None:
+    """Start what is due, act and look when the fault is there, and wait until all have ended or patience has."""
+    began, running, acted, looked_at = time.monotonic(), dict[str, subprocess.Popen[bytes]](), False, 0.0
+    start_log = Journal(ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None)
+    while waiting or running:
+        elapsed = time.monotonic() - began
+        for process in [p for p in waiting if p.delay_s <= elapsed]:
+            waiting.remove(process)
+            running[process.name] = _start(process, ran.place)
+            start_log.line(f"started {process.name} pid {running[process.name].pid}")
+        for name, popen in list(running.items()):
+            if popen.poll() is not None:
+                ran.exits[name] = running.pop(name).returncode
+                start_log.line(f"{name} pid {popen.pid} ended: {_words(popen.returncode)}")
+        step = _observe(ran)
+        if not acted and ran.plan.scenario.act and step >= ran.plan.step:
+            acted = True
+            _act(ran, list(running.values()))
+        looked_at = looked_at or (elapsed if ran.plan.scenario.look and step >= ran.plan.step else 0.0)
+        if 0 < looked_at < elapsed - 3.0:
+            looked_at = float("inf")
+            live.look(ran.place, ran.pids)
+        if elapsed > ran.plan.scenario.patience_s and not ran.ended_from_outside:
+            ran.ended_from_outside = f"ended from outside after {ran.plan.scenario.patience_s:.0f} s"
+            for popen in running.values():
+                popen.terminate()
+        if elapsed > ran.plan.scenario.patience_s + 12:
+            return  # what is left ends with the place
+        time.sleep(0.05)
+
+
+def _observe(ran: Ran) -> int:
+    """Read what the ranks noted; returns the step the rank at fault has reached."""
+    step = -1
+    ran.seen.update(tagged(ran.place.tag))
+    for path in ran.place.control.iterdir():
+        if (words := path.read_text().split()) and len(words) == 2:
+            ran.pids.setdefault(int(words[0]), int(path.name))
+            if int(words[0]) == ran.plan.rank:
+                step = max(step, int(words[1]))
+    return step
+
+
+def _act(ran: Ran, launchers: list[subprocess.Popen[bytes]]) -> None:
+    """What somebody outside does to the job."""
+    match ran.plan.scenario.act:
+        case "kill-rank":
+            os.kill(ran.pids[ran.plan.rank], signal.SIGKILL)
+        case "stop-rank":
+            os.kill(ran.pids[ran.plan.rank], signal.SIGSTOP)
+        case "term-launcher":
+            launchers[0].terminate()
+        case "interrupt-launcher":
+            launchers[0].send_signal(signal.SIGINT)
+        case "kill-launcher":
+            launchers[ran.plan.host].kill()
+
+
+class Journal:
+    """The log of the start script that starts one process for each rank; without a path it writes nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+
+    def line(self, text: str) -> None:
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime())} start.sh: {text}\n")
+
+
+def _words(code: int) -> str:
+    """An exit status as a shell shows it."""
+    return f"exit status {code}" if code >= 0 else f"exit status {128 - code} ({re.sub('^SIG', '', signal.Signals(-code).name)})"

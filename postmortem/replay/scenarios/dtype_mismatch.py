@@ -1,0 +1,25 @@
+"""One rank computes its metrics in double precision (a numpy default), the others in single precision.
+
+Shows: half of the message is missing or too much; DETAIL names both dtypes
+Expected: pattern gloo-size-mismatch, category collective-mismatch, culprit the rank at fault.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import trainer
+
+
+def main() -> None:
+    job = trainer.begin(width=4096)
+    for step in job.steps():
+        kind = torch.float64 if job.faulty and step >= job.args.step else torch.float32
+        metrics = torch.rand(job.args.width, dtype=kind)
+        dist.all_reduce(metrics)
+        job.report(step, float(metrics.mean()))
+    job.done()
+
+
+if __name__ == "__main__":
+    trainer.call(main)
