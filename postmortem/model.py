@@ -258,3 +258,46 @@ class Event(NamedTuple):
     raw_time: str = ""
     before: int = 0  # how many lines of `context` stand before the decisive line
     source_kind: str = ""
+    at: float | None = None  # the time on the job's one clock, filled in by align
+    at_sigma: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """What align found out about the clock of one host and kind. Seconds; `uncertainty` is one standard deviation."""
+
+    host: str | None
+    kind: str
+    zone: float | None
+    offset: float | None
+    drift_ppm: float | None
+    at: float | None
+    uncertainty: float | None
+    events: int
+    state: str  # aligned | weak | refused
+    reason: str
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One pattern seen on one entity, with its events, best address first."""
+
+    pattern: Pattern
+    role: Role
+    events: tuple[Event, ...]
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    attempt: int | None = None
+    because: str = ""
+    derived_confidence: Confidence | None = None
+
+    @property
+    def event(self) -> Event:
+        return self.events[0]
+
+    @property
+    def at(self) -> float | None:
+        return min((e.at for e in self.events if e.at is not None), default=None)

@@ -1,0 +1,167 @@
+"""Timeline -> Incident document: joins, guards, hangs, exits, the root, and an account of every rank.
+
+The steps stand in `solve`, in their order. Nothing here opens a file or knows a log format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from postmortem.align import Timeline
+from postmortem.diagnose import document, exits, guards, hangs, joining, jobs, verdict
+from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
+from postmortem.diagnose.entities import observe
+from postmortem.diagnose.identity import build
+from postmortem.model import Event, Finding, Source
+from postmortem.patterns import Library
+
+UNRANKED = ("collective-mismatch", "hang")
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The outcome for one job: what the document is written from."""
+
+    case: Case
+    outcome: str
+    root: Finding | None
+    ranks: tuple[int, ...]
+    findings: tuple[Finding, ...]
+    alternatives: tuple[Finding, ...]
+    job: str | None = None
+    attempts: int = 1
+
+
+def diagnose(timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Mapping[str, object], job: str | None = None) -> dict[str, object]:
+    """The incident document of the latest failed job among these sources, or of `job`."""
+    by_path = {s.path: s for s in sources}
+    solutions = []
+    for name, paths in jobs.split(timeline.events, sources).items():
+        wanted = set(paths)
+        own = [e for e in timeline.events if e.where.source in wanted]
+        solutions.append(solve_job(own, {p: by_path[p] for p in paths}, library, name))
+    chosen = _choose(solutions, job)
+    return document.write(chosen, [s for s in solutions if s is not chosen], timeline, sources, ledger)
+
+
+def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
+    named = [s for s in solutions if s.job == job] if job else []
+    failed = [s for s in solutions if s.outcome in ("incident", "undetermined")]
+    return (named or failed or list(solutions))[-1]
+
+
+def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None = None) -> Solution:
+    """Solve each attempt; the first failing one has the cause, and a good last one makes it a recovery."""
+    numbers = jobs.attempts(events)
+    if len(numbers) < 2:
+        return replace(solve(events, sources, library, numbers[0] if numbers else None), job=name)
+    each = [solve(jobs.of_attempt(events, n), sources, library, n) for n in numbers]
+    failing = [s for s in each if s.outcome not in ("healthy",)]
+    if not failing:
+        return replace(each[-1], job=name, attempts=len(numbers))
+    chosen = next((s for s in failing if s.outcome == "incident"), failing[0])
+    recovered = each[-1].outcome == "healthy" and _finished(each[-1].case)
+    if recovered:
+        chosen.case.note(f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}")
+    return replace(chosen, outcome="recovered" if recovered else chosen.outcome, job=name, attempts=len(numbers))
+
+
+def _finished(case: Case) -> bool:
+    return bool(case.finished) or bool(case.of_kind("progress"))
+
+
+def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
+    """One attempt of one job, from events to the root."""
+    registry = build(events, sources.values())
+    case = Case(merge_copies(events, sources, registry), registry, library, sources, attempt)
+    observations = guards.apply(case, observations_of(case))
+    observations = _numeric(case, observations)
+    findings = group(observations)
+    findings += exits.derive(case, observations)
+    findings += joining.derive(case, observations)
+    strong = any(f.role == "cause" and verdict.tier(f) <= 1.0 for f in findings)
+    if not strong:
+        findings += hangs.derive(case, observations)
+    ordered = verdict.candidates(case, findings)
+    ordered = _scheduler_last(case, ordered)
+    root = ordered[0] if ordered else None
+    ranks = culprits(case, root, findings) if root else ()
+    outcome = _outcome(case, root, findings)
+    if outcome == "healthy":
+        root, ranks = None, ()
+    return Solution(case, outcome, root, ranks, tuple(findings), tuple(ordered[1:6]))
+
+
+def observations_of(case: Case) -> list[Observation]:
+    """All pattern events with the entity they speak of."""
+    out = []
+    for e in case.events:
+        if e.kind == "pattern" and (pattern := case.library.get(e.pattern)) is not None:
+            out.append(observe(case, e, pattern))
+    return out
+
+
+def group(observations: Sequence[Observation]) -> list[Finding]:
+    """Observations of one pattern on one entity in one role are one finding."""
+    groups: dict[tuple[object, ...], list[Observation]] = {}
+    for o in observations:
+        alone = o.event.where if not o.ranks and not o.gpus and o.pattern.entity in ("self", "rank", "pid") else None
+        groups.setdefault((o.pattern.id, o.role, o.ranks, o.gpus, o.hosts if o.pattern.entity == "host" else None, alone), []).append(o)
+    return [finding(members) for members in groups.values()]
+
+
+def _numeric(case: Case, observations: list[Observation]) -> list[Observation]:
+    """NaN spreads to all ranks with the next all-reduce: the rank that showed it first has it. One NaN that goes away is no failure."""
+    nans = [o for o in observations if o.pattern.id == "loss-is-nan" and o.role == "cause"]
+    if not nans:
+        return observations
+    per_rank: dict[object, int] = {}
+    for o in nans:
+        per_rank[o.ranks] = per_rank.get(o.ranks, 0) + 1
+    if max(per_rank.values()) < 2 and len(per_rank) < 2:
+        return [guards.demote(case, o, "context", "a single NaN that did not come back") if o in nans else o for o in observations]
+    steps = [(s, o) for o in nans if (s := as_int(o.event.fields.get("step"))) is not None]
+    if steps:
+        first = min(s for s, _ in steps)
+        kept = {id(o) for s, o in steps if s == first}
+    else:
+        moments = [o.event.at for o in nans if o.event.at is not None]
+        kept = {id(o) for o in nans if not moments or (o.event.at is not None and o.event.at <= min(moments) + 0.2)}
+    return [o if o not in nans or id(o) in kept else replace(o, role="symptom", because="NaN spreads with the gradients") for o in observations]
+
+
+def _scheduler_last(case: Case, ordered: list[Finding]) -> list[Finding]:
+    """A scheduler or a launcher that stops the job after something else had failed is the broom, not the dirt."""
+    if not ordered or ordered[0].pattern.category != "scheduler" or len(ordered) < 2:
+        return ordered
+    broom = ordered[0]
+    earlier = [f for f in ordered[1:] if verdict.tier(f) <= 1.0 and f.pattern.severity == "fatal" and verdict._earlier(f, broom) < 0]
+    return [*earlier, *(f for f in ordered if f not in earlier)]
+
+
+def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[int, ...]:
+    """The ranks to blame. A mismatch seen by one rank speaks of the group: then the odd one of the hang analysis is meant."""
+    if root.ranks:
+        return root.ranks
+    if root.pattern.category in UNRANKED:
+        derived = next((f for f in findings if f.pattern.derived and f.ranks and f.pattern.category in UNRANKED), None)
+        return derived.ranks if derived else ()
+    if root.pattern.entity == "self":
+        world = case.registry.world
+        absent = [r for r in case.registry.ranks if r not in case.by_rank]
+        if world is not None and len(absent) == 1:
+            case.note(f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice")
+            return (absent[0],)
+    return ()
+
+
+def _outcome(case: Case, root: Finding | None, findings: Sequence[Finding]) -> str:
+    if root is not None:
+        return "undetermined" if root.pattern.id in ("rank-exit-without-reason", "rank-vanished") else "incident"
+    bad = [f for f in findings if f.role == "symptom" and f.pattern.severity in ("fatal", "error")]
+    if bad and not (case.finished and not case.exits and len(case.finished) >= len(case.registry.ranks)):
+        return "undetermined"
+    if any(case.exit_code(r) not in (0, None) for r in case.exits):
+        return "undetermined"
+    return "healthy"

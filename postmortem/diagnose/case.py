@@ -1,0 +1,201 @@
+"""One life of one job, ready to be reasoned about: its events attributed to ranks, copies merged, and what each guard removed.
+
+In: the aligned events of one attempt. Out: `Case`: observations by rank, in the order of their files and clocks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from postmortem.diagnose.identity import Registry
+from postmortem.model import Event, Finding, Pattern, Role, Source
+from postmortem.patterns import Library
+
+_NOISE = re.compile(r"0x[0-9a-f]+|\d+")
+_PREFIX = re.compile(r"^(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s))\s*)+")
+_BLANK = re.compile(r"\s+")
+LONE = 40  # lines after an exception's decisive line that may still belong to its message
+
+
+@dataclass
+class Case:
+    """What is known about one attempt. `trace` collects sentences on how the verdict came about."""
+
+    events: Sequence[Event]
+    registry: Registry
+    library: Library
+    sources: Mapping[str, Source]
+    attempt: int | None = None
+    trace: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        if text not in self.trace:
+            self.trace.append(text)
+
+    def of_kind(self, *kinds: str) -> list[Event]:
+        return [e for e in self.events if e.kind in kinds]
+
+    def seen(self, *patterns: str) -> list[Event]:
+        """Events of these patterns."""
+        return [e for p in patterns for e in self.by_pattern.get(p, ())]
+
+    @cached_property
+    def by_pattern(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = defaultdict(list)
+        for e in self.events:
+            if e.kind == "pattern" and e.pattern:
+                found[e.pattern].append(e)
+        return found
+
+    @cached_property
+    def by_rank(self) -> dict[int, list[Event]]:
+        found: dict[int, list[Event]] = defaultdict(list)
+        for e in self.events:
+            rank = self.registry.rank_of(e)
+            if rank is not None:
+                found[rank].append(e)
+        return found
+
+    @cached_property
+    def finished(self) -> set[int]:
+        """Ranks that said goodbye, and no line of theirs after it is a failure."""
+        return {r for e in self.of_kind("finished") if (r := self.registry.rank_of(e)) is not None}
+
+    @cached_property
+    def exits(self) -> dict[int, Event]:
+        """The exit that the launcher reported for each rank: the block's entry, else its one-line report."""
+        found: dict[int, Event] = {}
+        for e in self.of_kind("exit"):
+            if e.rank is not None:
+                found.setdefault(e.rank, e)
+        for e in self.seen("launcher-exit-code", "launcher-failure-block-exit"):
+            rank = self.registry.rank_of_pid(_int(e.fields.get("pid")), e.host)
+            if rank is None:
+                rank = self.registry.rank_of(e)
+            code = _int(e.fields.get("exitcode"))
+            if rank is not None and code is not None and rank not in found:
+                found[rank] = e._replace(kind="exit", rank=rank, fields=dict(e.fields) | {"exitcode": code})
+        return found
+
+    def exit_code(self, rank: int) -> int | None:
+        e = self.exits.get(rank)
+        return _int(e.fields.get("exitcode")) if e else None
+
+    @cached_property
+    def start(self) -> float | None:
+        """The first moment at which this job is known to have lived."""
+        return min((e.at for e in self._own() if e.at is not None and e.at_sigma < 30), default=None)
+
+    @cached_property
+    def end(self) -> float | None:
+        return max((e.at for e in self._own() if e.at is not None and e.at_sigma < 30), default=None)
+
+    def _own(self) -> Iterable[Event]:
+        return (e for e in self.events if not e.fields.get("kernel") and e.source_kind not in ("kernel", "process-table", "stack", "gpu-report"))
+
+
+def _int(value: object) -> int | None:
+    if isinstance(value, int):
+        return value
+    if isinstance(value, str) and re.fullmatch(r"-?\d{1,12}", value):
+        return int(value)
+    return None
+
+
+def as_int(value: object) -> int | None:
+    """A captured number, or None."""
+    return _int(value)
+
+
+def gist(text: str) -> str:
+    """A line without prefixes and blanks: what the copies of one event share, however they were carried."""
+    return _BLANK.sub(" ", _PREFIX.sub("", text)).strip()[:300]
+
+
+def shape(text: str) -> str:
+    """A line without its numbers: the same failure on another rank or sample."""
+    return _NOISE.sub("N", gist(text))
+
+
+def address_quality(e: Event, sources: Mapping[str, Source]) -> tuple[int, int, str, int]:
+    """Order of addresses for one event's copies: a rank's own file, then consoles, then the launcher's words, then documents without lines."""
+    source = sources.get(e.where.source)
+    own = source is not None and (source.rank is not None or source.local_rank is not None)
+    if e.where.line is None:
+        quality = 3
+    elif e.fields.get("reported_by") or e.fields.get("block"):
+        quality = 2
+    else:
+        quality = 0 if own else 1
+    plain = 0 if "dmesg_" not in e.where.source and "journal" not in e.where.source else 1
+    return (quality, plain, e.where.source, e.where.line or 0)
+
+
+def merge_copies(events: Iterable[Event], case_sources: Mapping[str, Source], registry: Registry) -> list[Event]:
+    """One event of several files (a tee, five formats of one dmesg) becomes one, at its best address, with its best time.
+
+    Two events are copies if they say the same and come from different files. A line that stands twice in one file happened twice.
+    """
+    groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    lives: dict[tuple[object, ...], set[int]] = defaultdict(set)
+    keyed = [((e.kind, e.pattern, gist(_copied_text(e)), registry.rank_of(e), e.kind == "stack" and e.where), e) for e in events]
+    for key, e in keyed:
+        if e.attempt is not None:
+            lives[key].add(e.attempt)
+    for key, e in keyed:
+        attempt = e.attempt if e.attempt is not None or len(lives[key]) != 1 else next(iter(lives[key]))
+        groups[(*key, attempt)].append(e)
+    out: list[Event] = []
+    for group in groups.values():
+        per_source: dict[str, list[Event]] = defaultdict(list)
+        for e in group:
+            per_source[e.where.source].append(e)
+        rows = [sorted(copies, key=lambda e: e.where.line or 0) for copies in per_source.values()]
+        for i in range(max(map(len, rows))):
+            copies = sorted((row[i] for row in rows if i < len(row)), key=lambda e: address_quality(e, case_sources))
+            timed = [e for e in copies if e.at is not None]
+            best = copies[0]
+            if timed and (best.at is None or min(e.at_sigma for e in timed) < best.at_sigma):
+                timing = min(timed, key=lambda e: e.at_sigma)
+                best = best._replace(at=timing.at, at_sigma=timing.at_sigma)
+            out.append(best)
+    return sorted(out, key=lambda e: (e.where.source, e.where.line or 0))
+
+
+def _copied_text(e: Event) -> str:
+    return str(e.fields.get("line") or e.text)
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One pattern event with the entity it speaks of, before findings are grouped."""
+
+    event: Event
+    pattern: Pattern
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    gpus: tuple[str, ...] = ()
+    pids: tuple[int, ...] = ()
+    role: Role = "context"
+    because: str = ""
+
+
+def finding(observations: Sequence[Observation], because: str = "") -> Finding:
+    """Group observations of one pattern into a finding. The first event is the earliest where times tell, else the first in the file."""
+    ordered = sorted(observations, key=lambda o: (o.event.at is None, o.event.at or 0.0, o.event.where.source, o.event.where.line or 0))
+    first = ordered[0]
+    return Finding(
+        pattern=first.pattern,
+        role=first.role,
+        events=tuple(o.event for o in ordered),
+        ranks=tuple(sorted({r for o in ordered for r in o.ranks})),
+        hosts=tuple(sorted({h for o in ordered for h in o.hosts})),
+        gpus=tuple(sorted({g for o in ordered for g in o.gpus})),
+        pids=tuple(sorted({p for o in ordered for p in o.pids})),
+        attempt=first.event.attempt,
+        because=because or first.because,
+    )

@@ -1,0 +1,397 @@
+"""Solution -> the incident document, the one value in the middle that every output is a function of (schema postmortem/incident/1)."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from postmortem import __version__
+from postmortem.align import Timeline
+from postmortem.diagnose import verdict, words
+from postmortem.diagnose.case import Case, gist
+from postmortem.diagnose.exits import describe
+from postmortem.diagnose.hangs import WAITING
+from postmortem.model import Event, Finding, Source
+
+if TYPE_CHECKING:
+    from postmortem.diagnose import Solution
+
+MAX_EVIDENCE = 40
+PER_FINDING = 3
+MAX_RANKS = 20_000
+
+
+class _Evidence:
+    """The numbered list of lines that claims point at; a line stands in it once."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.items: list[dict[str, Any]] = []
+        self.index: dict[tuple[str, int | None, str], int] = {}
+
+    def add(self, e: Event, pattern: str | None) -> int | None:
+        key = (e.where.source, e.where.line, e.text[:200])
+        if key in self.index:
+            return self.index[key]
+        if len(self.items) >= MAX_EVIDENCE:
+            return None
+        rank = self.case.registry.rank_of(e)
+        self.index[key] = len(self.items)
+        self.items.append(
+            {
+                "source": e.where.source,
+                "line": e.where.line,
+                "end_line": e.where.end_line,
+                "text": e.text,
+                "time": words.iso(e.at) if e.at_sigma <= 60 else None,
+                "uncertainty_s": round(e.at_sigma, 6) if words.iso(e.at) else None,
+                "rank": rank,
+                "host": e.host or (self.case.registry.host_of.get(rank) if rank is not None else None),
+                "pattern": pattern,
+                "attempt": e.attempt,
+                "context": list(e.context),
+                "context_before": e.before,
+            }
+        )
+        return self.index[key]
+
+
+def write(solution: Solution, others: Sequence[Solution], timeline: Timeline, sources: Sequence[Source], ledger: Mapping[str, object]) -> dict[str, Any]:
+    """The whole document."""
+    case, root = solution.case, solution.root
+    evidence = _Evidence(case)
+    victims = _victims(solution)
+    chain = _chain(solution, evidence)
+    findings = [_row(f"o{i}", f, evidence) for i, f in enumerate(sorted(solution.findings, key=_finding_order)[:200])]
+    doc: dict[str, Any] = {
+        "schema": "postmortem/incident/1",
+        "verdict": _verdict(solution, victims, evidence),
+        "chain": chain,
+        "alternatives": _alternatives(solution),
+        "findings": findings,
+        "ranks": _ranks(solution),
+        "clocks": [_clock(c) for c in timeline.clocks],
+        "sources": _sources(timeline, sources),
+        "ledger": dict(ledger),
+        "job": {
+            "id": solution.job,
+            "world_size": case.registry.world or (len(case.registry.ranks) or None),
+            "hosts": sorted({s.host for s in case.sources.values() if s.host} | set(case.registry.host_of.values())),
+            "torch": case.registry.torch,
+            "nccl": case.registry.nccl,
+            "attempts": solution.attempts,
+        },
+        "other_jobs": [_other(s) for s in others],
+        "replay": {"scenario": root.pattern.replay or None, "arguments": _arguments(solution)} if root else {"scenario": None, "arguments": {}},
+        "fingerprint": _fingerprint(solution),
+        "tool": {"version": __version__, "library": case.library.digest},
+        "trace": [{"step": i + 1, "text": text} for i, text in enumerate(case.trace[:500])],
+    }
+    return doc
+
+
+def _finding_order(f: Finding) -> tuple[int, str, int]:
+    return (("cause", "symptom", "confirms", "context").index(f.role), f.event.where.source, f.event.where.line or 0)
+
+
+def _victims(solution: Solution) -> dict[str, list[int]]:
+    """Ranks other than the culprits, by what happened to them, as verbs for the headline."""
+    out: dict[str, list[int]] = {"timed out": [], "lost the connection": [], "were stopped by the launcher": []}
+    culprit = set(solution.ranks)
+    for f in solution.findings:
+        for rank in f.ranks:
+            if rank in culprit or f.role != "symptom":
+                continue
+            if f.pattern.id in WAITING:
+                out["timed out"].append(rank)
+            elif f.pattern.category == "peer-lost":
+                out["lost the connection"].append(rank)
+    for f in solution.findings:
+        if f.role == "symptom" and f.pattern.category in ("peer-lost", "hang") and not f.ranks:
+            rank = solution.case.registry.rank_of(f.event)
+            if rank is not None and rank not in culprit:
+                out["timed out" if f.pattern.id in WAITING else "lost the connection"].append(rank)
+    told = {r for ranks in out.values() for r in ranks}
+    out["were stopped by the launcher"] = [r for r in solution.case.exits if solution.case.exit_code(r) in (-15, 143) and r not in told | culprit]
+    seen: set[int] = set()
+    for verb, ranks in out.items():
+        out[verb] = sorted(set(ranks) - seen)
+        seen |= set(ranks)
+    return out
+
+
+def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evidence) -> dict[str, Any]:
+    case, root = solution.case, solution.root
+    base: dict[str, Any] = {"outcome": solution.outcome, "category": None, "pattern": None}
+    culprit: dict[str, Any] = {"ranks": [], "hosts": [], "gpus": [], "pids": [], "code": None}
+    if root is None:
+        headline = _rootless_headline(solution, victims)
+        category = _symptom_category(solution) if solution.outcome == "undetermined" else None
+        missing = words.missing(case, None, ()) if solution.outcome == "undetermined" else []
+        return base | {
+            "category": category,
+            "headline": headline,
+            "confidence": "supported" if solution.outcome == "healthy" else "hypothesis",
+            "because": _rootless_because(solution),
+            "culprit": culprit,
+            "evidence": evidence.items,
+            "actions": [] if solution.outcome == "healthy" else [{"kind": "none", "text": "Collect what is missing, then analyse again."}],
+            "missing": missing,
+        }
+    hosts = list(root.hosts) or sorted({h for r in solution.ranks if (h := case.registry.host_of.get(r))})
+    pids = list(root.pids) or [p for r in solution.ranks[:64] for p in case.registry.pids.get(r, [])[:1]]
+    culprit |= {"ranks": list(solution.ranks), "hosts": hosts if root.pattern.entity != "job" or solution.ranks else [], "gpus": list(root.gpus), "pids": pids[:64], "code": _code(root)}
+    headline = words.headline(case, root, solution.ranks, victims)
+    if solution.outcome == "recovered":
+        headline = f"Recovered: in attempt {case.attempt} {headline[0].lower() + headline[1:]}"
+    doc = base | {
+        "category": root.pattern.category,
+        "pattern": root.pattern.id,
+        "headline": headline,
+        "confidence": words.confidence(case, root, solution.ranks, verdict.tier(root)),
+        "because": _because(solution, victims),
+        "culprit": culprit,
+        "evidence": evidence.items,
+        "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions],
+        "missing": words.missing(case, root, hosts),
+    }
+    if solution.outcome == "recovered" or solution.attempts > 1:
+        doc["attempt"] = case.attempt
+    return doc
+
+
+def _code(root: Finding) -> str | None:
+    return next((str(e.fields["code"]) for e in root.events if e.fields.get("code")), None)
+
+
+def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str:
+    case = solution.case
+    if solution.outcome == "healthy":
+        n = len(case.finished)
+        return f"No failure in these logs; {n} of {len(case.registry.ranks) or n} ranks said that they finished." if n else "No failure in these logs."
+    told = [f"{words.ranks_text(ranks).lower()} {verb}" for verb, ranks in victims.items() if ranks]
+    seen = "; ".join(told) if told else "the job failed"
+    return f"Undetermined: {seen}, and the cause is not in these logs."
+
+
+def _symptom_category(solution: Solution) -> str | None:
+    found = [f.pattern.category for f in solution.findings if f.role == "symptom" and f.pattern.category]
+    return next((c for c in ("hang", "peer-lost", "rendezvous", "network") if c in found), found[0] if found else None)
+
+
+def _rootless_because(solution: Solution) -> list[str]:
+    if solution.outcome == "healthy":
+        handled = [f for f in solution.findings if f.role == "context" and f.because]
+        return [f"{f.event.where}: {f.because}" for f in handled[:5]] or ["No line of these logs states a failure, and no launcher reports one."]
+    return [f"{f.event.where}: {f.pattern.title}" for f in solution.findings if f.role == "symptom"][:6]
+
+
+def _because(solution: Solution, victims: dict[str, list[int]]) -> list[str]:
+    case, root = solution.case, solution.root
+    assert root is not None
+    out = [f"{root.event.where} states it: {gist(root.event.text)[:200]}"] if not root.pattern.derived else []
+    if root.because:
+        out.append(root.because[0].upper() + root.because[1:] + ".")
+    for f in solution.findings:
+        if f.pattern.derived and f is not root and f.because and set(f.ranks) & set(solution.ranks):
+            out.append(f.because[0].upper() + f.because[1:] + ".")
+    if root.pids and solution.ranks and not root.pattern.derived and root.pattern.entity == "pid":
+        out.append(f"Pid {root.pids[0]} is rank {solution.ranks[0]} by the launcher's and the rank's own lines.")
+    exits = {r: describe(case.exit_code(r)) for r in solution.ranks[:4] if case.exit_code(r) is not None}
+    out.extend(f"The launcher saw rank {r} end with {code}." for r, code in exits.items() if root.pattern.id != "rank-exit-sigkill")
+    for verb, ranks in victims.items():
+        if ranks:
+            out.append(f"{words.ranks_text(ranks)} {verb}: that follows from it.")
+    if root.pattern.why:
+        out.append(root.pattern.why)
+    return out
+
+
+def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
+    """The root, what confirms it, and what it explains."""
+    root = solution.root
+    if root is None:
+        rows = []
+        for i, f in enumerate([f for f in solution.findings if f.role == "symptom"][:8]):
+            rows.append(_row(f"f{i + 1}", f, evidence))
+        return rows
+    helpers = [f for f in solution.findings if f is not root and (f.role == "confirms" or f.pattern.derived) and _about(f, solution)]
+    symptoms = [f for f in solution.findings if f.role == "symptom" and f is not root]
+    rows = [_row("f1", root, evidence)]
+    for f in helpers[:6]:
+        rows.append(_row(f"f{len(rows) + 1}", f, evidence))
+        rows[-1]["role"] = "confirms"
+    explained = []
+    for f in _by_pattern(symptoms)[:12]:
+        rows.append(_row(f"f{len(rows) + 1}", f, evidence))
+        explained.append(rows[-1]["id"])
+    rows[0]["explains"] = explained
+    return rows
+
+
+def _about(f: Finding, solution: Solution) -> bool:
+    return not f.ranks or bool(set(f.ranks) & set(solution.ranks))
+
+
+def _by_pattern(findings: Sequence[Finding]) -> list[Finding]:
+    """Symptoms of the same pattern and shape on many ranks are one row."""
+    from dataclasses import replace
+
+    groups: dict[str, list[Finding]] = {}
+    for f in findings:
+        groups.setdefault(f.pattern.id, []).append(f)
+    out = []
+    for members in groups.values():
+        first = min(members, key=lambda f: (f.at is None, f.at or 0.0))
+        out.append(replace(first, events=tuple(e for f in members for e in f.events)[:64], ranks=tuple(sorted({r for f in members for r in f.ranks}))))
+    return out
+
+
+def _row(name: str, f: Finding, evidence: _Evidence) -> dict[str, Any]:
+    numbers = [n for e in f.events[:PER_FINDING] if (n := evidence.add(e, f.pattern.id)) is not None]
+    entity: dict[str, Any] = {}
+    if f.ranks:
+        entity["rank" if len(f.ranks) == 1 else "ranks"] = f.ranks[0] if len(f.ranks) == 1 else list(f.ranks)
+    for key, values in (("host", f.hosts), ("gpu", f.gpus), ("pid", f.pids)):
+        if len(values) == 1:
+            entity[key] = values[0]
+    return {
+        "id": name,
+        "pattern": f.pattern.id,
+        "title": f.pattern.title,
+        "role": f.role,
+        "entity": entity,
+        "time": words.iso(f.at),
+        "explains": [],
+        "because": f.because or f.pattern.what,
+        "evidence": numbers,
+        "count": len(f.events),
+    }
+
+
+def _alternatives(solution: Solution) -> list[dict[str, Any]]:
+    root = solution.root
+    out = []
+    for f in solution.alternatives:
+        if root is None or f.pattern.id == root.pattern.id:
+            continue
+        order = verdict._earlier(root, f)
+        if order < 0:
+            why = f"it came later ({words.iso(f.at) or 'later in the file'})"
+        elif verdict.tier(root) < verdict.tier(f):
+            why = f"{root.event.where} is nearer to a cause than {f.event.where}"
+        else:
+            why = f"{root.event.where} accounts for more of what is seen"
+        out.append({"category": f.pattern.category, "pattern": f.pattern.id, "ranks": list(f.ranks), "where": str(f.event.where), "why_not": why})
+    if root is not None and root.pattern.id == "rank-exit-sigkill":
+        kernel = words.has_kernel_log(solution.case)
+        why = "the kernel log at hand shows no kill of this process" if kernel else "there is no kernel log here that could show it; this stays open"
+        out.insert(0, {"category": "host-oom", "pattern": "kernel-oom-killed-process", "ranks": list(solution.ranks), "where": None, "why_not": why})
+    return out
+
+
+def _ranks(solution: Solution) -> list[dict[str, Any]]:
+    """A row for every rank: state, how it ended, how far it came, and a sentence why."""
+    case = solution.case
+    symptoms: dict[int, Finding] = {}
+    for f in solution.findings:
+        if f.role == "symptom":
+            for r in f.ranks or ([rank] if (rank := case.registry.rank_of(f.event)) is not None else []):
+                symptoms.setdefault(r, f)
+    rows = []
+    for rank in case.registry.ranks[:MAX_RANKS]:
+        events = case.by_rank.get(rank, [])
+        last = max((e for e in events if e.kind in ("line", "progress", "finished")), key=lambda e: (e.at or 0.0, e.where.line or 0), default=None)
+        steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
+        state, why = _state(solution, rank, events, symptoms.get(rank))
+        collective = next((str(e.fields["collective"]) for e in events if e.fields.get("collective")), None)
+        rows.append(
+            {
+                "rank": rank,
+                "host": case.registry.host_of.get(rank),
+                "pid": next(iter(case.registry.pids.get(rank, [])), None),
+                "state": state,
+                "exit": describe(case.exit_code(rank)),
+                "last_step": max(steps, default=None),
+                "last_collective": collective,
+                "last_line": {"source": last.where.source, "line": last.where.line} if last else None,
+                "why": why,
+                "group": f"{state}:{symptoms[rank].pattern.id if rank in symptoms else ''}:{describe(case.exit_code(rank)) or ''}",
+            }
+        )
+    return rows
+
+
+def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Finding | None) -> tuple[str, str]:
+    case = solution.case
+    code = case.exit_code(rank)
+    if rank in solution.ranks and solution.root is not None:
+        return "cause", solution.root.because or solution.root.pattern.title
+    if symptom is not None:
+        return "victim", f"{symptom.pattern.title} ({symptom.event.where})"
+    if code in (-15, 143):
+        return "victim", "stopped by the launcher with SIGTERM after another rank had failed"
+    if rank in case.finished or code == 0:
+        return "healthy", "said that it finished" if rank in case.finished else "ended with exit code 0"
+    if not events:
+        return "silent", "no line of this rank is in these logs"
+    if solution.outcome == "healthy":
+        return "healthy", "no failure in its lines"
+    if code is not None and code != 0:
+        return "victim", f"ended with {describe(code)} after the failure"
+    return "silent", "its last line is ordinary; it neither complained nor said goodbye"
+
+
+def _clock(c: Any) -> dict[str, Any]:
+    return {
+        "host": c.host,
+        "kind": c.kind,
+        "zone_s": c.zone,
+        "offset_s": None if c.offset is None else round(c.offset, 6),
+        "drift_ppm": c.drift_ppm,
+        "at": words.iso(c.at),
+        "uncertainty_s": c.uncertainty,
+        "events": c.events,
+        "state": c.state,
+        "reason": c.reason,
+        "sources": list(c.sources),
+    }
+
+
+def _sources(timeline: Timeline, sources: Sequence[Source]) -> list[dict[str, Any]]:
+    counts: dict[str, int] = {}
+    for e in timeline.events:
+        counts[e.where.source] = counts.get(e.where.source, 0) + 1
+    return [
+        {"path": s.path, "kind": s.kind, "host": s.host, "rank": s.rank, "local_rank": s.local_rank, "attempt": s.attempt, "bytes": s.size, "events": counts.get(s.path, 0)}
+        for s in sources
+    ]
+
+
+def _other(solution: Solution) -> dict[str, Any]:
+    evidence = _Evidence(solution.case)
+    doc = _verdict(solution, _victims(solution), evidence)
+    return {"id": solution.job, "outcome": solution.outcome, "category": doc["category"], "headline": doc["headline"]}
+
+
+def _arguments(solution: Solution) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if solution.case.registry.world:
+        found["world_size"] = solution.case.registry.world
+    if solution.ranks:
+        found["rank"] = solution.ranks[0]
+    return found
+
+
+_NUMBER = re.compile(r"\d+")
+
+
+def _fingerprint(solution: Solution) -> str | None:
+    """The same for the same failure on other hosts at other times: pattern, line of code, exception class, collective."""
+    root = solution.root
+    if root is None:
+        return None
+    parts = [root.pattern.id, _code(root) or "", str(root.event.fields.get("type") or ""), str(root.event.fields.get("op") or root.event.fields.get("collective") or "")]
+    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]

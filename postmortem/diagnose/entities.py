@@ -1,0 +1,98 @@
+"""Which rank, host or GPU a pattern's match speaks of: the joins of DESIGN, one function for each kind of entity.
+
+    Killed process 32688 (python3)            pid -> rank, by the launcher's map or a DataLoader's complaint
+    NVRM: Xid (PCI:0000:48:00): 74            bus id -> GPU -> rank
+    keys: /default_pg/0//cpu//0/2             the rank whose address is missing
+"""
+
+from __future__ import annotations
+
+import re
+
+from postmortem.diagnose.case import Case, Observation, as_int
+from postmortem.diagnose.identity import bus_key
+from postmortem.model import Event, Pattern
+
+_NUMBERS = re.compile(r"\d+(?:-\d+)?")
+_BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})", re.IGNORECASE)
+_WORKER_PID = re.compile(r"DataLoader worker \(pid\(?s?\)? ?(?P<pid>\d+)\)")
+_STEP_TASK = re.compile(r"/step_\d+/task_(?P<task>\d+)")
+
+
+def observe(case: Case, e: Event, pattern: Pattern) -> Observation:
+    """Attribute one event of `pattern`."""
+    ranks: tuple[int, ...] = ()
+    hosts = _hosts(e)
+    gpus: tuple[str, ...] = ()
+    pids = tuple(p for p in [as_int(e.fields.get("pid"))] if p is not None and p > 1)
+    match pattern.entity:
+        case "self":
+            ranks = _one(case.registry.rank_of(e))
+            if not ranks and "rank" in e.fields:
+                ranks = _one(as_int(e.fields["rank"]))
+        case "rank":
+            ranks = numbers(e.fields.get("ranks")) or _one(as_int(e.fields.get("rank"))) or _one(case.registry.rank_of(e))
+        case "pid":
+            ranks = _by_pid(case, e, pids)
+        case "gpu":
+            ranks, gpus = _by_gpu(case, e)
+        case "missing-ranks":
+            ranks = numbers(e.fields.get("ranks")) or _one(as_int(e.fields.get("rank")))
+        case "peer":
+            ranks = ()
+        case "host" | "job":
+            ranks = ()
+    if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
+        hosts = (case.registry.host_of[ranks[0]],)
+    return Observation(e, pattern, ranks, hosts, gpus, pids, pattern.role)
+
+
+def _one(rank: int | None) -> tuple[int, ...]:
+    return () if rank is None else (rank,)
+
+
+def numbers(value: object) -> tuple[int, ...]:
+    """Ranks of a text such as `1, 2` or `0-2` (at most 4096)."""
+    if not isinstance(value, str):
+        return ()
+    found: list[int] = []
+    for part in _NUMBERS.findall(value):
+        low, _, high = part.partition("-")
+        found.extend(range(int(low), min(int(high or low), int(low) + 4095) + 1))
+    return tuple(dict.fromkeys(found))[:4096]
+
+
+def _hosts(e: Event) -> tuple[str, ...]:
+    host = e.fields.get("host") or e.fields.get("node") or e.host
+    return (host,) if isinstance(host, str) and host and any(c.isalnum() for c in host) else ()
+
+
+def _by_pid(case: Case, e: Event, pids: tuple[int, ...]) -> tuple[int, ...]:
+    for pid in pids:
+        if (rank := case.registry.rank_of_pid(pid, e.host)) is not None:
+            return (rank,)
+        for other in case.seen("dataloader-worker-killed", "dataloader-worker-exited", "dataloader-worker-segfault"):
+            said = _WORKER_PID.search(other.text)
+            if said and int(said["pid"]) == pid and (rank := case.registry.rank_of(other)) is not None:
+                return (rank,)
+    if task := _STEP_TASK.search(e.text):
+        return (int(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
+    local = as_int(e.fields.get("local_rank"))
+    if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
+        return (rank,)
+    return ()
+
+
+def _by_gpu(case: Case, e: Event) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    text = e.fields.get("pci")
+    rank = None
+    gpus: tuple[str, ...] = ()
+    if isinstance(text, str) and (m := _BUS.search(text)):
+        gpus = (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),)
+        rank = case.registry.by_bus.get(bus_key(gpus[0]))
+    elif e.fields.get("gpu") is not None:
+        rank = case.registry.rank_of(e)
+    pid = as_int(e.fields.get("pid"))
+    if rank is None:
+        rank = case.registry.rank_of_pid(pid, e.host)
+    return _one(rank), gpus

@@ -1,0 +1,75 @@
+"""What exit codes prove: findings about ranks whose end only the launcher saw.
+
+    exitcode  : -9 (pid: 32688)  (SIGKILL)      killed from outside; host OOM only with the kernel's word
+    exitcode  : -11 (pid: 743)   (SIGSEGV)      crashed, even if nothing was printed
+    exitcode  : 3 (pid: 32513)                  left by itself and did not say why
+    exitcode  : -15                             stopped by the launcher, a victim
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from postmortem.diagnose.case import Case, Observation, as_int
+from postmortem.model import Event, Finding
+
+CRASH = {-11: "SIGSEGV", -6: "SIGABRT", -7: "SIGBUS", -8: "SIGFPE", -4: "SIGILL", 139: "SIGSEGV", 134: "SIGABRT", 135: "SIGBUS", 136: "SIGFPE", 132: "SIGILL"}
+LIMIT = {-24: "SIGXCPU", -25: "SIGXFSZ", 152: "SIGXCPU", 153: "SIGXFSZ"}
+KILL = (-9, 137)
+NAMES = {-1: "SIGHUP", -2: "SIGINT", -9: "SIGKILL", -15: "SIGTERM", 129: "SIGHUP", 130: "SIGINT", 137: "SIGKILL", 143: "SIGTERM"} | CRASH | LIMIT
+
+
+def describe(code: int | None) -> str | None:
+    """An exit code as people read it: SIGKILL, 3, …"""
+    if code is None:
+        return None
+    return NAMES.get(code, str(code))
+
+
+def derive(case: Case, observations: list[Observation]) -> list[Finding]:
+    """Findings from exit codes for ranks that nothing else accounts for."""
+    explained = {r for o in observations if o.role in ("cause", "symptom") and not o.pattern.id.startswith("launcher-") for r in o.ranks if not _is_exit(o)}
+    causes = {r for o in observations if o.role == "cause" for r in o.ranks}
+    found: list[Finding] = []
+    for rank, event in sorted(case.exits.items()):
+        code = as_int(event.fields.get("exitcode"))
+        pattern = _pattern(case, rank, event, code, rank in explained, rank in causes)
+        if pattern is not None and (p := case.library.get(pattern)) is not None:
+            pids = (event.pid,) if event.pid else ()
+            host = event.host or case.registry.host_of.get(rank)
+            found.append(Finding(p, p.role, (event,), (rank,), (host,) if host else (), (), pids, case.attempt, f"the launcher saw rank {rank} end with {describe(code)}"))
+    return found
+
+
+def _is_exit(o: Observation) -> bool:
+    return o.pattern.id in ("slurm-task-exited", "bash-killed-line", "deepspeed-return-code")
+
+
+def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: bool, caused: bool) -> str | None:
+    if code is None or code == 0 or caused:
+        return None
+    if code in KILL:
+        return None if _forced(case, event) else "rank-exit-sigkill"
+    if code in LIMIT:
+        return "rank-exit-cpu-limit"
+    if explained:
+        return None
+    if code in CRASH:
+        return "rank-exit-crash-signal"
+    if code > 0 and code not in (143, 130, 129):
+        return "rank-exit-without-reason"
+    return None
+
+
+def _forced(case: Case, event: Event) -> bool:
+    """The agent kills with SIGKILL what did not obey SIGTERM in 30 s: a stuck victim, or the stuck culprit, but nobody's kill."""
+    pids = {as_int(e.fields.get("pid")) for e in case.seen("launcher-forced-kill")}
+    pids |= {p for e in _sigterm_first(case) if (p := as_int(e.fields.get("pid"))) is not None and event.at is not None and e.at is not None and event.at - e.at > 25}
+    if event.pid in pids:
+        case.note(f"{event.where}: SIGKILL of pid {event.pid} came from the launcher itself, which had asked with SIGTERM before")
+        return True
+    return False
+
+
+def _sigterm_first(case: Case) -> Iterator[Event]:
+    yield from case.seen("launcher-sending-sigterm")

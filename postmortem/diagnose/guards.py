@@ -1,0 +1,178 @@
+"""What looks like a cause and is none: each guard takes an observation out, or takes its role, and says so.
+
+Handled exceptions, victims that crash after they lost their peers, wrappers that quote another's traceback, kernel lines of
+earlier jobs, generic names where a specific one stands on the same line, text that somebody quoted.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.case import LONE, Case, Observation, as_int
+from postmortem.model import Event
+
+GENERIC = "python-exception"
+DISTRIBUTED = ("DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "DistQueueEmptyError", "RendezvousTimeoutError", "RendezvousConnectionError")
+_KERNEL_KILL = ("kernel-oom-killed-process", "kernel-oom-summary", "kernel-segfault", "kernel-trap")
+_PYTHONIC = ("python", "pt_", "pt-", "ray::", "vllm", "sglang", "torchrun", "train", "java", "node", "main")
+STALE_BEFORE_S = 120.0
+STALE_AFTER_S = 900.0
+
+
+def apply(case: Case, observations: list[Observation]) -> list[Observation]:
+    """All guards, in the order in which they build on each other."""
+    observations = _specific_over_generic(case, observations)
+    observations = [_quoted(case, o) for o in observations]
+    observations = [_handled(case, o) for o in observations]
+    observations = [o for o in (_stale(case, o, observations) for o in observations) if o is not None]
+    return _after_loss(case, observations)
+
+
+def demote(case: Case, o: Observation, role: str, why: str) -> Observation:
+    case.note(f"{o.pattern.id} at {o.event.where} counts as {role}: {why}")
+    return replace(o, role=role, because=why)  # type: ignore[arg-type]
+
+
+def _specific_over_generic(case: Case, observations: list[Observation]) -> list[Observation]:
+    """A traceback whose message has a name of its own is not also "a Python exception", and a wrapper is none at all."""
+    specific: dict[str, list[tuple[int, Observation]]] = defaultdict(list)
+    documents: dict[str, list[Observation]] = defaultdict(list)
+    for o in observations:
+        if o.pattern.id != GENERIC and o.pattern.role in ("cause", "symptom"):
+            if o.event.where.line is None:
+                documents[o.event.where.source].append(o)
+            else:
+                specific[o.event.where.source].append((o.event.where.line, o))
+    out = []
+    for o in observations:
+        if o.pattern.id == GENERIC:
+            short = str(o.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]
+            if o.event.fields.get("wrapper"):
+                case.note(f"{o.event.where}: {short} only carries another process's failure")
+                continue
+            named = _named_nearby(o.event, specific, documents)
+            if named is not None:
+                continue
+            if short in DISTRIBUTED:
+                o = demote(case, o, "symptom", f"{short} says that a peer or the store did not answer")
+            elif short in ("KeyboardInterrupt", "SystemExit"):
+                o = demote(case, o, "symptom", f"{short} is how a process is asked to stop")
+        out.append(o)
+    return out
+
+
+def _named_nearby(e: Event, specific: dict[str, list[tuple[int, Observation]]], documents: dict[str, list[Observation]]) -> Observation | None:
+    if e.where.line is None:
+        return next(iter(documents.get(e.where.source, ())), None)
+    opened = as_int(e.fields.get("opened")) or e.where.line
+    end = max(e.where.end_line or 0, e.where.line + LONE)
+    for line, o in specific.get(e.where.source, ()):
+        if line == e.where.line or (opened <= line <= end and o.event.fields.get("opened", opened) == opened and _same_writer(e, o.event) and _no_stamp(o.event)):
+            return o
+    return None
+
+
+def _same_writer(a: Event, b: Event) -> bool:
+    return a.rank == b.rank and a.fields.get("local_rank") == b.fields.get("local_rank")
+
+
+def _no_stamp(e: Event) -> bool:
+    """A log line of its own carries a stamp; a further line of an exception's message does not."""
+    return not e.raw_time or e.clock == "none"
+
+
+def _quoted(case: Case, o: Observation) -> Observation:
+    if o.event.fields.get("quoted") and o.role in ("cause", "confirms"):
+        return demote(case, o, "context", "the line is quoted (`> …`), so it speaks of another time or place")
+    return o
+
+
+def _handled(case: Case, o: Observation) -> Observation:
+    """An exception that its rank survived was handled: the rank printed progress or said goodbye after it, and nobody reported its death."""
+    e = o.event
+    if o.role != "cause" or e.fields.get("excepthook") or e.fields.get("reported_by") or e.source_kind in ("kernel", "scheduler", "kubernetes"):
+        return o
+    if o.pattern.entity not in ("self", "rank"):
+        return o
+    rank = o.ranks[0] if o.ranks else None
+    code = case.exit_code(rank) if rank is not None else None
+    later = [
+        x
+        for x in case.events
+        if x.kind in ("progress", "finished")
+        and x.where.source == e.where.source
+        and (x.where.line or 0) > (e.where.line or 0)
+        and (rank is None or case.registry.rank_of(x) in (rank, None))
+    ]
+    if later:
+        return demote(case, o, "context", f"the rank went on: `{later[0].text.strip()[:80]}` at {later[0].where}")
+    if rank is not None and rank in case.finished and code in (None, 0):
+        return demote(case, o, "context", f"rank {rank} finished normally")
+    return o
+
+
+def _stale(case: Case, o: Observation, everything: Sequence[Observation]) -> Observation | None:
+    """A kernel log reaches back to boot: a line about a process that is none of this job's is another job's."""
+    e = o.event
+    if o.role not in ("cause", "confirms") or not (e.fields.get("kernel") or e.source_kind == "kernel"):
+        return o
+    if o.ranks:
+        return o
+    if e.at is not None and case.start is not None and case.end is not None and e.at_sigma < 30:
+        if e.at < case.start - STALE_BEFORE_S - 3 * e.at_sigma or e.at > case.end + STALE_AFTER_S:
+            case.note(f"{o.pattern.id} at {e.where} was left out: it lies outside the life of this job")
+            return None
+    if o.pattern.id in _KERNEL_KILL and _knows_processes(case):
+        if _fits_container(case, o):
+            return replace(o, ranks=_silent_candidates(case), because="no pid joins (containers have their own); the process name fits and this rank vanished")
+        case.note(f"{o.pattern.id} at {e.where} was left out: pid {e.fields.get('pid')} is no process of this job")
+        return None
+    return o
+
+
+def _knows_processes(case: Case) -> bool:
+    return len(case.registry.pids) >= max(1, len(case.registry.ranks) // 2)
+
+
+def _fits_container(case: Case, o: Observation) -> bool:
+    """Kernel pids are the host's. In a container they fit no rank; then process name, moment and a vanished rank must agree."""
+    e = o.event
+    comm = str(e.fields.get("comm", "")).lower()
+    if not comm.startswith(_PYTHONIC):
+        return False
+    vanished = _silent_candidates(case)
+    if len(vanished) != 1:
+        return False
+    if e.at is None or case.end is None:
+        return e.clock != "boot"  # an unplaced boot stamp may be of any day
+    exit_event = case.exits.get(vanished[0])
+    moment = exit_event.at if exit_event is not None and exit_event.at is not None else case.end
+    return abs(e.at - moment) <= 60 + 3 * (e.at_sigma + 1)
+
+
+def _silent_candidates(case: Case) -> tuple[int, ...]:
+    """Ranks whose launcher says SIGKILL."""
+    return tuple(sorted(r for r in case.exits if case.exit_code(r) in (-9, 137)))
+
+
+def _after_loss(case: Case, observations: list[Observation]) -> list[Observation]:
+    """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints while it dies."""
+    first_loss: dict[tuple[int, str], Observation] = {}
+    for o in observations:
+        if o.role == "symptom" and o.pattern.category in ("peer-lost", "hang", "network", "rendezvous") and o.pattern.entity in ("self", "peer", "rank", "job", "missing-ranks"):
+            rank = case.registry.rank_of(o.event)
+            if rank is not None and o.event.where.line is not None:
+                key = (rank, o.event.where.source)
+                if key not in first_loss or (first_loss[key].event.where.line or 0) > o.event.where.line:
+                    first_loss[key] = o
+    out = []
+    for o in observations:
+        rank = case.registry.rank_of(o.event)
+        loss = first_loss.get((rank, o.event.where.source)) if rank is not None else None
+        late = loss is not None and o.event.where.line is not None and o.event.where.line > (loss.event.where.line or 0)
+        if o.role == "cause" and late and loss is not None and o.pattern.category in ("native-crash", "python-exception", "environment", "hang", "rendezvous", "network"):
+            o = demote(case, o, "symptom", f"the rank had lost its peers before ({loss.event.where})")
+        out.append(o)
+    return out

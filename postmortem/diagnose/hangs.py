@@ -1,0 +1,400 @@
+"""Hangs and desynchronisation: who did not arrive, who went elsewhere, who left.
+
+Every waiting rank shouts; the guilty one is mostly silent. So: what a report states (flight recorder, monitored barrier,
+desync summary) comes first; then collective numbers; then stacks; then the lines of code in which the ranks waited; then
+who had finished; then silence. Each step yields findings with the reason in words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from postmortem.diagnose.case import Case, Observation, as_int
+from postmortem.model import Event, Finding
+
+WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
+COUNTED = ("nccl-watchdog-timeout", "nccl-pg-status")
+_BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
+FEW = 8  # a collective number this low means that the job was still setting up
+
+
+@dataclass
+class View:
+    """What one rank shows of the hang."""
+
+    rank: int
+    complaint: Event | None = None
+    lost: Event | None = None
+    fatal: Event | None = None
+    stack: Event | None = None
+    seq: int | None = None
+    op: str | None = None
+    numel: str | None = None
+    enqueued: int | None = None
+    step: int | None = None
+    finished: Event | None = None
+    last: Event | None = None
+    exit_code: int | None = None
+    lines: list[Event] = field(default_factory=list)
+
+    @property
+    def silent(self) -> bool:
+        return self.complaint is None and self.lost is None and self.fatal is None
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """Where it waits: collective and line of the user's code."""
+        for e in (self.stack, self.complaint, self.lost, self.fatal):
+            if e is not None and e.fields.get("code") and (e.fields.get("collective") or e is self.stack):
+                return str(e.fields.get("collective") or "none"), str(e.fields["code"])
+        return None
+
+
+def views(case: Case, observations: list[Observation]) -> dict[int, View]:
+    """One view for every rank of the job."""
+    out = {r: View(r, exit_code=case.exit_code(r)) for r in case.registry.ranks[:65536]}
+    for e in case.events:
+        rank = case.registry.rank_of(e)
+        if rank is None:
+            continue
+        view = out.setdefault(rank, View(rank, exit_code=case.exit_code(rank)))
+        _see(view, e)
+    for o in observations:
+        if o.role not in ("cause", "symptom"):
+            continue
+        rank = case.registry.rank_of(o.event)
+        if rank is None or rank not in out or o.event.fields.get("kernel"):
+            continue
+        _see_observation(out[rank], o)
+    return out
+
+
+def _see(view: View, e: Event) -> None:
+    if e.kind == "stack" and not e.fields.get("child"):
+        view.stack = view.stack or e
+    elif e.kind == "progress":
+        step = as_int(e.fields.get("step"))
+        if step is not None:
+            view.step = step if view.step is None else max(view.step, step)
+    elif e.kind == "finished":
+        view.finished = e
+    if e.kind in ("line", "progress", "finished") and (view.last is None or (e.at or 0) >= (view.last.at or 0)):
+        view.last = e
+    if e.kind in ("line", "progress"):
+        view.lines.append(e)
+
+
+def _see_observation(view: View, o: Observation) -> None:
+    e = o.event
+    if o.pattern.id in WAITING:
+        frames = view.complaint is None or (not view.complaint.fields.get("code") and e.fields.get("code"))
+        if frames:
+            view.complaint = e
+        if view.seq is None and o.pattern.id in COUNTED:
+            view.seq, view.op = as_int(e.fields.get("seq")), str(e.fields["op"]) if e.fields.get("op") else None
+            view.numel = str(e.fields["numel_in"]) if e.fields.get("numel_in") else None
+    elif o.pattern.category == "peer-lost" or o.pattern.category == "network" and o.role == "symptom":
+        if view.lost is None or (not view.lost.fields.get("code") and e.fields.get("code")):
+            view.lost = e
+    elif not o.pattern.id.startswith(("launcher-", "slurm-task", "deepspeed-return", "bash-killed")):
+        view.fatal = view.fatal or e
+
+
+def derive(case: Case, observations: list[Observation]) -> list[Finding]:
+    """Findings about a hang, best reasons first. Empty where nothing waits."""
+    seen = views(case, observations)
+    for e in case.seen("nccl-pg-status"):
+        rank = as_int(e.fields.get("rank"))
+        rank = case.registry.rank_of(e) if e.rank is not None or rank is None else rank
+        if rank in seen:
+            seen[rank].enqueued = as_int(e.fields.get("enqueued"))
+    if not _something_waits(case, seen, observations):
+        return []
+    steps: tuple[Callable[[Case, dict[int, View], list[Observation]], Finding | None], ...] = (
+        _fingerprints,
+        _recorder,
+        _numbers,
+        _stacks,
+        _left,
+        _places,
+        _silence,
+        _busy_rank0,
+        _behind,
+    )
+    return [f for step in steps if (f := step(case, seen, observations)) is not None]
+
+
+def _something_waits(case: Case, seen: dict[int, View], observations: list[Observation]) -> bool:
+    if any(v.complaint or v.lost for v in seen.values()):
+        return True
+    if case.of_kind("recorder"):
+        return True
+    if any(o.pattern.category in ("hang", "collective-mismatch") and o.role in ("cause", "symptom") for o in observations):
+        return True
+    stacked = [v for v in seen.values() if v.stack is not None]
+    return len(stacked) >= 2 and not all(v.finished for v in seen.values())
+
+
+def _make(case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Finding | None:
+    p = case.library.get(pattern)
+    named = tuple(sorted(set(ranks)))
+    proof = tuple(e for e in events if e is not None)
+    if p is None or not proof:
+        return None
+    hosts = tuple(sorted({h for r in named if (h := case.registry.host_of.get(r))}))
+    case.note(f"{pattern}: {because}")
+    return Finding(p, p.role, proof, named, hosts, (), (), case.attempt, because)
+
+
+def _ranks_text(ranks: Iterable[int]) -> str:
+    named = sorted(ranks)
+    if len(named) == 1:
+        return f"rank {named[0]}"
+    if len(named) > 6:
+        return f"{len(named)} ranks"
+    return "ranks " + ", ".join(map(str, named[:-1])) + f" and {named[-1]}"
+
+
+def minority(groups: dict[object, list[int]]) -> tuple[list[int], bool]:
+    """The ranks outside the largest group, and whether that group is a true majority. A tie accuses everybody."""
+    ordered = sorted(groups.values(), key=len, reverse=True)
+    total = sum(map(len, ordered))
+    if len(ordered) < 2:
+        return [], False
+    if len(ordered[0]) * 2 > total:
+        return [r for g in ordered[1:] for r in g], True
+    return [r for g in ordered for r in g], False
+
+
+_SELF = re.compile(r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d+)|$)")
+
+
+def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """ProcessGroupWrapper: each rank prints its own fingerprint and the first peer's that differs. Only the own half is trustworthy:
+    with tensors of different dimensions the peer's half is garbage (torch ProcessGroupWrapper.cpp)."""
+    own: dict[int, tuple[str, Event]] = {}
+    named: Counter[int] = Counter()
+    for e in case.seen("collective-fingerprint-mismatch"):
+        if m := _SELF.search(e.text):
+            own.setdefault(int(m["rank"]), (m["print"][:300], e))
+            if m["peer"]:
+                named[int(m["peer"])] += 1
+    if not own:
+        return None
+    groups: dict[object, list[int]] = defaultdict(list)
+    for rank, (text, _event) in own.items():
+        groups[text.split(", TensorDeviceTypes")[0]].append(rank)
+    odd, majority = minority(groups)
+    if len(groups) == 1 and len(own) >= 2 and named:
+        odd = [named.most_common(1)[0][0]]
+    if not odd or (not majority and len(own) < len(seen)):
+        accused = [r for r, n in named.items() if n == len(own) and r not in own]
+        odd = accused if len(own) >= 2 and accused else []
+    proof = [own[r][1] for r in sorted(own, key=lambda r: r not in odd)]
+    told = "; ".join(f"{_ranks_text(ranks)}: {text}" for text, ranks in sorted(groups.items(), key=str)[:3])
+    return _make(case, "ranks-in-different-collectives", odd, proof, f"the ranks announced different collectives: {told}")
+
+
+def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """Flight recorder: compare, for each process group, the last enqueued collective and the entry with the same number."""
+    dumps = {r: e for e in case.of_kind("recorder") if (r := case.registry.rank_of(e)) is not None}
+    if len(dumps) < 2:
+        return None
+    last: dict[str, dict[int, int]] = defaultdict(dict)
+    entries: dict[str, dict[int, dict[int, tuple[str, str]]]] = defaultdict(lambda: defaultdict(dict))
+    for rank, e in dumps.items():
+        recorded = e.fields.get("entries")
+        for group, seq, name, detail in recorded if isinstance(recorded, tuple) else ():
+            entries[group][seq][rank] = (name, detail)
+            last[group][rank] = max(last[group].get(rank, -1), seq)
+    for group, numbers in sorted(last.items()):
+        members = set(numbers)
+        for seq in sorted(entries[group]):
+            here = entries[group][seq]
+            if set(here) != members or len(set(here.values())) < 2:
+                continue
+            groups: dict[object, list[int]] = defaultdict(list)
+            for rank, what in here.items():
+                groups[what].append(rank)
+            odd, _majority = minority(groups)
+            told = "; ".join(f"{_ranks_text(ranks)} {name} {detail}" for (name, detail), ranks in sorted(groups.items(), key=str))  # type: ignore[misc]
+            behind = _one_behind(numbers)
+            if behind and set(behind) != set(odd):
+                odd = behind if len(odd) != 1 else odd
+            return _make(case, "recorder-collectives-differ", odd, [dumps[r] for r in [*odd, *sorted(members - set(odd))]], f"collective {seq} of group {group} differs: {told}")
+        behind = _one_behind(numbers)
+        if behind:
+            top = max(numbers.values())
+            return _make(
+                case,
+                "recorder-rank-behind",
+                behind,
+                [dumps[r] for r in [*behind, *sorted(members - set(behind))]],
+                f"in group {group} {_ranks_text(behind)} last enqueued collective {numbers[behind[0]]}, the others {top}",
+            )
+    return None
+
+
+def _one_behind(numbers: dict[int, int]) -> list[int]:
+    if len(set(numbers.values())) < 2:
+        return []
+    top = max(numbers.values())
+    low = [r for r, n in numbers.items() if n < top]
+    return low if len(low) * 2 < len(numbers) or len(numbers) == 2 else []
+
+
+def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """NCCL: the watchdogs name number, operation and size of the collective that each rank waits in."""
+    counted = {r: v for r, v in seen.items() if v.seq is not None}
+    if len(counted) < 2:
+        return _enqueued(case, seen)
+    what: dict[object, list[int]] = defaultdict(list)
+    for r, v in counted.items():
+        what[(v.seq, v.op, v.numel)].append(r)
+    if len(what) < 2:
+        return _enqueued(case, seen)
+    odd, majority = minority(what)
+    told = "; ".join(f"{_ranks_text(ranks)} in {op} {seq}" + (f" ({numel} elements)" if numel else "") for (seq, op, numel), ranks in sorted(what.items(), key=str))  # type: ignore[misc]
+    same_op = len({(v.op, v.numel) for v in counted.values()}) == 1
+    pattern = "rank-behind" if same_op else "ranks-in-different-collectives"
+    if same_op:
+        low = min(v.seq for v in counted.values() if v.seq is not None)
+        odd = [r for r, v in counted.items() if v.seq == low]
+    return _make(case, pattern, odd, [v.complaint for r, v in sorted(counted.items(), key=lambda x: x[0] not in odd)], f"the ranks waited in different collectives: {told}")
+
+
+def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
+    numbers = {r: v.enqueued for r, v in seen.items() if v.enqueued is not None}
+    behind = _one_behind(numbers) if len(numbers) >= 2 else []
+    if not behind:
+        return None
+    proof = [e for e in case.seen("nccl-pg-status") if case.registry.rank_of(e) in behind]
+    return _make(case, "rank-behind", behind, proof, f"{_ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}")
+
+
+def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """Stack dumps of living ranks: identical ones are one group; the odd one is the suspect, above all if it is in no collective."""
+    stacked = {r: v for r, v in seen.items() if v.stack is not None}
+    if len(stacked) < 2:
+        return None
+    groups: dict[object, list[int]] = defaultdict(list)
+    for r, v in stacked.items():
+        assert v.stack is not None
+        groups[(v.stack.fields.get("collective"), v.stack.fields.get("code"))].append(r)
+    outside = [r for r, v in stacked.items() if v.stack is not None and not v.stack.fields.get("collective")]
+    if outside and len(outside) < len(stacked):
+        places = "; ".join(f"rank {r} in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
+        children = [e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside]
+        return _make(case, "rank-never-arrived", outside, [seen[r].stack for r in outside] + children, f"the others wait in a collective, while {places}")
+    if len(groups) < 2:
+        return None
+    odd, majority = minority(groups)
+    told = "; ".join(f"{_ranks_text(ranks)} in {collective or 'no collective'} at {code}" for (collective, code), ranks in sorted(groups.items(), key=str))  # type: ignore[misc]
+    order = sorted(stacked, key=lambda r: r not in odd)
+    return _make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], f"the ranks wait in different places: {told}")
+
+
+def _function(e: Event | None) -> str:
+    frames = e.fields.get("frames") if e is not None else None
+    return str(frames[0][2]) if isinstance(frames, tuple) and frames else "?"
+
+
+def _code(e: Event | None) -> str:
+    return str(e.fields.get("code") or "?") if e is not None else "?"
+
+
+def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """A rank that ended its work, or left with exit code 0, while others still wait for it."""
+    waiting = [r for r, v in seen.items() if v.complaint or v.lost]
+    gone = [r for r, v in seen.items() if v.silent and v.finished is not None and v.exit_code in (None, 0, -15, -9, 143)]
+    if not waiting or not gone or len(gone) >= len(seen):
+        return None
+    proof = [seen[r].finished for r in gone] + [seen[r].complaint or seen[r].lost for r in waiting]
+    return _make(case, "rank-left-early", gone, proof, f"{_ranks_text(gone)} had finished while {_ranks_text(waiting)} still waited in a collective")
+
+
+def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """The lines of the user's code in which the ranks waited. One rank elsewhere is the odd one."""
+    placed = {r: v.place for r, v in seen.items() if v.place is not None and not v.silent}
+    if len(placed) < 2 or len(set(placed.values())) < 2 or any(v.silent and v.lines for v in seen.values()):
+        return None
+    groups: dict[object, list[int]] = defaultdict(list)
+    for r, place in placed.items():
+        groups[place].append(r)
+    odd, majority = minority(groups)
+    if len(groups) > 3 and not majority:
+        return None
+    told = "; ".join(f"{_ranks_text(ranks)} in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))  # type: ignore[index]
+    order = sorted(placed, key=lambda r: r not in odd)
+    proof = [seen[r].complaint or seen[r].lost or seen[r].fatal for r in order]
+    return _make(case, "ranks-in-different-collectives", odd, proof, f"the ranks wait in different places: {told}")
+
+
+def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """Those who wait shout; the one they wait for says nothing. It counts only if the rank's own log is there, or all others' are."""
+    shouting = [r for r, v in seen.items() if not v.silent]
+    quiet = [r for r, v in seen.items() if v.silent]
+    if not shouting or not quiet or len(quiet) > len(shouting):
+        return None
+    logged = [r for r in quiet if seen[r].lines]
+    if not logged and not (len(quiet) == 1 and _logs_are_complete(case, seen)):
+        return None
+    suspects = logged or quiet
+    only_lost = all(seen[r].complaint is None for r in shouting)
+    mismatch = bool(case.seen("gloo-size-mismatch"))
+    if only_lost and not mismatch:
+        return _make(
+            case,
+            "rank-vanished",
+            suspects,
+            [seen[r].last for r in suspects] + [seen[r].lost for r in shouting],
+            f"{_ranks_text(shouting)} lost the connection to a peer; {_ranks_text(suspects)} said nothing more",
+        )
+    proof = [seen[r].last for r in suspects] + [seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting]
+    where = f" (last line: `{(seen[suspects[0]].last.text if seen[suspects[0]].last else '').strip()[:80]}`)"  # type: ignore[union-attr]
+    return _make(case, "rank-never-arrived", suspects, proof, f"{_ranks_text(shouting)} complained, {_ranks_text(suspects)} did not{where}")
+
+
+def _logs_are_complete(case: Case, seen: dict[int, View]) -> bool:
+    """Whether every other rank has a file of its own here, so that one rank's silence means something."""
+    own = {rank for path, rank in case.registry.by_source.items()}
+    return case.registry.world is not None and len(own) >= case.registry.world - 1 >= 1
+
+
+def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """In a merged console only rank 0 draws progress bars. One that still moves when the others time out is what they waited for."""
+    waiting = [v for v in seen.values() if v.complaint is not None]
+    if not waiting or any(v.rank == 0 for v in waiting) or any((v.seq or 0) > FEW for v in waiting):
+        return None
+    for v in waiting:
+        e = v.complaint
+        assert e is not None
+        nearby = [*e.context[: e.before], e.text]
+        bar = next((text for text in reversed(nearby) if _BAR.search(text.split("[E ")[0].split("[rank")[0])), None)
+        if bar is not None:
+            return _make(case, "rank0-still-busy", [0], [_bar_event(e, bar), e], f"rank {v.rank} timed out in collective {v.seq} while rank 0 still worked: `{bar.strip()[:90]}`")
+    return None
+
+
+def _bar_event(e: Event, bar: str) -> Event:
+    if bar == e.text:
+        return e
+    index = list(e.context[: e.before]).index(bar)
+    line = (e.where.line or 0) - (e.before - index)
+    return e._replace(where=e.where._replace(line=line, end_line=None), text=bar, rank=None, context=(), before=0)
+
+
+def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """All complain alike: then the rank whose last step is lowest is the suspect."""
+    steps = {r: v.step for r, v in seen.items() if v.step is not None}
+    if len(steps) < 3 or len(steps) < len(seen):
+        return None
+    counts = Counter(steps.values())
+    common, n = counts.most_common(1)[0]
+    low = [r for r, s in steps.items() if s < common]
+    if n < len(steps) - 1 or len(low) != 1:
+        return None
+    return _make(case, "rank-behind", low, [seen[low[0]].last], f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}")

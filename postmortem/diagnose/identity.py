@@ -1,0 +1,221 @@
+"""Who is who: pid <-> rank, local rank <-> rank, GPU <-> rank, address <-> host, and which ranks there are at all.
+
+The launcher's lines, error files, NCCL's communicator lines, file names and the ranks' own words each know a part of the
+map. What a file's place says weighs more than what a line in it says about another rank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from postmortem.model import Event, Source
+
+Local = tuple[str | None, str | None, int]  # run, host, local rank
+_STEM = re.compile(r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr)$")
+_RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
+_AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
+
+
+@dataclass
+class Registry:
+    """The joins of one job. Built once, then only read."""
+
+    by_pid: dict[tuple[str | None, int], int] = field(default_factory=dict)
+    by_local: dict[Local, int] = field(default_factory=dict)
+    by_source: dict[str, int] = field(default_factory=dict)
+    by_bus: dict[str, int] = field(default_factory=dict)
+    by_address: dict[str, str] = field(default_factory=dict)
+    host_of: dict[int, str] = field(default_factory=dict)
+    pids: dict[int, list[int]] = field(default_factory=dict)
+    claims: dict[int, set[str]] = field(default_factory=dict)  # rank -> the separate processes (file stems) that say they are it
+    world: int | None = None
+    torch: str | None = None
+    nccl: str | None = None
+    ranks: tuple[int, ...] = ()
+
+    def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
+        """The rank with this pid; across hosts only if the pid is not ambiguous."""
+        if pid is None:
+            return None
+        if (host, pid) in self.by_pid:
+            return self.by_pid[(host, pid)]
+        found = {rank for (h, p), rank in self.by_pid.items() if p == pid and (host is None or h is None)}
+        return found.pop() if len(found) == 1 else None
+
+    def rank_of(self, e: Event) -> int | None:
+        """The rank that an event speaks for: its line's prefix, its file, its local rank, its pid."""
+        if e.rank is not None:
+            return e.rank
+        if e.where.source in self.by_source:
+            return self.by_source[e.where.source]
+        local = e.fields.get("local_rank")
+        if isinstance(local, str) and local.isdigit():
+            local = int(local)
+        if isinstance(local, int) and (rank := self.rank_of_local(e.run, e.host, local)) is not None:
+            return rank
+        return self.rank_of_pid(e.pid, e.host) if e.source_kind != "agent" or not _AGENT_PID.search(e.text) else None
+
+    def rank_of_local(self, run: str | None, host: str | None, local: int) -> int | None:
+        for key in ((run, host, local), (None, host, local)):
+            if key in self.by_local:
+                return self.by_local[key]
+        found = {rank for (r, h, n), rank in self.by_local.items() if n == local and (run is None or r is None or r == run) and (host is None or h is None or h == host)}
+        return found.pop() if len(found) == 1 else None
+
+    def ranks_on(self, host: str) -> tuple[int, ...]:
+        return tuple(sorted(r for r, h in self.host_of.items() if same_host(h, host)))
+
+
+def same_host(a: str | None, b: str | None) -> bool:
+    """Whether two names mean one host: node7 and node7.cluster.local do."""
+    return a is not None and b is not None and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdigit())
+
+
+def stem(path: str) -> str:
+    """`proc1.err` and `proc1.out` are two streams of one process."""
+    previous = None
+    while previous != path:
+        previous, path = path, _STEM.sub("", path)
+    return path
+
+
+def build(events: Sequence[Event], sources: Iterable[Source]) -> Registry:
+    """Read the joins out of a job's events."""
+    reg = Registry()
+    sources = list(sources)
+    _from_sources(reg, sources)
+    for e in events:
+        _learn(reg, e)
+    _siblings(reg, events, sources)
+    _single_host_locals(reg, sources)
+    for e in events:
+        _second(reg, e)
+    _claims(reg, events)
+    worlds = Counter(w for e in events if isinstance(w := e.fields.get("world"), int) and 0 < w <= 1_000_000)
+    joined = [int(w) for e in events if isinstance(w := e.fields.get("world"), str) and w.isdigit()]
+    reg.world = worlds.most_common(1)[0][0] if worlds else max(joined, default=None)
+    for name in ("torch", "nccl"):
+        said = Counter(str(e.fields[name]) for e in events if e.fields.get(name))
+        if said:
+            setattr(reg, name, said.most_common(1)[0][0])
+    seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
+    if reg.world is not None and all(r < reg.world for r in seen):
+        reg.ranks = tuple(range(reg.world)) if reg.world <= 65536 else tuple(sorted(seen))
+    else:
+        reg.ranks = tuple(sorted(seen))
+    return reg
+
+
+def _from_sources(reg: Registry, sources: Sequence[Source]) -> None:
+    for s in sources:
+        if s.rank is not None:
+            reg.by_source[s.path] = s.rank
+            if s.host:
+                reg.host_of.setdefault(s.rank, s.host)
+
+
+def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
+    if isinstance(pid, str) and pid.isdigit():
+        pid = int(pid)
+    if isinstance(pid, int) and pid > 1:
+        reg.by_pid.setdefault((host, pid), rank)
+        if pid not in reg.pids.setdefault(rank, []):
+            reg.pids[rank].append(pid)
+
+
+def _learn(reg: Registry, e: Event) -> None:
+    """Facts that name a rank together with something else."""
+    rank = e.rank
+    if e.kind == "identity" and rank is None and isinstance(e.fields.get("said_rank"), int):
+        rank = int(str(e.fields["said_rank"]))
+    if rank is None or e.fields.get("quoted"):
+        return
+    if e.host and not e.fields.get("kernel"):
+        reg.host_of.setdefault(rank, e.host)
+    local = e.fields.get("local_rank")
+    if isinstance(local, int):
+        reg.by_local.setdefault((e.run, e.host, local), rank)
+        if e.run is None:
+            reg.by_local.setdefault((None, e.host, local), rank)
+    if e.kind in ("identity", "exit", "process", "stack"):
+        _bind_pid(reg, e.host, e.fields.get("pid", e.pid), rank)
+    elif e.pid is not None and e.kind in ("line", "progress") and e.source_kind != "agent":
+        _bind_pid(reg, e.host, e.pid, rank)
+    bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in ("nccl-init-complete", "nccl-init-start") else None)
+    if isinstance(bus, str):
+        reg.by_bus.setdefault(bus_key(bus), rank)
+
+
+def bus_key(text: str) -> str:
+    """NCCL's busId 56000 and the kernel's 0000:56:00 are one GPU: compare bus and device only."""
+    digits = text.lower().split(".")[0]
+    if ":" in digits:
+        parts = [p for p in digits.split(":") if p]
+        return "".join(parts[-2:]).lstrip("0")
+    return digits[:-1].lstrip("0") if len(digits) > 1 else digits
+
+
+def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
+    """A stream that never says its rank has it from the other stream of the same process, or from the lines in it that do."""
+    votes: dict[str, Counter[int]] = defaultdict(Counter)
+    for e in events:
+        if e.rank is not None and e.kind in ("identity", "line", "progress", "finished", "exception") and not e.fields.get("reported_by"):
+            votes[stem(e.where.source)][e.rank] += 1
+    for s in sources:
+        if s.path in reg.by_source or s.kind in ("agent", "kernel"):
+            continue
+        found = votes.get(stem(s.path), Counter())
+        if s.local_rank is not None and not found:
+            folder = s.path.rsplit("/", 1)[0]
+            found = sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
+        if len(found) == 1:
+            reg.by_source[s.path] = next(iter(found))
+            if s.host:
+                reg.host_of.setdefault(reg.by_source[s.path], s.host)
+            if s.local_rank is not None:
+                reg.by_local.setdefault((s.run, s.host, s.local_rank), reg.by_source[s.path])
+
+
+def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
+    """On one node the local rank is the rank. Two run folders with the same host are two lives of one job."""
+    with_local = [s for s in sources if s.local_rank is not None]
+    hosts = {s.host for s in with_local}
+    contradicted = any(rank != key[2] for key, rank in reg.by_local.items())
+    if len(hosts) > 1 or contradicted:
+        for s in with_local:
+            if s.path not in reg.by_source and s.local_rank is not None:
+                rank = reg.rank_of_local(s.run, s.host, s.local_rank)
+                if rank is not None:
+                    reg.by_source[s.path] = rank
+        return
+    for s in with_local:
+        if s.local_rank is not None:
+            reg.by_source.setdefault(s.path, s.local_rank)
+            reg.by_local.setdefault((s.run, s.host, s.local_rank), s.local_rank)
+
+
+def _second(reg: Registry, e: Event) -> None:
+    """Facts that need the first round: `failed (exitcode: -9) local_rank: 4 (pid: 25915)`, a Ray worker's file name."""
+    if e.pattern in ("launcher-exit-code",):
+        rank = reg.rank_of(e)
+        local = e.fields.get("local_rank")
+        if rank is None and isinstance(local, str) and local.isdigit():
+            rank = int(local) if not reg.by_local else None  # with nothing else known, one node is assumed
+            if rank is not None:
+                reg.by_local.setdefault((e.run, e.host, int(local)), rank)
+        if rank is not None:
+            _bind_pid(reg, e.host, e.fields.get("pid"), rank)
+    if (m := _RAY_PID.search(e.where.source)) and e.where.source not in reg.by_source:
+        rank = reg.rank_of_pid(int(m[1]))
+        if rank is not None:
+            reg.by_source[e.where.source] = rank
+
+
+def _claims(reg: Registry, events: Sequence[Event]) -> None:
+    for e in events:
+        rank = reg.rank_of(e)
+        if rank is not None and e.kind in ("identity", "line", "progress") and e.source_kind in ("console", "json-lines") and e.fields.get("local_rank") is None:
+            reg.claims.setdefault(rank, set()).add(stem(e.where.source))

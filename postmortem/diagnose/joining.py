@@ -1,0 +1,82 @@
+"""The group that never formed: which rank did not come, came late, or came twice.
+
+    DistStoreError: Timed out after 11 seconds waiting for clients. 3/4 clients joined.       rank 0
+    DistStoreError: wait timeout after 10000ms, keys: /default_pg/0//cpu//0/2                 a peer: rank 2's address is missing
+    DistNetworkError: The client socket has timed out after 10000ms while trying to connect   a client that found no store
+"""
+
+from __future__ import annotations
+
+from postmortem.diagnose.case import Case, Observation, as_int
+from postmortem.diagnose.hangs import _make as make
+from postmortem.model import Event, Finding
+
+STORE = ("store-clients-joined", "store-wait-timeout", "rendezvous-timeout")
+CLIENT = ("tcp-client-timeout",)
+
+
+def derive(case: Case, observations: list[Observation]) -> list[Finding]:
+    """Findings about ranks that did not join. Empty unless a store or a rendezvous complained."""
+    complaints = [o.event for o in observations if o.pattern.id in STORE and o.role in ("cause", "symptom")]
+    if not complaints:
+        return []
+    world = case.registry.world or max((as_int(e.fields.get("world")) or 0 for e in complaints), default=0)
+    present = {r for r, events in case.by_rank.items() if any(e.kind in ("line", "identity", "progress", "exception") for e in events)}
+    twice = sorted(r for r, stems in case.registry.claims.items() if len(stems) > 1 and _separate(stems))
+    missing = sorted(set(range(world)) - present) if 0 < world <= 65536 else []
+    if twice:
+        proof = [e for e in case.of_kind("line", "identity") if case.registry.rank_of(e) in twice]
+        return _found(make(case, "rank-started-twice", [*twice, *missing], [*_one_per_source(proof), *complaints], _twice_text(twice, missing)))
+    late = _late(case, observations, complaints)
+    if late:
+        ranks, proof, why = late
+        return _found(make(case, "rank-joined-late", ranks, [*proof, *complaints], why))
+    unlabelled = [o for o in observations if o.role == "cause" and not o.ranks and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")]
+    if missing and len(missing) <= max(1, world // 2) and not unlabelled:
+        text = f"{world - len(missing)} of {world} ranks left logs and waited; no line of rank {', '.join(map(str, missing))} exists"
+        return _found(make(case, "rank-never-joined", missing, complaints, text))
+    return []
+
+
+def _found(finding: Finding | None) -> list[Finding]:
+    return [finding] if finding is not None else []
+
+
+def _separate(stems: set[str]) -> bool:
+    """Files of separate processes stand side by side; `run/rank0` and `console` are one process seen twice."""
+    return len({s.rsplit("/", 1)[0] if "/" in s else "" for s in stems}) == 1
+
+
+def _twice_text(twice: list[int], missing: list[int]) -> str:
+    text = f"two processes say they are rank {', '.join(map(str, twice))}"
+    return text + (f", and none is rank {', '.join(map(str, missing))}" if missing else "")
+
+
+def _one_per_source(events: list[Event]) -> list[Event]:
+    found: dict[str, Event] = {}
+    for e in events:
+        found.setdefault(e.where.source, e)
+    return list(found.values())
+
+
+def _late(case: Case, observations: list[Observation], complaints: list[Event]) -> tuple[list[int], list[Event], str] | None:
+    """A client that started after the others had given up found nobody."""
+    gave_up = [e.at for e in complaints if e.at is not None and e.at_sigma < 30]
+    for o in observations:
+        rank = case.registry.rank_of(o.event)
+        if o.pattern.id not in CLIENT or rank is None or rank == 0:
+            continue
+        first = min((e.at for e in case.by_rank.get(rank, ()) if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30), default=None)
+        others = [
+            min((e.at for e in events if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30), default=None)
+            for r, events in case.by_rank.items()
+            if r != rank
+        ]
+        known = [t for t in others if t is not None]
+        if first is None or not known:
+            continue
+        timeout = (as_int(o.event.fields.get("timeout_ms")) or 10_000) / 1000
+        if (gave_up and first > min(gave_up) - 0.5) or first > max(known) + 0.8 * timeout:
+            starts = [e for e in case.by_rank[rank] if e.kind in ("line", "identity")]
+            return [rank], [*starts[:1], o.event], f"rank {rank} started {first - max(known):.0f} s after the others, which had given up"
+    return None

@@ -1,0 +1,103 @@
+"""Findings -> the root: which finding nothing explains and which explains most.
+
+Candidates are ordered by the kind of proof (the kernel's, the scheduler's and the driver's word, then what a process died
+of, then what the ranks' collectives show, then exit codes, then complaints), inside one kind by time where the clocks allow
+it. Nothing here knows a pattern by name that could say the same in its file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cmp_to_key
+
+from postmortem.diagnose.case import Case, shape
+from postmortem.model import Finding
+
+FACTS = {"host-oom", "gpu-hardware", "scheduler"}
+PROCESS = {"shared-memory", "gpu-oom", "gpu-fault", "native-crash", "storage", "checkpoint", "resource-limit", "environment", "python-exception", "ddp-usage"}
+GROUP = {"collective-mismatch", "network", "rendezvous"}
+SEVERITY = {"fatal": 0, "error": 1, "warning": 2, "info": 3}
+EXIT_TIER = {"rank-exit-sigkill": 5.0, "rank-exit-crash-signal": 2.0, "rank-exit-without-reason": 5.5, "rank-exit-cpu-limit": 1.0, "rank-vanished": 6.0}
+
+
+def tier(f: Finding) -> float:
+    """How near to a cause this kind of proof stands; lower is nearer."""
+    category = f.pattern.category
+    if f.pattern.id in EXIT_TIER:
+        return EXIT_TIER[f.pattern.id]
+    if f.pattern.id in ("rank-never-joined", "rank-started-twice", "rank-joined-late"):
+        return 1.8
+    if category in FACTS:
+        return 0.0 if f.event.fields.get("kernel") or f.event.source_kind in ("kernel", "scheduler", "kubernetes") or f.pattern.entity in ("job", "gpu", "host") else 0.5
+    if category in PROCESS:
+        return 1.0
+    if category in GROUP:
+        return 2.0
+    if category == "hang":
+        return 3.0
+    if category == "external-signal":
+        return 4.0
+    if category == "numerics":
+        return 1.0 if f.pattern.severity == "fatal" else 7.0
+    return 6.0
+
+
+def candidates(case: Case, findings: Sequence[Finding]) -> list[Finding]:
+    """Causes, best first."""
+    causes = [f for f in findings if f.role == "cause"]
+    merged = _join_same_failure(causes)
+    return sorted(merged, key=cmp_to_key(_compare))
+
+
+def _compare(a: Finding, b: Finding) -> int:
+    ta, tb = tier(a), tier(b)
+    sa, sb = SEVERITY[a.pattern.severity], SEVERITY[b.pattern.severity]
+    both_strong = ta <= 1.0 and tb <= 1.0 and sa == sb == 0
+    if both_strong and (order := _earlier(a, b)):
+        return order
+    if (ta, sa) != (tb, sb):
+        return -1 if (ta, sa) < (tb, sb) else 1
+    if order := _earlier(a, b):
+        return order
+    ka = (len(a.ranks) or 1_000_000, a.event.where.source, a.event.where.line or 0)
+    kb = (len(b.ranks) or 1_000_000, b.event.where.source, b.event.where.line or 0)
+    return -1 if ka < kb else int(ka > kb)
+
+
+def _earlier(a: Finding, b: Finding) -> int:
+    """-1 or 1 where the clocks settle the order, 0 where they do not."""
+    ea = min((e for e in a.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
+    eb = min((e for e in b.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
+    if ea is None or eb is None or ea.at is None or eb.at is None or ea.at_sigma > 30 or eb.at_sigma > 30:
+        return 0
+    margin = 2 * (ea.at_sigma**2 + eb.at_sigma**2) ** 0.5 + 0.05
+    if abs(ea.at - eb.at) <= margin:
+        if ea.where.source == eb.where.source and ea.where.line and eb.where.line:
+            return -1 if ea.where.line < eb.where.line else 1
+        return 0
+    return -1 if ea.at < eb.at else 1
+
+
+def _join_same_failure(causes: Sequence[Finding]) -> list[Finding]:
+    """The same exception on several ranks is one failure; different ones are several."""
+    from dataclasses import replace
+
+    groups: dict[tuple[str, str, int | None], list[Finding]] = {}
+    for f in causes:
+        key = (f.pattern.id, shape(str(f.event.fields.get("line") or f.event.text)) if f.pattern.entity == "self" else f.pattern.id, f.attempt)
+        groups.setdefault(key, []).append(f)
+    out = []
+    for members in groups.values():
+        first = members[0]
+        if len(members) > 1:
+            events = tuple(sorted((e for f in members for e in f.events), key=lambda e: (e.at is None, e.at or 0.0, e.where.source, e.where.line or 0)))
+            first = replace(
+                first,
+                events=events,
+                ranks=tuple(sorted({r for f in members for r in f.ranks})),
+                hosts=tuple(sorted({h for f in members for h in f.hosts})),
+                gpus=tuple(sorted({g for f in members for g in f.gpus})),
+                pids=tuple(sorted({p for f in members for p in f.pids})),
+            )
+        out.append(first)
+    return out

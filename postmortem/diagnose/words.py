@@ -1,0 +1,144 @@
+"""Findings -> sentences: the headline, why, what to do, what is missing. Plain words, names and times; no jargon of ours."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from postmortem.diagnose.case import Case, gist
+from postmortem.diagnose.exits import describe
+from postmortem.model import Confidence, Finding
+
+_TORCH = re.compile(r"(\d+)\.(\d+)")
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    if not ranks:
+        return ""
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    if len(ranks) > 6:
+        return f"{len(ranks)} ranks ({ranks[0]}…{ranks[-1]})"
+    return "Ranks " + ", ".join(map(str, ranks[:-1])) + f" and {ranks[-1]}"
+
+
+def clock_time(at: float | None, sigma: float) -> str:
+    """` at 03:12:08 UTC`, where the moment is known to a few seconds and its date is."""
+    if at is None or sigma > 5 or at < 4e8:
+        return ""
+    return f" at {datetime.fromtimestamp(int(at), UTC):%H:%M:%S}"
+
+
+def iso(at: float | None) -> str | None:
+    if at is None or not 4e8 < at < 7e9:
+        return None
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str, list[int]]) -> str:
+    """One sentence: who, what, when, and what it did to the others."""
+    e = root.event
+    who = ranks_text(ranks)
+    hosts = root.hosts if len(root.hosts) == 1 else ()
+    if who and hosts and len(ranks) <= 6:
+        who += f" on {hosts[0]}"
+    what = _what(case, root, who)
+    return f"{what}{clock_time(e.at, e.at_sigma)}{_effects(victims)}."
+
+
+def _what(case: Case, root: Finding, who: str) -> str:
+    e, p = root.event, root.pattern
+    title = p.title.rstrip(".")
+    subject = who or (f"GPU {root.gpus[0]}" if root.gpus else "")
+    if root.gpus and who:
+        subject += f" (GPU {root.gpus[0]})"
+    line = str(e.fields.get("line") or "")
+    if p.id == "python-exception" or (e.kind == "exception" and line):
+        code = e.fields.get("code")
+        shown = line if len(line) <= 160 else line[:157] + "…"
+        return f"{subject or 'A process'} raised {shown.rstrip('.')}" + (f" ({code})" if code else "")
+    match p.id:
+        case "kernel-oom-killed-process" | "kernel-oom-summary":
+            comm = e.fields.get("comm") or "process"
+            pid = f", pid {e.fields['pid']}" if e.fields.get("pid") else ""
+            return f"{subject + ' was' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({comm}{pid})"
+        case "faulthandler-fatal-error":
+            code = e.fields.get("code")
+            return f"{subject or 'A process'} crashed: {gist(line or e.text)[:120]}" + (f" in {code}" if code else "")
+        case "rank-exit-sigkill":
+            return f"{subject} was killed with SIGKILL from outside; nothing here says by whom"
+        case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
+            return f"{subject} ended with {describe(_code(e))} and printed no reason"
+    if p.derived and root.because:
+        return f"{subject + ': ' if subject else ''}{title[0].lower() + title[1:] if subject else title} ({root.because})"
+    detail = _detail(e.text)
+    return f"{subject + ': ' if subject else ''}{title}" + (f" (`{detail}`)" if detail else "")
+
+
+def _code(e: object) -> int | None:
+    value = getattr(e, "fields", {}).get("exitcode")
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _detail(text: str) -> str:
+    shown = gist(text).replace("`", "'")
+    return shown if len(shown) <= 110 else shown[:107] + "…"
+
+
+def _effects(victims: dict[str, list[int]]) -> str:
+    parts = []
+    for verb, ranks in victims.items():
+        if ranks:
+            n = len(ranks)
+            parts.append(f"{'rank ' + str(ranks[0]) if n == 1 else str(n) + ' other ranks'} {verb}")
+    return "; " + ", ".join(parts) if parts else ""
+
+
+def confidence(case: Case, root: Finding, ranks: Sequence[int], level: float) -> Confidence:
+    """How sure: established needs a line that states it and a join that proves the entity."""
+    if root.derived_confidence:
+        return root.derived_confidence
+    if root.pattern.id in ("rank-exit-sigkill", "rank-vanished", "rank-exit-without-reason", "rank0-still-busy"):
+        return "hypothesis" if root.pattern.id != "rank-exit-sigkill" or not has_kernel_log(case) else "supported"
+    if root.pattern.derived:
+        return "supported"
+    if level <= 2.0 and (ranks or root.gpus or root.hosts or root.pattern.entity in ("job", "host")):
+        return "established" if root.pattern.status == "stable" and not root.because else "supported"
+    return "supported"
+
+
+def has_kernel_log(case: Case) -> bool:
+    return any(s.kind == "kernel" for s in case.sources.values())
+
+
+def missing(case: Case, root: Finding | None, hosts: Sequence[str]) -> list[dict[str, str]]:
+    """The evidence that would settle what is open, and the command or setting that yields it for the versions at hand."""
+    out: list[dict[str, str]] = []
+    category = root.pattern.category if root else None
+    host = hosts[0] if hosts else "the host of the rank that died"
+    if category in ("external-signal", "peer-lost", "host-oom", "native-crash", None) and not has_kernel_log(case):
+        tells = "whether the kernel's OOM killer or a fault in native code ended the process"
+        out.append({"what": f"kernel log of {host}", "would_tell": tells, "how": "dmesg --time-format iso > dmesg.txt   (or: journalctl -k -o short-iso-precise > kernel.txt)"})
+    if category in ("hang", "collective-mismatch", None) and not case.of_kind("recorder"):
+        out.append({"what": "flight-recorder dumps of all ranks", "would_tell": "which collective each rank was in, and with which arguments", "how": recorder_settings(case.registry.torch)})
+    if category in ("hang", None) and not case.of_kind("stack"):
+        out.append({"what": "stacks of all ranks while they hang", "would_tell": "where the silent rank is stuck", "how": "py-spy dump --pid PID   for every rank, before anything is killed"})
+    silent = sorted(r for r in case.registry.ranks if r not in case.by_rank)
+    if silent and len(silent) < len(case.registry.ranks):
+        shown = ", ".join(map(str, silent[:8])) + ("…" if len(silent) > 8 else "")
+        out.append({"what": f"logs of rank {shown}", "would_tell": "what these ranks did last", "how": "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank"})
+    if category == "python-exception" and root is not None and root.pattern.id == "rank-exit-without-reason":
+        out.append({"what": "the rank's traceback or reason", "would_tell": "why it left", "how": "decorate the entry point with torch.distributed.elastic.multiprocessing.errors.record"})
+    return out
+
+
+def recorder_settings(version: str | None) -> str:
+    """The environment variables that switch the flight recorder on, for this torch (TORCH_NCCL_* before 2.9, TORCH_FR_* from then on)."""
+    m = _TORCH.match(version or "")
+    if m and (int(m[1]), int(m[2])) < (2, 9):
+        return "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/nccl_trace_rank_"
+    return "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=/shared/fr_rank_"

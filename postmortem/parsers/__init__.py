@@ -1,0 +1,154 @@
+"""Hits in their context -> Events. One file per log family; each knows formats and no verdicts.
+
+A parser never raises on content: what it cannot read yields nothing, and the line stays in its file for a human.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import regex
+
+from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source, Where
+from postmortem.parsers import envelope, faulthandler, flight_recorder, progress, stacks, tables, torchrun, traceback
+from postmortem.parsers.envelope import Style
+from postmortem.parsers.excerpt import Excerpt, split
+from postmortem.patterns import Library, Signature
+
+OPENERS: tuple[Signature, ...] = (traceback.OPENER, faulthandler.OPENER, faulthandler.DUMP, torchrun.OPENER)
+_BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
+    traceback.OPENER.id: traceback.parse,
+    faulthandler.OPENER.id: faulthandler.parse,
+    faulthandler.DUMP.id: faulthandler.parse_dump,
+    torchrun.OPENER.id: torchrun.parse,
+}
+_DOCUMENTS: dict[str, Callable[[Source, bytes], Iterator[Event]]] = {
+    "error-file": torchrun.error_file,
+    "flight-recorder": flight_recorder.parse,
+    "stack": stacks.parse,
+    "process-table": tables.processes,
+    "cgroup": tables.counters,
+}
+DOCUMENT_KINDS = frozenset(_DOCUMENTS)  # sources whose whole content a parser wants
+_SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
+
+
+def parse(scanned: Scanned, library: Library) -> list[Event]:
+    """All events of one source, in the order of its lines."""
+    source = scanned.source
+    if source.kind == "binary":
+        return []
+    events: list[Event] = []
+    style = envelope.learn(split(scanned.samples[0].text)[:200]) if scanned.samples else Style()
+    document = _DOCUMENTS.get(source.kind)
+    if document is not None and scanned.content is not None:
+        events.extend(document(source, scanned.content))
+    if source.kind == "error-file":
+        events.extend(_patterns_of_document(scanned, library, events))
+    elif source.kind != "flight-recorder":
+        for hit in scanned.hits:
+            events.extend(_hit(source, hit, style, library))
+    if source.kind in _SPOKEN:
+        events.extend(progress.parse(source, scanned.samples, style))
+    events.extend(_on_events(events, library))
+    return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
+
+
+def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[Event]:
+    excerpt = Excerpt(source, hit, style)
+    for match in hit.matches:
+        pattern = library.get(match.pattern)
+        if pattern is not None and _may_stand(pattern, source, excerpt):
+            yield _pattern_event(excerpt, pattern, match)
+    for opener in hit.openers:
+        if opener in _BLOCKS:
+            yield from _BLOCKS[opener](excerpt)
+
+
+def _may_stand(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
+    """Whether this family of lines may stand in this source: a kernel line in a console must look like one."""
+    if not pattern.sources or source.kind in pattern.sources:
+        return True
+    return "kernel" in pattern.sources and excerpt.envelope.kernel
+
+
+def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
+    line = next(excerpt.following())
+    fields: dict[str, object] = dict(match.captures)
+    if m := _LOCAL.search(excerpt.text) if "local_rank" not in fields else None:
+        fields["local_rank"] = int(m[1])
+    return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+_LOCAL = regex.compile(r"\blocal_rank: ?(\d{1,4})\b")
+
+
+def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event]) -> Iterator[Event]:
+    """Patterns that matched in a document are facts about its one exception; a line number in it means nothing."""
+    base = next((e for e in events if e.kind == "exception"), None)
+    if base is None:
+        return
+    seen: set[str] = set()
+    for hit in scanned.hits:
+        for match in hit.matches:
+            pattern = library.get(match.pattern)
+            if pattern is None or match.pattern in seen or (pattern.sources and scanned.source.kind not in pattern.sources):
+                continue
+            seen.add(match.pattern)
+            fields = dict(base.fields) | dict(match.captures)
+            yield base._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+_Forms = dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]]
+_FORMS: dict[str, _Forms] = {}
+
+
+def _event_patterns(library: Library) -> _Forms:
+    """Event kind -> patterns that read such events, compiled once for a library."""
+    if library.digest not in _FORMS:
+        found: _Forms = {}
+        for p in library.patterns.values():
+            if p.on:
+                found.setdefault(p.on, []).append((p, [regex.compile(v.regex) for v in p.variants]))
+        _FORMS[library.digest] = found
+    return _FORMS[library.digest]
+
+
+def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
+    """Patterns that read a block's decisive line (`on: exception`)."""
+    wanted = _event_patterns(library)
+    for event in list(events):
+        for pattern, forms in wanted.get(event.kind, ()):
+            text = str(event.fields.get("line", event.text))
+            m = next((m for form in forms if (m := form.search(text))), None)
+            if m is not None:
+                captures = {k: v for k, v in m.groupdict().items() if v is not None}
+                fields = dict(event.fields) | captures
+                yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:
+    """Read a piece of log as if it stood in a file of its own, through the real scanner: what the examples of patterns run through."""
+    import io
+
+    from postmortem import patterns, scan
+
+    library = library or patterns.load()
+    source = Source(path="example", kind=kind or "console", size=len(text))
+    engine = _engine(library)
+    scanned = scan.scan(source, io.BytesIO(text.encode()), engine, want_content=kind in DOCUMENT_KINDS)
+    return parse(scanned, library)
+
+
+_ENGINES: dict[str, object] = {}
+
+
+def _engine(library: Library) -> object:
+    from postmortem import scan
+
+    if library.digest not in _ENGINES:
+        _ENGINES[library.digest] = scan.Engine.compile([*library.signatures(), *OPENERS])
+    return _ENGINES[library.digest]
+
+
+__all__ = ["DOCUMENT_KINDS", "OPENERS", "Where", "parse", "read_text"]

@@ -1,0 +1,241 @@
+"""A line -> who wrote it and when, and what is left: the prefixes that launchers, loggers and collectors put in front.
+
+    [default1]:[rank3]: Traceback (most recent call last):      torchrun --tee 3: local rank 1, global rank 3
+    1: 2026-11-20 22:34:32.133 engine INFO: epoch 33 ...        srun --label: task 1
+    (RayTrainWorker pid=23737, ip=192.0.2.2) worker ready       Ray
+    gpu003:4063850:4063871 [0] NCCL INFO Bootstrap : ...        NCCL: host, pid, thread, local CUDA device
+    10.0.0.7: kern: warning: [2026-04-20T18:06:20.59Z]: NVRM:   Talos
+
+Prefixes nest and repeat, so they are peeled off one by one. A leading "0: " is a label only where the whole file has it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from postmortem.model import Stamp
+from postmortem.parsers import times
+
+
+class Envelope(NamedTuple):
+    """What a line's prefixes say. `key` tells the writers of a merged file apart; None is unknown."""
+
+    body: str
+    key: tuple[str, ...] = ()
+    rank: int | None = None
+    local_rank: int | None = None
+    world: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    gpu: str | None = None
+    stamp: Stamp | None = None
+    kernel: bool = False
+    quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How one file labels its lines, learnt from its head."""
+
+    srun: bool = False
+    host: bool = False
+
+
+_SRUN = re.compile(r" {0,5}(\d{1,5}): ?")
+_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)")
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
+
+_TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)| (?=\[|\d{4}-)) ?")
+_RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
+_MPI = re.compile(r"\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>: ?")
+_RAY = re.compile(r"\(([A-Za-z_][\w.:]*) pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?")
+_KUBE = re.compile(r"\[pod/([\w.-]+)/[\w.-]+\] ?")
+_TORCHX = re.compile(r"[\w.-]+/\d+ (?=\[)")
+_CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\] ?")
+_PYLOG = re.compile(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d+) ([^\]\n]{1,200}:\d+)\] ?")
+_NCCL = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d+):(\d+) \[(\d+)\] (?=\S)")
+_STAMPED = re.compile(r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?")
+_SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\]| )")
+_QUOTE = re.compile(r"(?:> ?)+(?=\[|\w)")
+_KERNEL = re.compile(
+    r"(?:<\d{1,3}>)?(?:kern *:\w+ *: *)?"
+    r"(?:\[ {0,8}\d{1,9}\.\d{6}(?:, *\d+)?\]|\[ *\+\d+\.\d+\]|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
+)
+_SYSLOG = re.compile(
+    r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
+    r"([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
+)
+_TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
+_IN_TEXT = (
+    re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
+    re.compile(r"\[PG (?:ID )?\d+[^\]]{0,80}? Rank (\d{1,6})\]"),
+    re.compile(r"\b(?:global_)?rank[=:] ?(\d{1,6})\b", re.IGNORECASE),
+)
+_TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A-Z]+\d+)*\] ?")
+
+
+def learn(lines: Iterable[str]) -> Style:
+    """Decide from a file's first lines whether every line carries srun's task label or a host label."""
+    some = [line for line in lines if line.strip()][:200]
+    if len(some) < 3:
+        return Style()
+    srun = sum(1 for line in some if _SRUN.match(line) or line.startswith(("srun:", "slurmstepd", "*** ")))
+    labels = {m[1] for line in some if (m := _SRUN.match(line))}
+    host = sum(1 for line in some if _HOST.match(line))
+    return Style(srun=srun >= 0.8 * len(some) and bool(labels) and len(labels) < len(some), host=host >= 0.8 * len(some))
+
+
+def clean(text: str) -> str:
+    """Take colours, titles and NUL bytes out of a line; of a progress bar keep what is visible in the end."""
+    if "\x1b" in text or "\x00" in text:
+        text = _ANSI.sub("", text)
+    return text
+
+
+def peel(text: str, style: Style = Style()) -> Envelope:
+    """Take all prefixes off a line. Never raises; what is no prefix stays in `body`."""
+    text = clean(text)
+    if text.startswith("{") and text.rstrip().endswith("}") and len(text) < 65536:
+        found = _json_line(text)
+        if found is not None:
+            return found
+    peeler = _Peeler(text, style)
+    peeler.run()
+    return peeler.envelope()
+
+
+class _Peeler:
+    """The state of peeling one line: where we are, and what was learnt on the way."""
+
+    def __init__(self, text: str, style: Style) -> None:
+        self.text = text
+        self.style = style
+        self.at = 0
+        self.key: list[str] = []
+        self.got: dict[str, Any] = {}
+
+    def take(self, form: re.Pattern[str]) -> re.Match[str] | None:
+        m = form.match(self.text, self.at)
+        if m:
+            self.at = m.end()
+        return m
+
+    def learn(self, **facts: Any) -> None:
+        for name, value in facts.items():
+            if value is not None:
+                self.got.setdefault(name, value)
+
+    def run(self) -> None:
+        if self.style.srun and (m := self.take(_SRUN)):
+            self.key.append(m[0].strip())
+            self.learn(rank=int(m[1]))
+        elif m := self.take(_TALOS):
+            self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
+        elif self.style.host and (m := self.take(_HOST)):
+            self.key.append(m[1])
+            self.learn(host=m[1])
+        for _ in range(8):
+            if not self.step():
+                break
+
+    def step(self) -> bool:
+        return self._launcher() or self._kernel() or self._logger()
+
+    def _launcher(self) -> bool:
+        if m := self.take(_TEE):
+            name = "rank" if m[1].lower() == "rank" else "local_rank"
+            self.key.append(m[0].strip())
+            self.learn(**{name: int(m[2])})
+        elif m := self.take(_RANK_WORD):
+            self.learn(rank=int(m[1]))
+        elif m := self.take(_MPI):
+            self.key.append(m[1])
+            self.learn(rank=int(m[1]))
+        elif m := self.take(_RAY):
+            self.key.append(m[2])
+            self.learn(pid=int(m[2]), host=m[3])
+        elif m := self.take(_KUBE):
+            self.key.append(m[1])
+            self.learn(host=m[1])
+        elif self.take(_QUOTE):
+            self.learn(quoted=True)
+        else:
+            return self.take(_TORCHX) is not None
+        return True
+
+    def _logger(self) -> bool:
+        if m := self.take(_CXX):
+            self.learn(stamp=times.find(m[0]))
+        elif m := self.take(_PYLOG):
+            self.learn(stamp=times.find(m[0]), pid=int(m[2]))
+        elif m := self.take(_TP):
+            self.learn(stamp=times.find(m[0]), rank=int(m[1]))
+        elif m := self.take(_NCCL):
+            self.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))
+        elif self.at < 200 and (m := self.take(_SYSLOG)):
+            self.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None)
+        elif m := self.take(_SLASH_RANK):
+            self.learn(rank=int(m[1]), world=int(m[2]))
+        elif self.at < 200 and "stamp" not in self.got and (m := self.take(_STAMPED)):
+            self.learn(stamp=times.find(m[0]))
+        else:
+            return False
+        return True
+
+    def _kernel(self) -> bool:
+        m = _KERNEL.match(self.text, self.at)
+        if not m or not m[0].strip():
+            return False
+        self.at = m.end()
+        self.learn(stamp=times.find(m[0]), kernel=True)
+        return True
+
+    def envelope(self) -> Envelope:
+        body = self.text[self.at :]
+        head = body[:160]
+        if "rank" not in self.got:
+            for form in _IN_TEXT:
+                if m := form.search(head):
+                    self.got["rank"] = int(m[1])
+                    break
+        if "stamp" not in self.got and head:
+            self.got["stamp"] = times.find(head)
+        if not self.got.get("kernel") and "NVRM: " in head and body.lstrip().startswith("NVRM: "):
+            self.got["kernel"] = True
+        return Envelope(body=body, key=tuple(self.key), **self.got)
+
+
+def _json_line(text: str) -> Envelope | None:
+    """One record of a structured log: {"ts": "...", "rank": 0, "msg": "..."} or journald's JSON."""
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(record, dict):
+        return None
+    body = next((record[k] for k in ("MESSAGE", "msg", "message", "log", "text", "event") if isinstance(record.get(k), str)), None)
+    if body is None:
+        return None
+    rank = next((record[k] for k in ("rank", "global_rank", "RANK") if isinstance(record.get(k), int)), None)
+    host = next((record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None)
+    pid = record.get("pid") if isinstance(record.get("pid"), int) else None
+    kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
+    return Envelope(body=body, rank=rank, host=host, pid=pid, stamp=_json_stamp(record), kernel=kernel)
+
+
+def _json_stamp(record: dict[str, Any]) -> Stamp | None:
+    micro = record.get("__REALTIME_TIMESTAMP")
+    if isinstance(micro, str) and micro.isdigit() and len(micro) < 20:
+        return Stamp(int(micro) / 1e6, "absolute", micro, 1e-4)
+    for name in ("ts", "time", "timestamp", "@timestamp", "asctime", "date"):
+        value = record.get(name)
+        if isinstance(value, str) and (stamp := times.find(value)):
+            return stamp
+        if isinstance(value, int | float) and 1e9 < value < 1e10:
+            return Stamp(float(value), "absolute", str(value), 1e-3)
+    return None

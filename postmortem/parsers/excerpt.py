@@ -1,0 +1,133 @@
+"""A hit and its surroundings as numbered, decoded lines; and the lines of one writer among several.
+
+Two ranks that share a console interleave their tracebacks line by line, so a block is what follows with the same
+prefixes, and other writers' lines are stepped over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from postmortem.model import Event, Hit, Severity, Source, Where
+from postmortem.parsers.envelope import Envelope, Style, clean, peel
+
+CONTEXT = 5
+MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
+MAX_BLOCK = 2000
+
+
+class Line(NamedTuple):
+    number: int
+    text: str
+    envelope: Envelope
+
+
+def decode(data: bytes) -> str:
+    """Bytes of a log as text. Invalid UTF-8 becomes \\xNN and stays visible."""
+    return clean(data.decode("utf-8", "backslashreplace"))
+
+
+def split(data: bytes) -> list[str]:
+    """Whole lines, ended by `\\n` only; of a progress bar the last state that shows something."""
+    if not data:
+        return []
+    body = data[:-1] if data.endswith(b"\n") else data
+    return [visible(decode(line)) for line in body.split(b"\n")]
+
+
+def visible(line: str) -> str:
+    """What a terminal would show in the end of a line that a progress bar rewrote with `\\r`."""
+    if "\r" not in line:
+        return line
+    parts = [part for part in line.split("\r") if part.strip()]
+    return parts[-1] if parts else ""
+
+
+class Excerpt:
+    """One hit of one source: its line, what stands around it, and how to make events from it."""
+
+    def __init__(self, source: Source, hit: Hit, style: Style) -> None:
+        self.source = source
+        self.style = style
+        self.number = hit.line
+        self.raw = hit.text.decode("utf-8", "backslashreplace")
+        self.text = decode(hit.text)
+        self.before = split(hit.before)
+        self.after = split(hit.after)
+        self.envelope = peel(self.text, style)
+
+    def following(self) -> Iterator[Line]:
+        """The hit's line, then all lines after it."""
+        yield Line(self.number, self.text, self.envelope)
+        for i, text in enumerate(self.after[:MAX_BLOCK], start=1):
+            yield Line(self.number + i, text, peel(text, self.style))
+
+    def block(self) -> Iterator[Line]:
+        """The hit's line, then the following lines of the same writer."""
+        foreign = 0
+        for line in self.following():
+            if line.envelope.key == self.envelope.key:
+                yield line
+            elif line.text.strip():
+                foreign += 1
+                if foreign > MAX_FOREIGN:
+                    return
+
+    def preceding(self) -> Iterator[Line]:
+        """The lines before the hit, nearest first."""
+        for i, text in enumerate(reversed(self.before), start=1):
+            yield Line(self.number - i, text, peel(text, self.style))
+
+    def context(self, number: int) -> tuple[tuple[str, ...], int]:
+        """Up to five lines each side of line `number`, and how many of them stand before it."""
+        lines = [*self.before, self.text, *self.after]
+        at = len(self.before) + number - self.number
+        lo = max(0, at - CONTEXT)
+        return tuple(text[:2000] for text in lines[lo : at + CONTEXT + 1]), at - lo
+
+    def event(
+        self,
+        kind: str,
+        line: Line,
+        *,
+        pattern: str | None = None,
+        severity: Severity = "error",
+        fields: dict[str, object] | None = None,
+        end: int | None = None,
+        rank: int | None = None,
+        pid: int | None = None,
+        text: str | None = None,
+    ) -> Event:
+        """An event whose decisive line is `line`, attributed by the line's prefixes, then by its file."""
+        env = line.envelope
+        stamp = env.stamp
+        context, before = self.context(line.number)
+        details = dict(fields or {})
+        local = env.local_rank if env.local_rank is not None else self.source.local_rank
+        if local is not None:
+            details.setdefault("local_rank", local)
+        if env.quoted:
+            details["quoted"] = True
+        if env.kernel:
+            details["kernel"] = True
+        return Event(
+            kind=kind,
+            where=Where(self.source.path, line.number, end if end != line.number else None),
+            text=(line.text if text is None else text)[:4000],
+            time=stamp.time if stamp else None,
+            clock=stamp.clock if stamp else "none",
+            sigma=stamp.sigma if stamp else 0.0,
+            raw_time=stamp.raw if stamp else "",
+            rank=rank if rank is not None else env.rank if env.rank is not None else self.source.rank,
+            host=env.host or self.source.host,
+            pid=pid if pid is not None else env.pid,
+            attempt=self.source.attempt,
+            run=self.source.run,
+            pattern=pattern,
+            severity=severity,
+            fields=details,
+            context=context,
+            before=before,
+            source_kind=self.source.kind,
+        )

@@ -1,0 +1,97 @@
+"""faulthandler: what CPython prints when a process crashes, or when it was asked to dump its stacks.
+
+    Fatal Python error: Segmentation fault
+
+    Current thread 0x00007f84f4890b80 (most recent call first):
+      File "/opt/train/train.py", line 22 in native_op
+
+    Extension modules: numpy._core._multiarray_umath, ... (total: 22)
+
+Most recent call first, no comma before `in`, no source lines, no time, no rank. If a C++ thread crashed there is no
+`Current thread`. Two faults may interleave. Out: one event of kind `crash`, or `stack` for a dump without a crash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from postmortem.model import Event
+from postmortem.parsers.excerpt import Excerpt
+from postmortem.parsers.traceback import code_line, collective_of
+from postmortem.patterns import Signature
+
+OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
+DUMP = Signature(":stack-dump", r"Timeout \(\d+:\d\d:\d\d|(?:Current thread|Thread) 0x[0-9a-f]{4,16} .{0,60}\(most recent call first\)", after=8192, before=256)
+
+_THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+")
+_FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?: in (?P<func>.+))?')
+_FATAL = re.compile(r"Fatal Python error: (?P<signal>[^\n]{1,120})")
+_TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'|^\s*what\(\):\s*(?P<what>.{1,600})")
+SIGNALS = {
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+    "Bus error": "SIGBUS",
+    "Floating point exception": "SIGFPE",
+    "Floating-point exception": "SIGFPE",
+    "Illegal instruction": "SIGILL",
+}
+
+
+def parse(excerpt: Excerpt) -> Iterator[Event]:
+    """Read the crash that starts on the excerpt's line."""
+    m = _FATAL.search(excerpt.text)
+    if not m:
+        return
+    lines = excerpt.block()
+    first = next(lines)
+    threads = _threads(line.envelope.body for line in lines)
+    frames = next((frames for current, frames in threads if current), threads[-1][1] if threads else [])
+    fields: dict[str, object] = {
+        "signal": SIGNALS.get(m["signal"].strip(), m["signal"].strip()),
+        "line": m[0],
+        "frames": tuple(frames[:60]),
+        "code": code_line(list(reversed(frames))),
+        "collective": collective_of(list(reversed(frames))),
+        "current": any(current for current, _ in threads),
+    }
+    for line in excerpt.preceding():
+        if line.envelope.key == excerpt.envelope.key and (t := _TERMINATE.search(line.envelope.body)):
+            fields.setdefault("terminate", t["type"] or t["what"])
+            if t["what"]:
+                fields.setdefault("what", t["what"])
+    yield excerpt.event("crash", first, severity="fatal", fields=fields)
+
+
+def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
+    """Read a stack dump of a living process (faulthandler.dump_traceback_later, SIGUSR handlers). Part of a crash: nothing."""
+    if any("Fatal Python error" in line.text for line in excerpt.preceding()):
+        return
+    if any(_THREAD.match(line.envelope.body) for line in excerpt.preceding()):
+        return  # a later thread of a dump that is read already
+    lines = excerpt.block()
+    first = next(lines)
+    threads = _threads([first.envelope.body, *(line.envelope.body for line in lines)])
+    frames = next((frames for current, frames in threads if current), threads[-1][1] if threads else [])
+    main = threads[-1][1] if threads else frames  # the main thread is dumped last
+    if main:
+        yield excerpt.event("stack", first, severity="warning", fields=stack_fields(main))
+
+
+def stack_fields(frames: list[tuple[str, int, str]]) -> dict[str, object]:
+    """Fields of a stack event; `frames` most recent first."""
+    oldest_first = list(reversed(frames))
+    return {"frames": tuple(frames[:60]), "code": code_line(oldest_first), "collective": collective_of(oldest_first)}
+
+
+def _threads(bodies: Iterator[str] | list[str]) -> list[tuple[bool, list[tuple[str, int, str]]]]:
+    """Threads as (is current, frames most recent first)."""
+    threads: list[tuple[bool, list[tuple[str, int, str]]]] = []
+    for body in bodies:
+        if body.startswith("Extension modules:"):
+            break
+        if m := _THREAD.match(body):
+            threads.append((m["current"] == "Current thread", []))
+        elif threads and (f := _FRAME.match(body)):
+            threads[-1][1].append((f["file"], int(f["line"]), (f["func"] or "").strip()[:200]))
+    return threads

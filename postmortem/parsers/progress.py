@@ -1,0 +1,176 @@
+"""What ordinary lines tell: who is which rank, how far it came, when it spoke first and last, whether it said goodbye.
+
+    2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
+    2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
+    node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 - Init COMPLETE
+
+In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and last
+`progress`, a `finished`, and its last `line`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from postmortem.model import Event, Sample, Source, Where
+from postmortem.parsers.envelope import Style, peel
+from postmortem.parsers.excerpt import Line, decode, visible
+
+HEAD_LINES = 400
+TAIL_LINES = 600
+
+_STEP = re.compile(r"\b(?:global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,4}(?P<step>\d{1,9})\b", re.IGNORECASE)
+_EPOCH_STEP = re.compile(r"\bEpoch:? ?\[\d+\][ :]*\[ *(?P<step>\d{1,9})/\d+\]|\| +(?P<bar>\d{1,9})/\d+ \[")
+_LOSS = re.compile(r"\bloss'?\"?[ =:]{1,3}(?P<loss>nan|[-+]?\d[\d.e+-]*|inf)", re.IGNORECASE)
+_OF = re.compile(r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b", re.IGNORECASE)
+_WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
+_PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
+_BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
+_RANK_PAIR = re.compile(r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)")
+_VERSION = re.compile(r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)")
+_GOODBYE = re.compile(
+    r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|all epochs?)\b[^.]{0,24}"
+    r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b|^\W*(?:\w+ ?[:\-] ?)*(?:finished|completed|all done|exiting normally|bye)\b"
+    r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0",
+    re.IGNORECASE,
+)
+_NOT_GOODBYE = re.compile(r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz|epoch \d+ (?:done|finished|complete)", re.IGNORECASE)
+
+
+@dataclass
+class _Writer:
+    """One rank (or the nameless rest) of a source."""
+
+    first: Line | None = None
+    last: Line | None = None
+    first_step: tuple[Line, int] | None = None
+    last_step: tuple[Line, int] | None = None
+    finished: Line | None = None
+    facts: dict[str, object] = field(default_factory=dict)
+    facts_line: Line | None = None
+
+
+def parse(source: Source, samples: tuple[Sample, ...], style: Style) -> Iterator[Event]:
+    """Read the samples of a console-like source."""
+    writers: dict[int | None, _Writer] = {}
+    for line in _lines(samples, style):
+        env = line.envelope
+        if not line.text.strip() or env.kernel:
+            continue
+        rank = env.rank if env.rank is not None else source.rank
+        _read(writers.setdefault(rank, _Writer()), line)
+        yield from _pairs(source, line)
+    for rank, writer in writers.items():
+        yield from _events(source, rank, writer)
+
+
+def _lines(samples: tuple[Sample, ...], style: Style) -> Iterator[Line]:
+    for i, sample in enumerate(samples):
+        texts = sample.text.split(b"\n")
+        if texts and not texts[-1]:
+            texts.pop()
+        wanted: list[int] = list(range(len(texts)))
+        if len(texts) > HEAD_LINES + TAIL_LINES and len(samples) == 1:
+            wanted = wanted[:HEAD_LINES] + wanted[-TAIL_LINES:]
+        elif len(texts) > TAIL_LINES:
+            wanted = wanted[:HEAD_LINES] if i == 0 else wanted[-TAIL_LINES:]
+        for k in wanted:
+            text = visible(decode(texts[k][:4096] if b"\r" not in texts[k] else texts[k][-4096:]))
+            yield Line(sample.line + k, text, peel(text, style))
+
+
+def _read(writer: _Writer, line: Line) -> None:
+    body = line.envelope.body
+    if line.envelope.stamp is not None and writer.first is None:
+        writer.first = line
+    writer.last = line
+    if step := _step(body):
+        writer.first_step = writer.first_step or (line, step[0])
+        writer.last_step = (line, step[0])
+        writer.finished = None
+    if _GOODBYE.search(body) and not _NOT_GOODBYE.search(body):
+        writer.finished = line
+    facts = writer.facts
+    if "rank " in body or "Rank " in body or "rank=" in body or "world" in body or "pid" in body or "torch" in body or "NCCL version" in body:
+        _learn(facts, body)
+    if line.envelope.world is not None:
+        facts.setdefault("world", line.envelope.world)
+    for name, value in (("pid", line.envelope.pid), ("gpu", line.envelope.gpu)):
+        if value is not None and line.envelope.rank is not None:
+            facts.setdefault(name, value)
+    if facts and writer.facts_line is None:
+        writer.facts_line = line
+
+
+def _learn(facts: dict[str, object], body: str) -> None:
+    if m := _OF.search(body):
+        facts.setdefault("said_rank", int(m["rank"]))
+        facts.setdefault("world", int(m["world"]))
+        if p := _PID.search(body):
+            facts.setdefault("pid", int(p["pid"]))
+    elif m := _WORLD.search(body):
+        facts.setdefault("world", int(m["world"]))
+    if m := _BUS.search(body):
+        facts.setdefault("bus", m["bus"])
+    if m := _VERSION.search(body):
+        for name in ("torch", "nccl"):
+            if m[name]:
+                facts.setdefault(name, m[name])
+
+
+def _step(body: str) -> tuple[int] | None:
+    if m := _EPOCH_STEP.search(body):
+        return (int(m["step"] or m["bar"]),)
+    return (int(m["step"]),) if (m := _STEP.search(body)) else None
+
+
+def _pairs(source: Source, line: Line) -> Iterator[Event]:
+    """Ray Train prints the whole map: (ip=192.0.2.2, pid=23762) world_rank=1, local_rank=1."""
+    if "world_rank=" in line.text and (m := _RANK_PAIR.search(line.text)):
+        fields: dict[str, object] = {"pid": int(m["pid"]), "said_rank": int(m["rank"]), "local_rank": int(m["local"])}
+        yield _event(source, "identity", line, int(m["rank"]), fields)._replace(pid=int(m["pid"]), host=m["ip"])
+
+
+def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event]:
+    if writer.facts and writer.facts_line:
+        who = rank if rank is not None else writer.facts.get("said_rank")
+        if source.kind in ("console", "json-lines", "ray") or rank is not None:
+            yield _event(source, "identity", writer.facts_line, who if isinstance(who, int) else None, dict(writer.facts))
+    if writer.first:
+        yield _event(source, "line", writer.first, rank, {"first": True})
+    if writer.first_step and writer.last_step:
+        for line, step in (writer.first_step, writer.last_step):
+            fields: dict[str, object] = {"step": step}
+            if m := _LOSS.search(line.envelope.body):
+                fields["loss"] = m["loss"]
+            yield _event(source, "progress", line, rank, fields)
+    if writer.finished:
+        yield _event(source, "finished", writer.finished, rank, {})
+    if writer.last:
+        yield _event(source, "line", writer.last, rank, {"last": True})
+
+
+def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict[str, object]) -> Event:
+    env = line.envelope
+    stamp = env.stamp
+    local = env.local_rank if env.local_rank is not None else source.local_rank
+    if local is not None:
+        fields.setdefault("local_rank", local)
+    return Event(
+        kind=kind,
+        where=Where(source.path, line.number),
+        text=line.text[:1000],
+        time=stamp.time if stamp else None,
+        clock=stamp.clock if stamp else "none",
+        sigma=stamp.sigma if stamp else 0.0,
+        raw_time=stamp.raw if stamp else "",
+        rank=rank,
+        host=source.host or env.host,
+        pid=env.pid,
+        attempt=source.attempt,
+        run=source.run,
+        fields=fields,
+        source_kind=source.kind,
+    )

@@ -1,0 +1,74 @@
+"""Small tables that people save beside the logs: ps, and the counters of a memory cgroup.
+
+      PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD
+    21162 21159 Ssl  futex_do_wait                  00:12 00:00:02 311384 python3 -u train.py
+
+    memory.oom_control: ... oom_kill 1            (cgroup v1)         oom_kill 1 / max 40     (memory.events, v2)
+
+In: the whole document. Out: `process` events (one a row), and one `counter` event if a cgroup counts OOM kills.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from postmortem.model import Event, Source, Where
+from postmortem.parsers.excerpt import CONTEXT, decode
+
+_HEADER = re.compile(r"\s*(?:\w+ +)*PID\b.*\b(?:CMD|COMMAND)\b")
+_OOM_KILL = re.compile(r"^\s*oom_kill (?P<n>\d+)\s*$")
+_STATES = {"D": "uninterruptible", "T": "stopped", "t": "traced", "Z": "zombie"}
+
+
+def processes(source: Source, content: bytes) -> Iterator[Event]:
+    """Rows of `ps`, by the columns of its header."""
+    lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
+    columns: list[str] = []
+    for i, line in enumerate(lines):
+        if _HEADER.match(line):
+            columns = line.split()
+            continue
+        cells = line.split(None, max(len(columns) - 1, 0))
+        if not columns or len(cells) < len(columns):
+            continue
+        row = dict(zip(columns, cells, strict=False))
+        pid = row.get("PID", "")
+        if not pid.isdigit():
+            continue
+        state = row.get("STAT", row.get("S", ""))
+        fields: dict[str, object] = {
+            "stat": state,
+            "state": _STATES.get(state[:1], ""),
+            "wchan": row.get("WCHAN", ""),
+            "command": row.get("CMD", row.get("COMMAND", "")),
+            "ppid": row.get("PPID", ""),
+        }
+        yield _event(source, "process", lines, i, fields, int(pid))
+
+
+def counters(source: Source, content: bytes) -> Iterator[Event]:
+    """A memory cgroup whose counters say that something in it was OOM-killed."""
+    lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
+    for i, line in enumerate(lines):
+        if (m := _OOM_KILL.match(line)) and int(m["n"]) > 0:
+            yield _event(source, "counter", lines, i, {"oom_kill": int(m["n"])}, None)
+            return
+
+
+def _event(source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None) -> Event:
+    lo = max(0, at - CONTEXT)
+    return Event(
+        kind=kind,
+        where=Where(source.path, at + 1),
+        text=lines[at][:4000],
+        rank=source.rank,
+        host=source.host,
+        pid=pid,
+        attempt=source.attempt,
+        run=source.run,
+        fields=fields,
+        context=tuple(lines[lo : at + CONTEXT + 1]),
+        before=at - lo,
+        source_kind=source.kind,
+    )

@@ -1,0 +1,102 @@
+"""Text -> Stamp: every way in which the logs of a training job write a time.
+
+    2026-11-20 21:01:43,548 INFO ...            python logging: local time, no zone
+    [W1120 21:11:09.409017083 reducer.cpp:1529] c10: MMDD or MDD, no year; the nine digits come from another clock
+    [Fri Nov 20 21:20:00 2026] ...              dmesg -T
+    [ 2612.608042] ...                          dmesg: seconds since boot
+
+A stamp without a year is placed in 1972 (a leap year long before any log); `align` finds the year. One without a zone
+is read as UTC and marked naive. Nothing here looks at this machine's clock, zone or locale.
+"""
+
+from __future__ import annotations
+
+import calendar
+import re
+from collections.abc import Callable
+
+from postmortem.model import ClockKind, Stamp
+
+NO_YEAR = 1972
+MONTHS = {m: i + 1 for i, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())}
+_CLOCK = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
+
+_ISO = re.compile(rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)")
+_GLOG = re.compile(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
+_CTIME = re.compile(rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) {_CLOCK} (?P<Y>\d{{4}})")
+_NAMED = re.compile(rf"(?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) (?P<Y>\d{{4}}) {_CLOCK}")
+_SYSLOG = re.compile(rf"(?P<b>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<D>\d\d?) {_CLOCK}")
+_SHORT = re.compile(rf"(?<![\d/-])(?P<M>\d\d)[-/](?P<D>\d\d) \[?{_CLOCK}")
+_UNIX = re.compile(r"\btime=(?P<t>1\d{9})\b")
+_BOOT = re.compile(r"\[ {0,8}(?P<t>\d{1,9}\.\d{6})(?:\]|, *\d)")
+_FORMS = (_ISO, _CTIME, _NAMED, _GLOG, _SYSLOG, _SHORT)
+
+
+def find(text: str) -> Stamp | None:
+    """Return the first time in the first 160 characters of `text`, or None."""
+    head = text[:160]
+    best: re.Match[str] | None = None
+    for form in _FORMS:
+        m = form.search(head)
+        if m and (best is None or m.start() < best.start()):
+            best = m
+    if best is not None:
+        return from_match(best)
+    if m := _UNIX.search(head):
+        return Stamp(float(m["t"]), "absolute", m[0], 0.3)
+    return boot(head)
+
+
+def boot(text: str) -> Stamp | None:
+    """Return a kernel stamp, seconds since boot."""
+    m = _BOOT.search(text[:160])
+    return Stamp(float(m["t"]), "boot", m[0], 1e-6) if m else None
+
+
+def from_match(m: re.Match[str]) -> Stamp | None:
+    """Turn a match of one of this module's forms into a stamp; None where the digits are no date (month 13, 29 February 2023)."""
+    g = m.groupdict()
+    year = int(g["Y"]) if g.get("Y") else NO_YEAR
+    month = MONTHS.get(g["b"], 0) if g.get("b") else int(g["M"])
+    whole = epoch(year, month, int(g["D"]), int(g["h"]), int(g["m"]), int(g["s"]))
+    if whole is None:
+        return None
+    digits = g.get("f") or ""
+    fraction = float(f"0.{digits}") if digits else 0.0
+    zone, clock = _zone(g.get("z"))
+    return Stamp(whole + fraction - zone, clock, m[0], _sigma(digits))
+
+
+def epoch(year: int, month: int, day: int, hour: int, minute: int, second: int) -> float | None:
+    """Seconds since 1970 in UTC. A leap second (:60) counts as the last moment of its minute."""
+    extra = 0.0
+    if second == 60:
+        second, extra = 59, 0.999
+    if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and 1970 <= year < 2200):
+        return None
+    if not 1 <= day <= calendar.monthrange(year, month)[1]:
+        return None
+    return calendar.timegm((year, month, day, hour, minute, second)) + extra
+
+
+def _zone(text: str | None) -> tuple[int, ClockKind]:
+    if not text:
+        return 0, "naive"
+    if text.strip() in ("Z", "UTC"):
+        return 0, "absolute"
+    sign = -1 if text[0] == "-" else 1
+    digits = text[1:].replace(":", "")
+    return sign * (int(digits[:2]) * 3600 + int(digits[2:4]) * 60), "absolute"
+
+
+def _sigma(digits: str) -> float:
+    """Resolution as one standard deviation. Nine digits are c10's: they come from CLOCK_MONOTONIC while the seconds come
+    from the wall clock, so such a stamp is good to a second only (torch c10/util/Logging.cpp)."""
+    if not digits:
+        return 0.3
+    if len(digits) == 9:
+        return 0.5
+    return max(10.0 ** -len(digits), 1e-4) * 0.3
+
+
+Finder = Callable[[str], Stamp | None]

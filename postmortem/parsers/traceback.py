@@ -1,0 +1,182 @@
+"""Python tracebacks: chained, prefixed, interleaved, quoted by DataLoaders, spawn and launchers.
+
+    [rank2]: Traceback (most recent call last):
+    [rank2]:   File "/opt/train/train.py", line 29, in <module>
+    [rank2]:     main()
+    [rank2]: AssertionError: Caught AssertionError in DataLoader worker process 0.
+    [rank2]: Original Traceback (most recent call last):
+    [rank2]:   File ".../fetch.py", line 54, in fetch
+    [rank2]: AssertionError: label 91 outside of [0, 10)
+
+The decisive line is the exception line, and of an exception that was carried over from another process the line of the
+original. In: the excerpt of a line that opens a traceback. Out: one event of kind `exception`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from postmortem.model import Event
+from postmortem.parsers.excerpt import Excerpt, Line
+from postmortem.patterns import Signature
+
+OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
+
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
+_NAMED = re.compile(
+    r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Refused|Exceeded|Failed|Killed|Died|Abort|"
+    r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
+)
+_ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
+_CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
+_ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
+_CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
+_SPAWN = re.compile(r"-- Process (?P<rank>\d+) terminated with the following error")
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d")
+WRAPPERS = {
+    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError", "SignalException", "WorkerGroupError",
+    "TrainingFailedError", "RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError",
+    "ControllerError", "ExceptionGroup", "LauncherError",
+}  # fmt: skip
+
+
+@dataclass
+class _Reading:
+    """What was read of one traceback so far."""
+
+    frames: list[tuple[str, int, str]] = field(default_factory=list)
+    exception: Line | None = None
+    carried: bool = False
+    chained: bool = False
+    last: int = 0
+
+
+def parse(excerpt: Excerpt) -> Iterator[Event]:
+    """Read the traceback that starts on the excerpt's line. A cut one yields nothing: its frames accuse nobody."""
+    opener = excerpt.envelope.body
+    at = opener.find("Traceback (most recent call last)")
+    lead = opener[:at].strip()
+    if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
+        return  # a launcher's summary and a carried original are read by their own block
+    reading = _read(excerpt)
+    if reading.exception is None:
+        return
+    yield _event(excerpt, reading)
+
+
+def _read(excerpt: Excerpt) -> _Reading:
+    reading = _Reading(last=excerpt.number)
+    lines = iter(excerpt.block())
+    opener = next(lines)
+    indent = len(opener.envelope.body) - len(opener.envelope.body.lstrip()) if opener.envelope.body.lstrip().startswith("Traceback") else 0
+    for line in lines:
+        body = line.envelope.body
+        if not body.strip():
+            if reading.exception is not None and not reading.carried:
+                reading.chained = _chained(lines)
+                return reading
+            continue
+        if not _take(reading, line, body[indent:] if body[:indent].isspace() else body):
+            return reading
+    return reading
+
+
+def _take(reading: _Reading, line: Line, body: str) -> bool:
+    """Take one line into the reading; False when the traceback is over."""
+    if frame := _FRAME.match(body):
+        if reading.exception is not None and not reading.carried:
+            return False
+        reading.frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
+    elif _CHAIN.match(body):
+        reading.chained = True
+        return False
+    elif reading.exception is not None and _ORIGINAL.match(body) and _CAUGHT.search(reading.exception.envelope.body):
+        reading.carried, reading.frames = True, []
+    elif _ORIGINAL.match(body):
+        return False
+    elif body[0] not in " \t" and _is_exception(body, bool(reading.frames)):
+        if reading.exception is not None and not reading.carried:
+            return False
+        reading.exception, reading.last = line, line.number
+        if reading.carried:
+            return False
+    elif line.envelope.stamp is not None and reading.exception is not None:
+        return False
+    return True
+
+
+def _is_exception(body: str, framed: bool) -> bool:
+    """The exception line ends the frames. A class need not be called …Error (`queue.Empty`), but then it must stand alone or before a colon."""
+    if _NAMED.match(body):
+        return True
+    m = _ANY.match(body)
+    return framed and m is not None and (m["message"] is not None or "." in body) and len(m["type"]) < 120
+
+
+def _chained(lines: Iterator[Line]) -> bool:
+    for _, line in zip(range(2), lines, strict=False):
+        if _CHAIN.match(line.envelope.body):
+            return True
+    return False
+
+
+def _event(excerpt: Excerpt, reading: _Reading) -> Event:
+    assert reading.exception is not None
+    body = reading.exception.envelope.body.strip()
+    m = _ANY.match(body)
+    kind = m["type"] if m else body.split(":")[0]
+    short = kind.split("(")[0].rsplit(".", 1)[-1]
+    spawned = next((_SPAWN.search(line.text) for line in excerpt.preceding() if _SPAWN.search(line.text)), None)
+    fields: dict[str, object] = {
+        "type": kind,
+        "message": (m["message"] or "" if m else "")[:2000],
+        "line": body[:2000],
+        "frames": tuple(reading.frames[-60:]),
+        "code": code_line(reading.frames),
+        "collective": collective_of(reading.frames),
+        "opened": excerpt.number,
+    }
+    if short in WRAPPERS:
+        fields["wrapper"] = True
+    if reading.chained:
+        fields["chained"] = True
+    if reading.carried:
+        fields["carried"] = True
+    if "[rank" in "".join(excerpt.envelope.key):
+        fields["excepthook"] = True  # torch >= 2.2 prefixes what nobody caught (torch/distributed/c10d excepthook)
+    rank = int(spawned["rank"]) if spawned else None
+    event = excerpt.event("exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank)
+    if event.time is None and excerpt.envelope.stamp is not None:
+        stamp = excerpt.envelope.stamp
+        event = event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
+    return event
+
+
+def code_line(frames: list[tuple[str, int, str]]) -> str | None:
+    """The innermost frame of the user's own code as `train.py:412`."""
+    for file, line, _ in reversed(frames):
+        if not _LIBRARY.search(file):
+            return f"{file.rsplit('/', 1)[-1]}:{line}"
+    return None
+
+
+_COLLECTIVES = {
+    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter", "reduce_scatter_tensor",
+    "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv", "monitored_barrier", "broadcast_object_list",
+    "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv", "_sync_params_and_buffers", "_broadcast_coalesced",
+}  # fmt: skip
+_BACKWARD = {"_engine_run_backward", "backward"}
+_INIT = {"init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "_env_rendezvous_handler", "_new_process_group_helper"}
+
+
+def collective_of(frames: list[tuple[str, int, str]]) -> str | None:
+    """Which collective a stack waits in: `all_reduce`, … ; `backward` for DDP's own; `init` inside init_process_group."""
+    names = [func.split(".")[-1] for _, _, func in frames]
+    if any(name in _INIT for name in names):
+        return "init"
+    for name in reversed(names):
+        if name in _COLLECTIVES:
+            return name
+    return "backward" if any(name in _BACKWARD for name in names) else None
