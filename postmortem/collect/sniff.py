@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-LINES = 20
+LINES = 12
 LINES_WITHIN = 1 << 13
 HOLE = 64  # shorter runs of NULs are numbers in binary data, longer ones are holes in a text
 
@@ -116,7 +116,7 @@ class Rule:
         return (
             (not self.name or _search(self.name, path))
             and (start is None or start.match(head.text) is not None)
-            and (line is None or head.share(line) >= self.share)
+            and (line is None or head.mostly(line, self.share))
             and all(literal in head.text for literal in self.holds)
             and (self.test is None or self.test(head))
         )
@@ -133,8 +133,15 @@ class Head:
         self.text = self.text.lstrip(b"\0").removeprefix(b"\xef\xbb\xbf").lstrip(b"\r\n")
         self.lines = [line for line in self.text[:LINES_WITHIN].splitlines()[:LINES] if line.strip()]
 
-    def share(self, pattern: re.Pattern[bytes]) -> float:
-        return sum(pattern.match(line) is not None for line in self.lines) / len(self.lines) if self.lines else 0.0
+    def mostly(self, pattern: re.Pattern[bytes], share: float) -> bool:
+        """True where the pattern fits that share of the first lines."""
+        misses = len(self.lines) * (1 - share)
+        for line in self.lines:
+            if pattern.match(line) is None:
+                misses -= 1
+                if misses < 0:
+                    return False
+        return bool(self.lines)
 
 
 def _bytes(pattern: str, flags: int = 0) -> re.Pattern[bytes] | None:
