@@ -42,9 +42,13 @@ def main() -> None:
 
         sys.stdout.write(f"postmortem {__version__}\n")
         sys.exit(0)
-    from postmortem.cli import run
+    try:
+        from postmortem.cli import run
 
-    sys.exit(run(arguments))
+        code = run(arguments)
+    except KeyboardInterrupt:  # during an import
+        code = 130
+    sys.exit(code)
 
 
 if __name__ == "__main__":

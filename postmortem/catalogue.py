@@ -22,14 +22,14 @@ ROLE_MEANS = {
     "context": "never a root",
 }
 ENTITY_MEANS = {
-    "self": "the rank that printed it",
-    "rank": "the rank it names, not the one that printed it",
-    "pid": "the process whose pid it names",
-    "gpu": "the GPU it names",
-    "host": "the host it names, or whose log it stands in",
-    "peer": "the other side of the connection, not the rank that printed it",
-    "missing-ranks": "the ranks that did not come, not the one that printed it",
-    "job": "the whole job: no rank is to blame",
+    "self": "The rank that printed it",
+    "rank": "The rank it names, not the one that printed it",
+    "pid": "The process whose pid it names",
+    "gpu": "The GPU it names",
+    "host": "The host it names, or whose log it stands in",
+    "peer": "The other side of the connection, not the rank that printed it",
+    "missing-ranks": "The ranks that did not come, not the one that printed it",
+    "job": "The whole job: no rank is to blame",
 }
 
 
@@ -75,23 +75,23 @@ def _section(title: str, *paragraphs: str) -> Iterator[str]:
 def _explanation(p: Pattern) -> Iterator[str]:
     yield from (p.id, f"  {p.title}", "")
     yield from _section("What it means", p.what, p.why)
-    yield from _looks(p.matches)
+    yield from _looks("How it looks", p.matches)
     yield from _section("Usual culprit", f"{ENTITY_MEANS[p.entity]}." if p.role != "context" else "")
     yield from _section("What to do", *(f"{a.text} [{a.kind}]" for a in p.actions))
-    others = [f"{e.text.splitlines()[0]}  ({e.because})" for e in p.no_matches if e.because and e.text]
-    yield from _section("Not to be confused with", p.not_to_be_confused_with, *others)
+    yield from _section("Not to be confused with", p.not_to_be_confused_with)
+    yield from _looks("How it does not look", p.no_matches)
     yield from _section("Seen again with", f"postmortem replay {p.replay}" if p.replay else "")
     yield from _section("References", *p.references)
 
 
-def _looks(examples: Iterable[Example]) -> Iterator[str]:
+def _looks(title: str, examples: Iterable[Example]) -> Iterator[str]:
     texts = [e for e in examples if e.text]
     if texts:
-        yield "How it looks"
+        yield title
         for e in texts:
             yield from (f"  | {line}" for line in e.text.splitlines())
-            if e.origin:
-                yield f"    from {e.origin}"
+            if e.origin or e.because:
+                yield f"    {e.because}" if e.because else f"    from {e.origin}"
         yield ""
 
 

@@ -131,12 +131,10 @@ def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool)
     text = {Format.html: report.render_html, Format.json: report.render_json, Format.md: report.render_markdown}[kind](incident)
     if target:
         output.write_file(target, text)
-    if target or verbose:
-        from rich.console import Console
-
-        report.render_terminal(incident, Console(stderr=True, highlight=False))
+    if verbose:
+        output.say(report.render_verbose(incident))
     if target:
-        output.say(f"report: {target}")
+        output.say(report.render_terminal(incident, width=output.width(), colour=output.colour(), report=str(target)))
     else:
         output.data(text)
 

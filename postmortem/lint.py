@@ -21,11 +21,11 @@ from postmortem import regexes, resources
 from postmortem.errors import PatternError, UsageError
 from postmortem.model import Pattern, Variant
 from postmortem.patterns import Library, Signature, parse
-from postmortem.scan.gates import gate_of
+from postmortem.scan import Engine, cost, gate_of, healthy
 
 MAX_REGEX = 2000
 MIN_LETTERS = 5
-MAX_CALLBACKS_PER_MIB = 300  # a healthy log has some 8,000 lines in a MiB
+MAX_CALLBACKS_PER_MIB = 20  # from here on it shows in the run time; a MiB is some 5,000 lines
 NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 Check = Callable[[Pattern, Library], Iterator[str]]
@@ -152,16 +152,15 @@ def explains_what_exists(p: Pattern, library: Library) -> Iterator[str]:
 @lint("name a scenario that `postmortem replay --list` shows, or leave it out")
 def replay_exists(p: Pattern, library: Library) -> Iterator[str]:
     """The report offers the replay as a command."""
-    known = _scenarios()
-    if p.replay and known and p.replay not in known:
+    if p.replay and p.replay not in _scenarios():
         yield f"replay {p.replay} is no scenario"
 
 
 @lru_cache(maxsize=1)
 def _scenarios() -> frozenset[str]:
-    from postmortem import replay
+    from postmortem.replay.catalogue import SCENARIOS
 
-    return frozenset(getattr(replay, "NAMES", ()))
+    return frozenset(s.id for s in SCENARIOS)
 
 
 # ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -208,18 +207,22 @@ def _compiled(v: Variant) -> regex.Pattern[bytes] | None:
         return None
 
 
-def _gates(p: Pattern) -> Iterator[tuple[str, Variant, bytes]]:
-    """Yield each wording's gate as the scanner makes it; gate-compiles speaks of those that it cannot make."""
+def _gates(p: Pattern) -> Iterator[tuple[str, Variant, Signature]]:
+    """Yield what the scanner looks for, of each wording; gate-compiles speaks of those that it cannot look for."""
     for name, v in _wordings(p):
-        if not p.on and not _refusal(p.id, v):
-            yield name, v, gate_of(Signature(p.id, v.gate or v.regex, v.regex))
+        signature = Signature(p.id, v.gate or v.regex, v.regex)
+        if not p.on and not _refusal(signature):
+            yield name, v, signature
 
 
-def _refusal(pattern_id: str, v: Variant) -> str:
+@lru_cache(maxsize=4096)
+def _refusal(signature: Signature) -> str:
     try:
-        return regexes.refusal(gate_of(Signature(pattern_id, v.gate or v.regex, v.regex)))
+        for engine in ("hyperscan", "re2"):
+            Engine.compile([signature], prefer=engine, cache=False)
     except PatternError as e:
         return e.message
+    return ""
 
 
 @lint("mend the expression; `variants` take other wordings")
@@ -249,7 +252,7 @@ def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
 def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
     """The scanner reads gates, in Hyperscan; RE2 stands in where that does not run."""
     for name, v in _wordings(p):
-        if not p.on and (refusal := _refusal(p.id, v)):
+        if not p.on and (refusal := _refusal(Signature(p.id, v.gate or v.regex, v.regex))):
             yield f"{name}: {refusal}"
 
 
@@ -257,17 +260,18 @@ def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
 def gate_lets_the_examples_through(p: Pattern, library: Library) -> Iterator[str]:
     """A gate that is narrower than its regex loses lines in silence."""
     lines = [line.encode() for e in p.matches for line in e.text.splitlines()]
-    for name, v, gate in _gates(p):
+    for name, v, signature in _gates(p):
         compiled = _compiled(v)
-        if v.gate and compiled and any(compiled.search(line) and not any(regexes.callbacks([gate], line)) for line in lines):
+        engine = Engine.compile([signature], cache=False)
+        if v.gate and compiled and any(compiled.search(line) and not engine.find(line) for line in lines):
             yield f"{name}: an example passes the regex and not the gate"
 
 
 @lint("give the gate a word that healthy logs do not hold on every line")
 def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
     """Without certain text the automaton has nothing to look for."""
-    for name, _, gate in _gates(p):
-        literal = regexes.certain_literal(gate.decode())
+    for name, _, signature in _gates(p):
+        literal = regexes.certain_literal(gate_of(signature).decode())
         if regexes.letters(literal) < MIN_LETTERS:
             yield f"{name}: the longest text that is in every match is {literal!r}"
 
@@ -275,19 +279,16 @@ def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
 @lint("narrow the gate: begin and end it with rare text, no open tail")
 def gate_is_cheap(p: Pattern, library: Library) -> Iterator[str]:
     """One gate that hits every line costs as much as all others together."""
-    corpus = healthy_corpus()
-    for name, _, gate in _gates(p):
-        calls = regexes.callbacks([gate], corpus)[0]
-        rate = calls * (1 << 20) / max(len(corpus), 1)
-        if calls > 20 and rate > MAX_CALLBACKS_PER_MIB:
+    for name, _, signature in _gates(p):
+        if (rate := cost(signature, healthy_corpus())) > MAX_CALLBACKS_PER_MIB:
             yield f"{name}: {rate:.0f} callbacks for each MiB of healthy logs"
 
 
 @lru_cache(maxsize=1)
 def healthy_corpus() -> bytes:
-    """Return the logs of the healthy sample runs, where this is a checkout that has them."""
+    """Return what healthy jobs print, and the logs of the healthy sample runs where this is a checkout that has them."""
     files = sorted((resources.PACKAGE.parent / "sample_logs").glob("*healthy*/logs/**/*"))
-    return b"".join(f.read_bytes() for f in files if f.is_file())[: 64 << 20]
+    return healthy(1 << 20) + b"".join(f.read_bytes() for f in files if f.is_file())[: 8 << 20]
 
 
 @lint("merge the two patterns, or tell their lines apart")

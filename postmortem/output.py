@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -73,12 +74,23 @@ def data(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write one line of words to standard error."""
+    """Write words to standard error, in whatever encoding it has."""
     try:
-        sys.stderr.write(text.encode("utf-8", "backslashreplace").decode() + "\n")
+        encoding = sys.stderr.encoding or "utf-8"
+        sys.stderr.write(text.rstrip("\n").encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stderr.flush()
     except BrokenPipeError:
         _plug(sys.stderr.fileno())
+
+
+def width() -> int:
+    """Return how many columns standard error has; 80 where it is no terminal."""
+    return shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 80
+
+
+def colour() -> bool:
+    """Say whether standard error takes colours, and whether its reader wants them (no-color.org)."""
+    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _plug(descriptor: int) -> None:

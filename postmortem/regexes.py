@@ -10,13 +10,14 @@ import re
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 LONG, SHORT = 16384, 1638  # a confirmation sees at most 16 KiB of a line
 NOTICEABLE_S = 0.005  # below this even the longest line does not hurt, whatever the curve
 MAX_GROWTH = 15  # a line ten times as long may take this many times as long
 TIMEOUT_S = 0.5
+NOT_LITERAL = re.compile(r"\(\?P?<\w+>|\(\?\w*:|\[\^?\]?[^\]]*\]|\\\w|\{[0-9,]*\}")
+LITERAL = re.compile(r"""(?:\\\W|[\w :,/=<>'"-])+""")
 PUMPS = ("0", "a", " ", "-", "(", ":", "f ", "1,")
 
 
@@ -69,40 +70,50 @@ def _flat(tokens: Iterable[Any]) -> Iterator[tuple[str, Any]]:
             yield str(op), value
 
 
-def attacks(expression: str, lines: Iterable[str]) -> list[str]:
-    """Return pieces that, repeated, come near to a match again and again without being one."""
-    found = [re.sub(r"\\(.)", r"\1", s) for s in re.findall(r"(?:\\[^\w]|[\w :,/=<>'\"-]){2,}", expression)]
-    pieces: list[tuple[str, str]] = [("", s) for s in found]
-    pieces += [(s, pump) for s in found for pump in PUMPS]
+class Attack(NamedTuple):
+    """A line: `head`, then `piece` again and again, then `tail`. It comes near to a match without being one."""
+
+    head: str
+    piece: str
+    tail: str
+
+    def line(self, size: int) -> bytes:
+        head, tail = self.head.encode(), b"\x01" + self.tail.encode()
+        piece = self.piece.encode()
+        return head + piece * ((size - len(head) - len(tail)) // len(piece) + 1) + tail
+
+    def __str__(self) -> str:
+        return f"{self.head[-40:]!r} and {self.piece[:60]!r} again and again"
+
+
+def attacks(expression: str, lines: Iterable[str]) -> list[Attack]:
+    """Return attacks made of the expression's own literals and of the beginnings of `lines`."""
+    bare = NOT_LITERAL.sub("(", expression)
+    found = [re.sub(r"\\(.)", r"\1", s) for s in LITERAL.findall(bare)]
+    heads = [s for s in found if len(s) > 1]
+    pieces = [("", s) for s in heads] + [(s, pump) for s in heads for pump in PUMPS]
     for line in list(lines)[:4]:
         cuts = {line[: len(line) * n // 6] for n in range(1, 6)} | {line[:-1]}
-        pieces += [("", cut) for cut in cuts if cut]
-        pieces += [(cut, pump) for cut in cuts for pump in PUMPS[:3]]
-    return ["\0".join(p) for p in dict.fromkeys(pieces)]
-
-
-def _line(attack: str, size: int) -> bytes:
-    head, piece = attack.split("\0")
-    repeated = piece * (max(0, size - len(head)) // len(piece) + 1)
-    return (head + repeated)[:size].encode("latin-1", "replace") + b"\x01"
+        pieces += [("", cut) for cut in sorted(cuts) if cut]
+        pieces += [(cut, pump) for cut in sorted(cuts) for pump in PUMPS[:3]]
+    # a search gives up at once where the text that must be there is not: hence the tail
+    tails = {"", found[-1] if found else ""}
+    return [Attack(head, piece, tail) for head, piece in dict.fromkeys(pieces) for tail in sorted(tails)]
 
 
 def slowest(expression: str, lines: Sequence[str] = ()) -> Growth:
-    """Return how a search by `expression` grows on the first line found that it is slow on, else a ratio of 1.
-
-    The lines are built from the expression's own literals and from `lines`.
-    """
+    """Return how a search by `expression` grows on the first line found that it is slow on, else a ratio of 1."""
     import regex
 
     compiled = regex.compile(expression.encode())
     for attack in attacks(expression, lines):
-        long = _seconds(compiled, _line(attack, LONG), 1)
+        long = _seconds(compiled, attack.line(LONG), 1)
         if long < NOTICEABLE_S:
             continue
-        long = min(long, _seconds(compiled, _line(attack, LONG), 2))  # once may have been another process's turn
-        ratio = long / max(_seconds(compiled, _line(attack, SHORT), 3), 1e-7)
+        long = min(long, _seconds(compiled, attack.line(LONG), 2))  # once may have been another process's turn
+        ratio = long / max(_seconds(compiled, attack.line(SHORT), 3), 1e-7)
         if long >= NOTICEABLE_S and ratio > MAX_GROWTH:
-            return Growth(ratio, long, attack.replace("\0", " … ")[:80])
+            return Growth(ratio, long, str(attack))
     return Growth(1.0, 0.0, "")
 
 
@@ -116,43 +127,3 @@ def _seconds(compiled: Any, line: bytes, times: int) -> float:
             return TIMEOUT_S
         best = min(best, time.thread_time() - start)
     return best
-
-
-@lru_cache(maxsize=4096)
-def refusal(gate: bytes) -> str:
-    """Say which engine refuses `gate`, and why; empty if both take it."""
-    import hyperscan
-    import re2
-
-    try:
-        _database([gate])
-    except hyperscan.error as e:
-        return f"Hyperscan refuses the gate: {e}"
-    options = re2.Options()
-    options.encoding = re2.Options.Encoding.LATIN1
-    options.log_errors = False
-    try:
-        re2.compile(gate, options)
-    except re2.error as e:
-        return f"RE2 refuses the gate: {e}"
-    return ""
-
-
-def callbacks(gates: Sequence[bytes], data: bytes) -> list[int]:
-    """Return how often the scanner is called back for each gate over `data`."""
-    counts = [0] * len(gates)
-    if gates and data:
-
-        def count(number: int, start: int, end: int, flags: int, context: object) -> None:
-            counts[number] += 1
-
-        _database(gates).scan(data, match_event_handler=count)
-    return counts
-
-
-def _database(gates: Sequence[bytes]) -> Any:
-    import hyperscan
-
-    database: Any = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
-    database.compile(expressions=list(gates), ids=list(range(len(gates))), flags=hyperscan.HS_FLAG_MULTILINE)
-    return database

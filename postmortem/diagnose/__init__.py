@@ -142,11 +142,12 @@ def _scheduler_last(case: Case, ordered: list[Finding]) -> list[Finding]:
 
 def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[int, ...]:
     """The ranks to blame. A mismatch seen by one rank speaks of the group: then the odd one of the hang analysis is meant."""
+    if root.pattern.category in UNRANKED and not root.pattern.derived and root.pattern.entity != "missing-ranks":
+        derived = next((f for f in findings if f.pattern.derived and f.ranks and f.pattern.category in UNRANKED), None)
+        if derived is not None:
+            return derived.ranks
     if root.ranks:
         return root.ranks
-    if root.pattern.category in UNRANKED:
-        derived = next((f for f in findings if f.pattern.derived and f.ranks and f.pattern.category in UNRANKED), None)
-        return derived.ranks if derived else ()
     if root.pattern.entity == "self":
         world = case.registry.world
         absent = [r for r in case.registry.ranks if r not in case.by_rank]

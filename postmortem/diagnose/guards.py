@@ -17,6 +17,7 @@ GENERIC = "python-exception"
 DISTRIBUTED = ("DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "DistQueueEmptyError", "RendezvousTimeoutError", "RendezvousConnectionError")
 _KERNEL_KILL = ("kernel-oom-killed-process", "kernel-oom-summary", "kernel-segfault", "kernel-trap")
 _PYTHONIC = ("python", "pt_", "pt-", "ray::", "vllm", "sglang", "torchrun", "train", "java", "node", "main")
+GROUP_FAILURES = ("peer-lost", "hang", "network", "rendezvous", "collective-mismatch")
 STALE_BEFORE_S = 120.0
 STALE_AFTER_S = 900.0
 
@@ -92,7 +93,7 @@ def _quoted(case: Case, o: Observation) -> Observation:
 def _handled(case: Case, o: Observation) -> Observation:
     """An exception that its rank survived was handled: the rank printed progress or said goodbye after it, and nobody reported its death."""
     e = o.event
-    if o.role != "cause" or e.fields.get("excepthook") or e.fields.get("reported_by") or e.source_kind in ("kernel", "scheduler", "kubernetes"):
+    if o.role != "cause" or o.pattern.category == "numerics" or e.fields.get("excepthook") or e.fields.get("reported_by") or e.source_kind in ("kernel", "scheduler", "kubernetes"):
         return o
     if o.pattern.entity not in ("self", "rank"):
         return o
@@ -161,7 +162,7 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
     """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints while it dies."""
     first_loss: dict[tuple[int, str], Observation] = {}
     for o in observations:
-        if o.role == "symptom" and o.pattern.category in ("peer-lost", "hang", "network", "rendezvous") and o.pattern.entity in ("self", "peer", "rank", "job", "missing-ranks"):
+        if o.role in ("cause", "symptom") and o.pattern.category in GROUP_FAILURES and not o.event.fields.get("kernel"):
             rank = case.registry.rank_of(o.event)
             if rank is not None and o.event.where.line is not None:
                 key = (rank, o.event.where.source)
@@ -172,7 +173,8 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
         rank = case.registry.rank_of(o.event)
         loss = first_loss.get((rank, o.event.where.source)) if rank is not None else None
         late = loss is not None and o.event.where.line is not None and o.event.where.line > (loss.event.where.line or 0)
-        if o.role == "cause" and late and loss is not None and o.pattern.category in ("native-crash", "python-exception", "environment", "hang", "rendezvous", "network"):
+        weaker = ("native-crash", "python-exception", "environment", *(("hang", "rendezvous", "network") if loss is not None and loss.role == "symptom" else ()))
+        if o.role == "cause" and late and loss is not None and o.pattern.category in weaker:
             o = demote(case, o, "symptom", f"the rank had lost its peers before ({loss.event.where})")
         out.append(o)
     return out

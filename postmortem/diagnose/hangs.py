@@ -252,8 +252,10 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     if len(counted) < 2:
         return _enqueued(case, seen)
     what: dict[object, list[int]] = defaultdict(list)
+    usual_op = next(iter(Counter(v.op for v in counted.values() if v.op).most_common(1)), (None, 0))[0]
+    usual_numel = next(iter(Counter(v.numel for v in counted.values() if v.numel).most_common(1)), (None, 0))[0]
     for r, v in counted.items():
-        what[(v.seq, v.op, v.numel)].append(r)
+        what[(v.seq, v.op or usual_op, v.numel or usual_numel)].append(r)
     if len(what) < 2:
         return _enqueued(case, seen)
     odd, majority = minority(what)

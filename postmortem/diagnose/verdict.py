@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cmp_to_key
 
 from postmortem.diagnose.case import Case, shape
+from postmortem.diagnose.identity import same_host
 from postmortem.model import Finding
 
 FACTS = {"host-oom", "gpu-hardware", "scheduler"}
@@ -32,7 +33,7 @@ def tier(f: Finding) -> float:
     if category in PROCESS:
         return 1.0
     if category in GROUP:
-        return 2.0
+        return 1.5 if f.pattern.entity == "self" and category == "rendezvous" else 2.0
     if category == "hang":
         return 3.0
     if category == "external-signal":
@@ -44,9 +45,39 @@ def tier(f: Finding) -> float:
 
 def candidates(case: Case, findings: Sequence[Finding]) -> list[Finding]:
     """Causes, best first."""
-    causes = [f for f in findings if f.role == "cause"]
-    merged = _join_same_failure(causes)
-    return sorted(merged, key=cmp_to_key(_compare))
+    merged = _join_same_failure([f for f in findings if f.role == "cause"])
+    explained = {id(b): a for a in merged for b in merged if a is not b and explains(a, b)}
+    for b in merged:
+        if id(b) in explained:
+            a = explained[id(b)]
+            case.note(f"{a.pattern.id} at {a.event.where} explains {b.pattern.id} at {b.event.where}")
+    return sorted(merged, key=cmp_to_key(lambda a, b: (id(a) in explained) - (id(b) in explained) or _compare(a, b)))
+
+
+def explains(a: Finding, b: Finding) -> bool:
+    """Whether the library has an edge from a to b, their entities join, and the time order allows it."""
+    for edge in a.pattern.explains:
+        if edge.id == b.pattern.id and joined(a, b, edge.join):
+            if edge.within_s is not None and a.at is not None and b.at is not None and abs(a.at - b.at) > edge.within_s + 60:
+                continue
+            return not any(back.id == a.pattern.id for back in b.pattern.explains) or a.event.where < b.event.where
+    return False
+
+
+def joined(a: Finding, b: Finding, how: str) -> bool:
+    """Whether two findings speak of the same entity. What is unknown on one side does not forbid the join."""
+    match how:
+        case "same-pid":
+            return bool(set(a.pids) & set(b.pids)) or bool(set(a.ranks) & set(b.ranks))
+        case "same-rank":
+            return not a.ranks or not b.ranks or bool(set(a.ranks) & set(b.ranks))
+        case "same-host":
+            return not a.hosts or not b.hosts or any(same_host(x, y) for x in a.hosts for y in b.hosts)
+        case "same-gpu":
+            return not a.gpus or not b.gpus or bool(set(a.gpus) & set(b.gpus))
+        case "peer":
+            return not a.ranks or not b.ranks or not set(b.ranks) <= set(a.ranks)
+    return True
 
 
 def _compare(a: Finding, b: Finding) -> int:

@@ -94,7 +94,7 @@ def _effects(victims: dict[str, list[int]]) -> str:
     for verb, ranks in victims.items():
         if ranks:
             n = len(ranks)
-            parts.append(f"{'rank ' + str(ranks[0]) if n == 1 else str(n) + ' other ranks'} {verb}")
+            parts.append(f"rank {ranks[0]} {verb.replace('were ', 'was ')}" if n == 1 else f"{n} other ranks {verb}")
     return "; " + ", ".join(parts) if parts else ""
 
 

@@ -15,9 +15,10 @@ from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, split
 from postmortem.patterns import Library, Signature
 
-OPENERS: tuple[Signature, ...] = (traceback.OPENER, faulthandler.OPENER, faulthandler.DUMP, torchrun.OPENER)
+OPENERS: tuple[Signature, ...] = (traceback.OPENER, traceback.HEADLESS, faulthandler.OPENER, faulthandler.DUMP, torchrun.OPENER)
 _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
+    traceback.HEADLESS.id: traceback.parse_headless,
     faulthandler.OPENER.id: faulthandler.parse,
     faulthandler.DUMP.id: faulthandler.parse_dump,
     torchrun.OPENER.id: torchrun.parse,
@@ -50,8 +51,38 @@ def parse(scanned: Scanned, library: Library) -> list[Event]:
             events.extend(_hit(source, hit, style, library))
     if source.kind in _SPOKEN:
         events.extend(progress.parse(source, scanned.samples, style))
+    events = _one_exception_per_line(events)
+    events = _with_frames(events)
     events.extend(_on_events(events, library))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
+
+
+def _one_exception_per_line(events: list[Event]) -> list[Event]:
+    """An exception line may be found twice: by its traceback's head and, where the head is cut off, by itself."""
+    whole = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
+    seen: set[int | None] = set()
+    out = []
+    for e in events:
+        if e.fields.get("headless"):
+            if e.where.line in whole or e.where.line in seen:
+                continue
+            seen.add(e.where.line)
+        out.append(e)
+    return out
+
+
+def _with_frames(events: list[Event]) -> list[Event]:
+    """A pattern on an exception's line knows the exception's frames."""
+    exceptions = {e.where.line: e for e in events if e.kind == "exception" and e.where.line is not None}
+    out = []
+    for e in events:
+        found = exceptions.get(e.where.line) if e.kind == "pattern" else None
+        if found is not None:
+            e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if e.rank is None else e.rank)
+            if e.time is None and found.time is not None:
+                e = e._replace(time=found.time, clock=found.clock, sigma=found.sigma, raw_time=found.raw_time)
+        out.append(e)
+    return out
 
 
 def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[Event]:

@@ -23,6 +23,7 @@ from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.patterns import Signature
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
+HEADLESS = Signature(":exception-line", r"(?:Error|Exception): ", after=1024, before=4096)
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
 _NAMED = re.compile(
@@ -64,6 +65,28 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     if reading.exception is None:
         return
     yield _event(excerpt, reading)
+
+
+def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
+    """Read an exception line whose traceback's head was cut off: frames, or torch's `[rankN]: ` prefix, must stand right before it."""
+    line = next(excerpt.following())
+    body = line.envelope.body.strip()
+    if not _NAMED.match(body) or line.envelope.body[:1].isspace():
+        return
+    frames: list[tuple[str, int, str]] = []
+    for back in excerpt.preceding():
+        if back.envelope.key != line.envelope.key:
+            continue
+        if _ORIGINAL.search(back.envelope.body):
+            return  # its head is there, so its own block reads it
+        if frame := _FRAME.match(back.envelope.body):
+            frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
+        elif back.envelope.body[:1] not in (" ", "\t") or not back.envelope.body.strip():
+            break
+    if not frames:
+        return
+    event = _event(excerpt, _Reading(frames=list(reversed(frames)), exception=line, last=line.number))
+    yield event._replace(fields={**event.fields, "headless": True})
 
 
 def _read(excerpt: Excerpt) -> _Reading:

@@ -181,6 +181,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--zones", default="UTC", help="time zones of the hosts, separated by commas")
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set in every process")
     p.add_argument("--kernel", action="append", choices=list(kernel.FORMS), default=[], help="save the kernel log in this form")
+    p.add_argument("--memory", type=int, default=0, metavar="MIB", help="the memory cgroup's limit, where the scenario has one")
     p.add_argument("--no-start-log", action="store_true")
     return p
 
@@ -196,7 +197,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     return replace(
         plan, nproc=args.nproc or row.nproc, launcher=launcher, arguments={**plan.arguments, **typed}, save=save, script=args.script,
         record=args.record, restarts=args.restarts, rendezvous=args.rendezvous, hosts=hosts, zones=tuple(args.zones.split(",")),
-        env=dict(pair.split("=", 1) for pair in args.env), start_log=not args.no_start_log,
+        env=dict(pair.split("=", 1) for pair in args.env), start_log=not args.no_start_log, memory_mb=args.memory,
     )  # fmt: skip
 
 

@@ -50,6 +50,7 @@ class Plan:
     zones: tuple[str, ...] = ("UTC",)
     env: Mapping[str, str] = field(default_factory=dict)
     start_log: bool = True
+    memory_mb: int = 0  # another limit than the scenario's, where it has one
 
     @property
     def rank(self) -> int:
@@ -185,6 +186,8 @@ def processes(plan: Plan, made: Place, port: int) -> list[Process]:
 def run(plan: Plan) -> Iterator[Ran]:
     """Run the plan to its end; the folder lives as long as the context."""
     wants = replace(plan.scenario.wants, hosts=plan.hosts)
+    if wants.memory_mb and plan.memory_mb:
+        wants = replace(wants, memory_mb=plan.memory_mb)
     with place(wants) as made, contextlib.ExitStack() as stack:
         shutil.copy(SCENARIOS / f"{plan.scenario.module}.py", made.job / plan.script)
         shutil.copy(SCENARIOS / "trainer.py", made.job)

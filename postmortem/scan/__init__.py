@@ -9,10 +9,10 @@ r"""Sources -> hits: one pass over the bytes for all patterns at once.
 
 from __future__ import annotations
 
-from postmortem.scan.cost import cost, healthy, slowness
+from postmortem.scan.cost import cost, healthy, healthy_lines, slowness
 from postmortem.scan.engine import Engine
 from postmortem.scan.gates import gate_of
 from postmortem.scan.lines import Limits, scan
 from postmortem.scan.reader import Readable
 
-__all__ = ["Engine", "Limits", "Readable", "cost", "gate_of", "healthy", "scan", "slowness"]
+__all__ = ["Engine", "Limits", "Readable", "cost", "gate_of", "healthy", "healthy_lines", "scan", "slowness"]

@@ -52,7 +52,7 @@ class Confirm:
 
     def long(self, line: bytes, *, inside: bool = False, stop: int | None = None) -> Found:
         """The same for a line (or a piece of one) that is too long to be looked at whole. Units from `stop` on are left out."""
-        wanted = {self.engine.signatures[key & NUMBER].id for key in self.engine.find(line.replace(b"\r", b"\n"))}
+        wanted = {self.engine.signatures[key & NUMBER].id for key in self.engine.find(line)}
         found: Found = {}
         for low, high in units(line, inside=inside):
             if len(found) == len(wanted) or (stop is not None and low >= stop):

@@ -7,6 +7,7 @@ What is rewritten, and why:
 * Named groups become plain ones: Hyperscan knows no names.
 * Greedy ends go (`X+` -> `X`, `X*` -> nothing): Hyperscan reports every end position, 400 of them for one line of 400
   letters, and a search finds the same lines without them.
+* `^` and `$` also hold at a `\r`: a traceback often stands right behind a progress bar.
 * Negated classes, `\D`, `\W` and `\S` never eat a line end, and `\s` is spelt out: otherwise a gate could match across
   two lines, and RE2 and Hyperscan disagree on whether VT is white space.
 """
@@ -40,9 +41,9 @@ _OUTSIDE = {
     "\\W": r"[^\n0-9A-Za-z_]",
     "\\h": r"[ \t]",
     "\\v": r"\x0b",  # a whole class of line ends in PCRE, one letter everywhere else
-    "\\A": "^",
-    "\\Z": "$",
-    "\\z": "$",
+    "\\A": r"(?:^|\r)",
+    "\\Z": r"(?:$|\r)",
+    "\\z": r"(?:$|\r)",
 }
 _INSIDE = {
     "\\s": r" \t\f\x0b",
@@ -53,6 +54,8 @@ _INSIDE = {
     "\\v": r"\x0b",
     "\\b": r"\x08",
 }
+_ANCHORS = {"^": r"(?:^|\r)", "$": r"(?:$|\r)"}
+_META = ".^$*+?()[]{}|\\-&~#"
 _TIMES = re.compile(r"\{(\d+)(?:(,)(\d*))?\}")
 
 
@@ -155,13 +158,18 @@ class _Reader:
         if text in ("\\n", "\\r", "\n", "\r") or re.match(r"\[[^^].*\\[nr]", text):
             raise _fail(self.signature, "asks for a line end, which no line holds")
         if kind == "escape":
-            return _Item(_OUTSIDE.get(text, text))
+            return _Item(_OUTSIDE.get(text) or _escape(text))
         if kind == "cls":
             if not text.isascii():
                 raise _fail(self.signature, "has a letter beyond ASCII in [...], which is several bytes; use (?:…|…)")
-            inner = re.sub(r"\\.", lambda e: _INSIDE.get(e[0], e[0]), text[1:-1], flags=re.DOTALL)
+            inner = re.sub(r"\\.", lambda e: _INSIDE.get(e[0]) or _escape(e[0]), text[1:-1], flags=re.DOTALL)
             return _Item("[^\\n" + inner[1:] + "]" if inner.startswith("^") else f"[{inner}]")
-        return _Item(text)
+        return _Item(_ANCHORS.get(text) or ("\\{" if text == "{" else text))
+
+
+def _escape(text: str) -> str:
+    """Drop a backslash that means nothing: not every engine forgives it."""
+    return text if text[1].isalnum() or text[1] in _META else text[1]
 
 
 def _opening(text: str) -> str:
@@ -175,7 +183,7 @@ def _strip_tail(branch: list[_Item], *, ends: bool) -> None:
     """Cut what a search finds without: `X*` at the end matches wherever nothing stands, `X+` wherever one X does."""
     while branch:
         last = branch[-1]
-        if last.least == 0 or (ends and last.text == "$" and len(branch) > 1):
+        if last.least == 0 or (ends and last.text == _ANCHORS["$"] and len(branch) > 1):
             branch.pop()
             continue
         last.times = "" if last.least == 1 else f"{{{last.least}}}"

@@ -123,10 +123,9 @@ class _Pass:
         self.touched.clear()
 
     def _clean_block(self, cut: int) -> None:
-        r"""Scan the bytes as they stand. `\r` is a line's end for the gates (so that `^` matches behind it), not for the numbers."""
+        """Scan the bytes as they stand."""
         data, at = self.reader.data, self.at
-        has_bars = data.find(b"\r", at, cut) >= 0
-        found = self.engine.find(data[at:cut].replace(b"\r", b"\n") if has_bars else memoryview(data)[at:cut])
+        found = self.engine.find(memoryview(data)[at:cut])
         samples = list(self._sample_starts(cut))
         if samples:
             found = sorted(found + [(start - at + 1) << SHIFT | NUMBER for start in samples])
@@ -141,7 +140,7 @@ class _Pass:
         """Scan the block without colours and NULs, and find its lines in the file again by their number."""
         data, at, first = self.reader.data, self.at, self.line
         text = clean(data[at:cut])
-        found = self.engine.find(text.replace(b"\r", b"\n"))
+        found = self.engine.find(text)
         starts = [at]
         while (newline := data.find(b"\n", starts[-1], cut)) >= 0:
             starts.append(newline + 1)
