@@ -143,11 +143,17 @@ def _scheduler_last(case: Case, ordered: list[Finding]) -> list[Finding]:
 def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[int, ...]:
     """The ranks to blame. A mismatch seen by one rank speaks of the group: then the odd one of the hang analysis is meant."""
     if root.pattern.category in UNRANKED and not root.pattern.derived and root.pattern.entity != "missing-ranks":
-        derived = next((f for f in findings if f.pattern.derived and f.ranks and f.pattern.category in UNRANKED), None)
+        derived = next((f for f in findings if f.pattern.derived and f.ranks and f.pattern.category in (*UNRANKED, None)), None)
         if derived is not None:
             return derived.ranks
     if root.ranks:
         return root.ranks
+    if root.pattern.entity in ("host", "pid", "job") and root.pattern.category == "host-oom":
+        others = {r for f in findings if f is not root and f.pattern.category == "host-oom" and f.role in ("cause", "confirms") for r in f.ranks}
+        others = others or {r for r in case.exits if case.exit_code(r) in (-9, 137)}
+        if len(others) == 1:
+            case.note(f"the kill is joined to rank {min(others)}: the only rank that ended this way")
+            return tuple(others)
     if root.pattern.entity == "self":
         world = case.registry.world
         absent = [r for r in case.registry.ranks if r not in case.by_rank]

@@ -217,7 +217,7 @@ def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
         for i, f in enumerate([f for f in solution.findings if f.role == "symptom"][:8]):
             rows.append(_row(f"f{i + 1}", f, evidence))
         return rows
-    helpers = [f for f in solution.findings if f is not root and (f.role == "confirms" or f.pattern.derived) and _about(f, solution)]
+    helpers = [f for f in solution.findings if f is not root and (f.role == "confirms" or f.pattern.derived) and f.role != "symptom" and _about(f, solution)]
     symptoms = [f for f in solution.findings if f.role == "symptom" and f is not root]
     rows = [_row("f1", root, evidence)]
     for f in helpers[:6]:

@@ -75,8 +75,9 @@ def _by_pid(case: Case, e: Event, pids: tuple[int, ...]) -> tuple[int, ...]:
             said = _WORKER_PID.search(other.text)
             if said and int(said["pid"]) == pid and (rank := case.registry.rank_of(other)) is not None:
                 return (rank,)
-    if task := _STEP_TASK.search(e.text):
-        return (int(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
+    for line in (e, *(o for o in case.seen("kernel-oom-summary") if as_int(o.fields.get("pid")) in pids)):
+        if task := _STEP_TASK.search(line.text):
+            return (int(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
     local = as_int(e.fields.get("local_rank"))
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
         return (rank,)

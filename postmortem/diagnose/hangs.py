@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from postmortem.diagnose.case import Case, Observation, as_int
+from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
 from postmortem.model import Event, Finding
 
 WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
@@ -123,6 +123,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         _silence,
         _busy_rank0,
         _behind,
+        _odd_notice,
     )
     return [f for step in steps if (f := step(case, seen, observations)) is not None]
 
@@ -379,6 +380,26 @@ def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
         if bar is not None:
             return _make(case, "rank0-still-busy", [0], [_bar_event(e, bar), e], f"rank {v.rank} timed out in collective {v.seq} while rank 0 still worked: `{bar.strip()[:90]}`")
     return None
+
+
+def _odd_notice(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """A warning that one rank alone printed while it still worked: a swallowed exception shows only like this."""
+    by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
+    for e in case.of_kind("notice"):
+        rank = case.registry.rank_of(e)
+        if rank is not None and not _COMPLAINT.search(e.text):
+            by_shape[shape(e.text)].setdefault(rank, e)
+    talking = {r for r, v in seen.items() if v.lines}
+    lone = [next(iter(found.items())) for found in by_shape.values() if len(found) == 1]
+    ranks = {rank for rank, _ in lone}
+    if len(talking) < 2 or len(ranks) != 1:
+        return None
+    rank = ranks.pop()
+    events = [e for _, e in lone]
+    return _make(case, "odd-warning-on-one-rank", [rank], events[:3], f"only rank {rank} logged `{gist(events[0].text)[:100]}`")
+
+
+_COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")
 
 
 def _bar_event(e: Event, bar: str) -> Event:

@@ -31,6 +31,10 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     if late:
         ranks, proof, why = late
         return _found(make(case, "rank-joined-late", ranks, [*proof, *complaints], why))
+    lost = _found_no_store(case, observations, complaints)
+    if lost:
+        ranks, proof, why = lost
+        return _found(make(case, "rank-found-no-store", ranks, [*proof, *complaints], why))
     unlabelled = [o for o in observations if o.role == "cause" and not o.ranks and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")]
     if missing and len(missing) <= max(1, world // 2) and not unlabelled:
         text = f"{world - len(missing)} of {world} ranks left logs and waited; no line of rank {', '.join(map(str, missing))} exists"
@@ -57,6 +61,17 @@ def _one_per_source(events: list[Event]) -> list[Event]:
     for e in events:
         found.setdefault(e.where.source, e)
     return list(found.values())
+
+
+def _found_no_store(case: Case, observations: list[Observation], complaints: list[Event]) -> tuple[list[int], list[Event], str] | None:
+    """Most ranks met in the store, and a few could not reach one: those few have another address or port, or no way to it."""
+    outside = {rank: o.event for o in observations if o.pattern.id in CLIENT and (rank := case.registry.rank_of(o.event)) is not None}
+    met = {r for e in complaints if (r := case.registry.rank_of(e)) is not None} - set(outside)
+    if not outside or len(outside) >= len(met):
+        return None
+    places = {(str(e.fields.get("address")), str(e.fields.get("port"))) for e in outside.values()}
+    where = ", ".join(f"{address}:{port}" for address, port in sorted(places))
+    return sorted(outside), list(outside.values()), f"{len(met)} ranks met in the store; rank {', '.join(map(str, sorted(outside)))} looked for it at {where}"
 
 
 def _late(case: Case, observations: list[Observation], complaints: list[Event]) -> tuple[list[int], list[Event], str] | None:

@@ -30,6 +30,9 @@ _PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
 _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
 _RANK_PAIR = re.compile(r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)")
 _VERSION = re.compile(r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)")
+MAX_NOTICES = 60
+_NOTICE = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b")
+_BENIGN = re.compile(r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS")
 _GOODBYE = re.compile(
     r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|all epochs?)\b[^.]{0,24}"
     r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b|^\W*(?:\w+ ?[:\-] ?)*(?:finished|completed|all done|exiting normally|bye)\b"
@@ -48,6 +51,7 @@ class _Writer:
     first_step: tuple[Line, int] | None = None
     last_step: tuple[Line, int] | None = None
     finished: Line | None = None
+    notices: list[Line] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
@@ -92,6 +96,8 @@ def _read(writer: _Writer, line: Line) -> None:
         writer.finished = None
     if _GOODBYE.search(body) and not _NOT_GOODBYE.search(body):
         writer.finished = line
+    if len(writer.notices) < MAX_NOTICES and _NOTICE.search(body) and not _BENIGN.search(body):
+        writer.notices.append(line)
     facts = writer.facts
     if "rank " in body or "Rank " in body or "rank=" in body or "world" in body or "pid" in body or "torch" in body or "NCCL version" in body:
         _learn(facts, body)
@@ -146,6 +152,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
             if m := _LOSS.search(line.envelope.body):
                 fields["loss"] = m["loss"]
             yield _event(source, "progress", line, rank, fields)
+    for line in writer.notices:
+        yield _event(source, "notice", line, rank, {})
     if writer.finished:
         yield _event(source, "finished", writer.finished, rank, {})
     if writer.last:
