@@ -1,7 +1,7 @@
 """One rank starts its last reduction asynchronously, never waits for the handle and leaves; the others still need its data.
 
 Shows: the leaving rank ends well, its peers lose the connection
-Expected: pattern rank-finished-early, category collective-mismatch, culprit the rank at fault.
+Expected: pattern rank-left-early, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations

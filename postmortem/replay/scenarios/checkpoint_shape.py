@@ -1,7 +1,7 @@
 """The checkpoint comes from a model with another hidden size.
 
 Shows: `Error(s) in loading state_dict` with `size mismatch` on every rank
-Expected: pattern checkpoint-does-not-fit, category checkpoint, culprit any rank: all read the same file.
+Expected: pattern checkpoint-key-mismatch, category checkpoint, culprit any rank: all read the same file.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A DataLoader forks its worker while another thread of the rank holds a lock; in the child nobody will ever release it.
 
 Shows: one rank waits for its DataLoader for ever, the others time out
-Expected: pattern rank-late-to-collective, category hang, culprit the rank at fault.
+Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations

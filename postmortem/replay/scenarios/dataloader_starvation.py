@@ -1,7 +1,7 @@
 """One worker feeds a rank that needs four: every batch takes longer than the others are willing to wait.
 
 Shows: one rank always late, time-outs on the others, `DataLoader` frames in the late rank's stack
-Expected: pattern rank-late-to-collective, category hang, culprit the rank at fault.
+Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The file system for checkpoints is full when rank 0 saves.
 
 Shows: torch.save's `unexpected pos` or `No space left on device` on one rank
-Expected: pattern disk-full, category storage, culprit the rank at fault.
+Expected: pattern torch-save-failed, category storage, culprit the rank at fault.
 """
 
 from __future__ import annotations

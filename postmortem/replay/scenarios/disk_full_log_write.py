@@ -1,7 +1,7 @@
 """A rank appends its samples to a dump file on a file system that is full.
 
 Shows: `OSError: [Errno 28] No space left on device`
-Expected: pattern disk-full, category storage, culprit the rank at fault.
+Expected: pattern no-space-left, category storage, culprit the rank at fault.
 """
 
 from __future__ import annotations

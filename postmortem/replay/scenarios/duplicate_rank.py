@@ -1,7 +1,7 @@
 """Two processes were given the same RANK; another rank does not exist.
 
 Shows: a store that never fills; two logs that claim the same rank
-Expected: pattern store-clients-missing, category rendezvous, culprit the duplicate and the missing rank.
+Expected: pattern rank-started-twice, category rendezvous, culprit the duplicate and the missing rank.
 """
 
 from __future__ import annotations

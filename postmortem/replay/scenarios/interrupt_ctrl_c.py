@@ -1,7 +1,7 @@
 """Somebody presses Ctrl-C in the terminal of the launcher.
 
 Shows: `Received 2 death signal`, KeyboardInterrupt tracebacks
-Expected: pattern agent-received-signal, category external-signal, culprit nobody.
+Expected: pattern launcher-sigint, category external-signal, culprit nobody.
 """
 
 from __future__ import annotations

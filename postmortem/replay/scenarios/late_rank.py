@@ -1,7 +1,7 @@
 """One rank starts long after the others (a slow image pull); they have given up when it comes.
 
 Shows: `Timed out waiting for clients`, then a late rank that finds no store
-Expected: pattern store-clients-missing, category rendezvous, culprit the rank at fault.
+Expected: pattern rank-joined-late, category rendezvous, culprit the rank at fault.
 """
 
 from __future__ import annotations

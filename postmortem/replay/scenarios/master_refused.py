@@ -1,7 +1,7 @@
 """One rank was given another MASTER_PORT than the rest: nobody listens there.
 
 Shows: that rank's client times out; rank 0 counts one client too few
-Expected: pattern tcpstore-connect-timeout, category rendezvous, culprit the rank at fault.
+Expected: pattern rank-found-no-store, category rendezvous, culprit the rank at fault.
 """
 
 from __future__ import annotations

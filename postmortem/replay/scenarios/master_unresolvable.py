@@ -1,7 +1,7 @@
 """MASTER_ADDR is a host name that no name server knows (a headless service that is not there yet).
 
 Shows: `gai error: -3` or -2 warnings, then a client time-out on every rank that has to connect
-Expected: pattern master-address-unresolvable, category rendezvous, culprit nobody: the address is wrong.
+Expected: pattern dns-unresolvable, category rendezvous, culprit nobody: the address is wrong.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """RANK is not set in one process: the start script forgot to export it.
 
 Shows: `environment variable RANK expected, but not set`, the others wait
-Expected: pattern missing-rendezvous-variable, category rendezvous, culprit the rank at fault.
+Expected: pattern env-var-missing, category rendezvous, culprit the rank at fault.
 """
 
 from __future__ import annotations

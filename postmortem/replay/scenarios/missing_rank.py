@@ -1,7 +1,7 @@
 """One rank was never started.
 
 Shows: `3/4 clients joined` on rank 0, waits for a key on the others, no log of the missing rank
-Expected: pattern store-clients-missing, category rendezvous, culprit the rank at fault.
+Expected: pattern rank-never-joined, category rendezvous, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Before training, all ranks meet in a monitored barrier; one still builds its vocabulary cache.
 
 Shows: rank 0 names the rank that did not come
-Expected: pattern monitored-barrier-failed, category hang, culprit the rank at fault.
+Expected: pattern monitored-barrier-missing-rank, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Backend nccl on a machine (or with a build) that has no GPU.
 
 Shows: `Distributed package doesn't have NCCL built in` on every rank
-Expected: pattern nccl-not-built-in, category environment, culprit nobody: all ranks alike.
+Expected: pattern backend-not-built, category environment, culprit nobody: all ranks alike.
 """
 
 from __future__ import annotations

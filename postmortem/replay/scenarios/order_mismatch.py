@@ -1,7 +1,7 @@
 """One rank broadcasts the learning rate before it reduces the loss, the others do it the other way round.
 
 Shows: a time-out, an abort on a message size, or with DETAIL a named mismatch of op types
-Expected: pattern collective-mismatch, category collective-mismatch, culprit the rank at fault.
+Expected: pattern ranks-in-different-collectives, category collective-mismatch, culprit the rank at fault.
 """
 
 from __future__ import annotations

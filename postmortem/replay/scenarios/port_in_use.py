@@ -1,7 +1,7 @@
 """The master port is already taken by another process on the host.
 
 Shows: `EADDRINUSE` at once, before any step
-Expected: pattern port-in-use, category rendezvous, culprit nobody: the port was taken.
+Expected: pattern address-in-use, category rendezvous, culprit nobody: the port was taken.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One rank is frozen (SIGSTOP: a debugger, a cgroup freezer, a sick hypervisor); it neither works nor complains.
 
 Shows: all others time out in a collective; the agent needs SIGKILL to get rid of the frozen rank
-Expected: pattern rank-stopped, category hang, culprit the rank at fault.
+Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations

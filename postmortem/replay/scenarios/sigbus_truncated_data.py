@@ -1,7 +1,7 @@
 """A memory-mapped data file is rewritten by another job while this one reads it: the page behind the pointer is gone.
 
 Shows: `Fatal Python error: Bus error` or exit -7 on one rank
-Expected: pattern faulthandler-bus-error, category native-crash, culprit the rank at fault.
+Expected: pattern faulthandler-fatal-error, category native-crash, culprit the rank at fault.
 """
 
 from __future__ import annotations

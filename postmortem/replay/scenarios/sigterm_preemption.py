@@ -1,7 +1,7 @@
 """The machine is wanted back: the launcher gets SIGTERM and takes its workers down.
 
 Shows: `Received 15 death signal`, workers closed by SIGTERM, SignalException in the agent
-Expected: pattern agent-received-signal, category scheduler, culprit nobody.
+Expected: pattern launcher-received-signal, category external-signal, culprit nobody.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A library calls sys.exit on one rank (a licence check, a bad configuration) without a word.
 
 Shows: an exit code and nothing else; the peers lose their connection
-Expected: pattern rank-exit-code, category python-exception, culprit the rank at fault.
+Expected: pattern rank-exit-without-reason, category python-exception, culprit the rank at fault.
 """
 
 from __future__ import annotations

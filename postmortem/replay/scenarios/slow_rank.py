@@ -1,7 +1,7 @@
 """One rank's data source stalls (a cold object store); it reads on, far too late for the others.
 
 Shows: all but one rank time out in the gradient reduction; the late one says nothing
-Expected: pattern rank-late-to-collective, category hang, culprit the rank at fault.
+Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A recursive tree is printed with the recursion limit raised; the C stack ends before the limit does.
 
 Shows: a segmentation fault whose Python stack repeats one line
-Expected: pattern faulthandler-segfault, category native-crash, culprit the rank at fault.
+Expected: pattern faulthandler-fatal-error, category native-crash, culprit the rank at fault.
 """
 
 from __future__ import annotations

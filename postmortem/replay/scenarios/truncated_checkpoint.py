@@ -1,7 +1,7 @@
 """A checkpoint was cut short by an interrupted copy; the run that resumes from it fails to load it.
 
 Shows: torch.load fails on every rank that reads it, before the first step
-Expected: pattern checkpoint-unreadable, category checkpoint, culprit any rank: all read the same file.
+Expected: pattern checkpoint-truncated-zip, category checkpoint, culprit any rank: all read the same file.
 """
 
 from __future__ import annotations

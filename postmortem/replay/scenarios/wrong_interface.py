@@ -1,7 +1,7 @@
 """GLOO_SOCKET_IFNAME names an interface that one host does not have.
 
 Shows: `Unable to find address for: ib7`, the others wait
-Expected: pattern gloo-interface-missing, category rendezvous, culprit the rank at fault.
+Expected: pattern interface-not-found, category rendezvous, culprit the rank at fault.
 """
 
 from __future__ import annotations
