@@ -48,7 +48,9 @@ class Gzip:
 
     @property
     def needs_input(self) -> bool:
-        return self._body is None or self._body.eof or bool(self._body.needs_input)
+        if self._trailer is not None:
+            return not self._pending
+        return self._body is None or bool(self._body.needs_input)
 
     def decompress(self, data: bytes, max_length: int = -1) -> bytes:
         if self._trailer is not None:

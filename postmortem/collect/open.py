@@ -113,12 +113,12 @@ class _Opening:
         head = stream.peek(HEAD)
         if not head and isinstance(stream, Refused):
             return names.source(path, "binary", stored, self.container.path), Stream(stream, path)
+        if (order := utf16_order(head)) and not sniff.magic(head):
+            stream = Utf16(stream, order)
+            head = stream.peek(HEAD)
         kind, reason = sniff.kind(path, head)
         if kind == "binary":
-            return names.source(path, kind, stored, self.container.path), Stream(Refused(reason, stored), path)
-        if kind != "flight-recorder" and (order := utf16_order(head)):
-            stream = Utf16(stream, order)
-            kind, _ = sniff.kind(path, stream.peek(HEAD))
+            stream = Refused(reason, stored)
         return names.source(path, kind, stored, self.container.path, head), Stream(stream, path)
 
     def _archive(self, path: str, stream: Bytes, stored: int, depth: int, form: str) -> Iterator[tuple[Source, Readable]]:

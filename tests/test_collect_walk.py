@@ -1,0 +1,256 @@
+"""Finding files: every regular file once, in one order, under labels that a reader can use; the rest with its reason."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import needs
+
+from postmortem.collect import Collection, Incomplete, collect, open_sources
+from postmortem.errors import PathMissing
+
+
+def labels(found: Collection) -> list[str]:
+    return [container.label for container in found.containers]
+
+
+def reasons(found: Collection) -> dict[str, str]:
+    return {skip.path: skip.reason for skip in found.skipped}
+
+
+def write(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(f"this is {name}\n")
+
+
+def test_labels_are_relative_to_the_given_folder_and_sorted(tmp_path: Path) -> None:
+    names = ["node-b/rank1.log", "node-a/rank0.log", "agent.err", "node-a/kernel/dmesg.txt"]
+    random.Random(0).shuffle(names)
+    write(tmp_path, *names)
+    assert labels(collect([str(tmp_path)])) == sorted(names)
+    assert labels(collect([str(tmp_path / "agent.err")])) == ["agent.err"]
+
+
+def test_several_paths_are_told_apart_by_as_little_as_it_takes(tmp_path: Path) -> None:
+    write(tmp_path, "x/node-a/rank0.log", "y/node-a/rank0.log", "z/dmesg.txt")
+    found = collect([str(tmp_path / "x/node-a"), str(tmp_path / "y/node-a"), str(tmp_path / "z")])
+    assert labels(found) == ["x/node-a/rank0.log", "y/node-a/rank0.log", "z/dmesg.txt"]
+    assert labels(collect([str(tmp_path / "x/node-a"), str(tmp_path / "z")])) == ["node-a/rank0.log", "z/dmesg.txt"]
+
+
+def test_paths_that_overlap_are_read_once(tmp_path: Path) -> None:
+    write(tmp_path, "a/rank0.log", "a/b/rank1.log")
+    found = collect([str(tmp_path), str(tmp_path / "a/b"), str(tmp_path / "a/rank0.log")])
+    assert sorted(c.path.name for c in found.containers) == ["rank0.log", "rank1.log"]
+    assert found.skipped == ()
+
+
+def test_a_glob_that_the_shell_did_not_expand(tmp_path: Path) -> None:
+    write(tmp_path, "0/stderr.log", "1/stderr.log", "2/other.txt")
+    assert labels(collect([str(tmp_path / "*/stderr.log")])) == ["0/stderr.log", "1/stderr.log"]
+    with pytest.raises(PathMissing, match="nothing matches") as error:
+        collect([str(tmp_path / "*.nope")])
+    assert "postmortem analyze ./logs" in error.value.hint
+
+
+def test_a_missing_path_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PathMissing, match=r"no such file or folder: .*/lost\\n1") as error:
+        collect([str(tmp_path / "lost\n1")])
+    assert error.value.hint and error.value.exit_code == 2
+
+
+def test_an_empty_folder_and_an_empty_file(tmp_path: Path) -> None:
+    assert collect([str(tmp_path)]).containers == ()
+    write(tmp_path, "x")
+    (tmp_path / "x").write_bytes(b"")
+    (container,) = collect([str(tmp_path)]).containers
+    assert [(s.kind, stream.read(10)) for s, stream in open_sources(container)] == [("console", b"")]
+
+
+def test_what_is_no_regular_file_is_refused_by_name_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.log")
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind(str(tmp_path / "sock"))
+    assert reasons(collect([str(tmp_path)])) == {"pipe.log": "FIFO: not read", "sock": "socket: not read"}
+    assert reasons(collect([str(tmp_path / "pipe.log")])) == {"pipe.log": "FIFO: not read"}
+    assert reasons(collect(["/dev/zero"])) == {"zero": "character device: not read"}
+
+
+def test_links_are_not_followed_and_loops_end(tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    write(root, "run_1/rank0.log")
+    write(tmp_path, "secret.txt")
+    (root / "latest").symlink_to("run_1")
+    (root / "loop").symlink_to(".")
+    (root / "out.log").symlink_to(tmp_path / "secret.txt")
+    (root / "gone").symlink_to("nowhere")
+    (root / "self").symlink_to("self")
+    os.link(root / "run_1/rank0.log", root / "run_1/same.log")
+    found = collect([str(root)])
+    assert labels(found) == ["run_1/rank0.log"]
+    told = reasons(found)
+    assert told["latest"] == told["loop"] == "link inside the given folder: its target is read by its own name"
+    assert told["out.log"].startswith("link out of the given folder")
+    assert told["gone"] == told["self"] == "link to nothing"
+    assert told["run_1/same.log"] == "the same file as run_1/rank0.log"
+    assert labels(collect([str(root / "latest")])) == ["rank0.log"], "a link named on the command line is meant"
+
+
+def test_a_file_swapped_for_a_link_is_not_followed(tmp_path: Path) -> None:
+    write(tmp_path, "a.log", "secret")
+    (container,) = collect([str(tmp_path / "a.log")]).containers
+    (tmp_path / "a.log").unlink()
+    (tmp_path / "a.log").symlink_to("secret")
+    ((source, stream),) = open_sources(container)
+    with pytest.raises(Incomplete, match="cannot be opened"):
+        stream.read(1)
+    assert source.path == "a.log"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_what_may_not_be_read_is_told_with_its_size(tmp_path: Path) -> None:
+    write(tmp_path, "a.log", "closed/b.log")
+    (tmp_path / "a.log").chmod(0)
+    (tmp_path / "closed").chmod(0)
+    found = collect([str(tmp_path)])
+    (tmp_path / "closed").chmod(0o700)
+    assert reasons(found) == {"a.log": "cannot be read: Permission denied", "closed/": "folder cannot be read: Permission denied"}
+    assert [skip.bytes for skip in found.skipped] == [len("this is a.log\n"), 0]
+
+
+def test_caches_are_passed_by_with_their_weight(tmp_path: Path) -> None:
+    write(tmp_path, "rank0.log", ".git/objects/aa/bb", ".git/HEAD", "lib/site-packages/torch/x.py", ".hidden/rank1.log")
+    found = collect([str(tmp_path)])
+    assert labels(found) == [".hidden/rank1.log", "rank0.log"]
+    assert [(s.path, s.bytes) for s in found.skipped] == [(".git/", 42), ("lib/site-packages/", 44)]
+
+
+def test_odd_names_are_written_so_that_a_terminal_can_show_them(tmp_path: Path) -> None:
+    for name in (b"a\nb.log", b"\xff\xfe.log", b"-rf", b"\x1b[31mred", "e\u202egol.txt".encode(), "größe.log".encode()):
+        Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), name))).write_text("x")
+    found = labels(collect([str(tmp_path)]))
+    assert found == sorted(["a\\nb.log", "\\xff\\xfe.log", "-rf", "\\x1b[31mred", "e\\u202egol.txt", "größe.log"], key=lambda n: n) or len(set(found)) == 6
+    assert all(label.isprintable() for label in found)
+
+
+def test_two_names_that_are_written_alike_stay_two(tmp_path: Path) -> None:
+    (tmp_path / "a\nb").write_text("1")
+    (tmp_path / "a\\nb").write_text("2")
+    assert sorted(labels(collect([str(tmp_path)]))) == ["a\\nb", "a\\nb~2"]
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [
+        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x04\x00", "binary (ELF core)"),
+        (b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x03\x00", "binary (ELF library or program)"),
+        (b"PAR1\x15\x04", "binary (parquet)"),
+        (b"\x89PNG\r\n\x1a\n", "binary (image)"),
+        (b"\x40\0\0\0\0\0\0\0" + b'{"__metadata__":{}}', "binary (safetensors)"),
+        (b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0archive/data.pkl", "binary (PyTorch checkpoint)"),
+        (b"LPKSHHRH", "binary (systemd journal: export it with `journalctl --file FILE -o short-iso-precise`)"),
+    ],
+)
+def test_binary_files_are_skipped_whatever_their_name(tmp_path: Path, head: bytes, what: str) -> None:
+    (tmp_path / "rank0.log").write_bytes(head + bytes(range(256)))
+    found = collect([str(tmp_path)])
+    assert found.containers == ()
+    assert [(s.bytes, s.reason) for s in found.skipped] == [(len(head) + 256, what)]
+
+
+def test_a_file_that_grows_or_shrinks_while_it_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(b"x" * 100_000)
+    (container,) = collect([str(log)]).containers
+    with log.open("ab") as f:
+        f.write(b"later\n")
+    ((_, stream),) = open_sources(container)
+    # the generator has closed the file by now: what is read belongs to an opened container only
+    with pytest.raises(Incomplete):
+        stream.read(1 << 20)
+    assert b"".join(stream.read(1 << 20) for _, stream in open_sources(container)) == b"x" * 100_000
+    os.truncate(log, 70_000)
+    for _, stream in open_sources(container):
+        assert len(stream.read(1 << 20)) == 70_000
+        with pytest.raises(Incomplete, match="shrank while it was read: ends at 70000 of 100000") as error:
+            stream.read(1)
+        assert error.value.lost == 30_000
+
+
+def test_a_sparse_terabyte_is_read_in_no_time(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    with log.open("wb") as f:
+        f.write(b"before\n")
+        f.truncate(1 << 40)
+        f.seek(1 << 40)
+        f.write(b"after\n")
+    (container,) = collect([str(log)]).containers
+    for source, stream in open_sources(container):
+        data = stream.read(1 << 20)
+        assert data.startswith(b"before\n\0") and data.endswith(b"\0after\n") and source.kind == "console"
+        with pytest.raises(Incomplete, match="holes of a sparse file") as error:
+            stream.read(1)
+        assert error.value.lost + len(data) == (1 << 40) + 6
+
+
+def test_a_deep_tree_needs_no_recursion(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1200):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(os.open("rank0.log", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+    os.close(here)
+    assert len(labels(collect([str(tmp_path)]))) == 1
+
+
+@needs("root")
+def test_a_block_device_is_not_opened(tmp_path: Path) -> None:
+    try:
+        os.mknod(tmp_path / "disk", 0o60600, os.makedev(7, 0))
+    except OSError:
+        pytest.skip("no device can be made here")
+    assert reasons(collect([str(tmp_path)])) == {"disk": "block device: not read"}
+
+
+def test_descriptors_stay_few(tmp_path: Path) -> None:
+    write(tmp_path, *(f"rank{n}.log" for n in range(200)))
+    before = len(os.listdir("/proc/self/fd"))
+    for container in collect([str(tmp_path)]).containers:
+        for _, stream in open_sources(container):
+            stream.read(1)
+            assert len(os.listdir("/proc/self/fd")) <= before + 1
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_rotation_during_the_walk_is_survived(tmp_path: Path) -> None:
+    write(tmp_path, *(f"rank{n}.log" for n in range(50)))
+    stop = threading.Event()
+
+    def rotate() -> None:
+        while not stop.is_set():
+            for n in range(50):
+                (tmp_path / f"rank{n}.log").rename(tmp_path / f"rank{n}.log.1")
+                (tmp_path / f"rank{n}.log.1").rename(tmp_path / f"rank{n}.log")
+
+    thread = threading.Thread(target=rotate)
+    thread.start()
+    try:
+        for _ in range(10):
+            found = collect([str(tmp_path)])
+            for container in found.containers:
+                for _, stream in open_sources(container):
+                    try:
+                        stream.read(100)
+                    except Incomplete as failure:
+                        assert "cannot be opened" in failure.reason
+    finally:
+        stop.set()
+        thread.join()
