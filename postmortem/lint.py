@@ -112,8 +112,8 @@ def id_is_the_file_name(p: Pattern, library: Library) -> Iterator[str]:
 def folder_is_the_family(p: Pattern, library: Library) -> Iterator[str]:
     """A reader looks for a pattern in its family's folder."""
     folder = Path(p.path).parent
-    roots = {Path(other.path).parent.parent for other in library.patterns.values()}
-    if not NAME.fullmatch(folder.name) or folder in roots:
+    is_root = any(other.path.startswith(f"{folder}/{other.family}/") for other in library.patterns.values())
+    if is_root or not NAME.fullmatch(folder.name):
         yield f"{folder.name} is not a family"
 
 

@@ -1,0 +1,253 @@
+"""The command line as its users meet it: exit codes, what goes where, and sentences that say what to do next."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from postmortem import cli, output
+from postmortem.errors import PostmortemError, UsageError
+
+CRASH = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/job/train.py", line 31, in <module>
+[rank1]:     main()
+[rank1]:   File "/job/train.py", line 20, in main
+[rank1]:     raise ValueError("batch 7 has no labels")
+[rank1]: ValueError: batch 7 has no labels
+"""
+PROGRESS = "".join(f"step {n} loss {3 / n:.3f}\n" for n in range(1, 40)) + "training finished\n"
+
+
+def postmortem(*arguments: str | Path, cwd: Path | None = None, **more: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "postmortem", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, **more)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture
+def crashed(tmp_path: Path) -> Path:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    (logs / "rank0.log").write_text(PROGRESS)
+    (logs / "rank1.log").write_text(PROGRESS[:300] + CRASH)
+    return logs
+
+
+@pytest.fixture
+def fine(tmp_path: Path) -> Path:
+    logs = tmp_path / "fine"
+    logs.mkdir()
+    for rank in range(2):
+        (logs / f"rank{rank}.log").write_text(PROGRESS)
+    return logs
+
+
+def one_sentence_and_a_hint(done: subprocess.CompletedProcess[str], code: int) -> str:
+    assert done.returncode == code, done.stderr
+    assert not done.stdout
+    assert "Traceback" not in done.stderr
+    first, hint, *rest = done.stderr.splitlines()
+    assert first.startswith("postmortem: ") and hint.startswith("  ") and not rest, done.stderr
+    return done.stderr
+
+
+# ── what goes where ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_default_is_a_verdict_in_words_and_a_report_in_this_folder(crashed: Path, tmp_path: Path) -> None:
+    done = postmortem("analyze", crashed, cwd=tmp_path)
+    assert done.returncode == 0
+    assert not done.stdout
+    assert "ValueError: batch 7 has no labels" in done.stderr
+    assert done.stderr.rstrip().endswith("postmortem-report.html")
+    assert (tmp_path / "postmortem-report.html").read_text().lower().startswith("<!doctype html>")
+
+
+def test_json_on_standard_output_is_the_document_and_nothing_else(crashed: Path, tmp_path: Path) -> None:
+    done = postmortem("analyze", crashed, "--format", "json", "--output", "-", cwd=tmp_path)
+    assert json.loads(done.stdout)["schema"] == "postmortem/incident/1"
+    assert not done.stderr
+    assert not list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize(("name", "start"), [("out.json", "{"), ("out.md", "#"), ("out.html", "<!")])
+def test_the_format_follows_the_name_of_the_output(crashed: Path, tmp_path: Path, name: str, start: str) -> None:
+    assert postmortem("analyze", crashed, "--output", tmp_path / name).returncode == 0
+    assert (tmp_path / name).read_text().startswith(start)
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    script = f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert not done.stderr
+
+
+def test_interrupt_exits_130_without_a_traceback() -> None:
+    # lint takes seconds, so the signal arrives while it works
+    command = [sys.executable, "-m", "postmortem", "patterns", "lint"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "Traceback" not in words
+
+
+# ── exit codes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_exit_code_of_an_incident(crashed: Path, tmp_path: Path) -> None:
+    assert postmortem("analyze", crashed, cwd=tmp_path).returncode == 0
+    assert postmortem("analyze", crashed, "--exit-code", cwd=tmp_path).returncode == 10
+
+
+def test_exit_code_of_a_healthy_run(fine: Path, tmp_path: Path) -> None:
+    assert postmortem("analyze", fine, "--exit-code", "--strict", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "strict", "asked", "code"),
+    [
+        ("undetermined", False, False, 0),
+        ("undetermined", True, False, 4),
+        ("undetermined", False, True, 11),
+        ("recovered", True, True, 12),
+        ("incident", True, False, 0),
+        ("healthy", False, True, 0),
+    ],
+)
+def test_exit_codes_are_the_documented_ones(outcome: str, strict: bool, asked: bool, code: int) -> None:
+    assert cli._code(outcome, strict, asked) == code
+
+
+# ── what the user can mend ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_missing_path(tmp_path: Path) -> None:
+    assert "nowhere" in one_sentence_and_a_hint(postmortem("analyze", "nowhere", cwd=tmp_path), 2)
+
+
+def test_empty_folder(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    one_sentence_and_a_hint(postmortem("analyze", "logs", cwd=tmp_path), 3)
+    assert not (tmp_path / "postmortem-report.html").exists()
+
+
+def test_folder_without_readable_logs(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "model.bin").write_bytes(bytes(range(256)) * 64)
+    os.mkfifo(tmp_path / "logs" / "pipe")
+    one_sentence_and_a_hint(postmortem("analyze", "logs", cwd=tmp_path), 3)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("analyze", ".", "--since", "yesterday"),
+        ("analyze", ".", "--output", "no/such/folder/report.html"),
+        ("analyze", ".", "--output", "."),
+        ("analyze", ".", "--patterns", "nowhere"),
+        ("analyze", "a.log", "--output", "a.log"),
+        ("analyze", ".", "--open", "--format", "json"),
+        ("explain", "kernel-oom"),
+        ("patterns", "show", "no-such-thing"),
+        ("patterns", "new", "NotAName"),
+    ],
+    ids=" ".join,
+)
+def test_usage_is_explained_before_anything_is_read(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "a.log").write_text(PROGRESS)
+    one_sentence_and_a_hint(postmortem(*arguments, cwd=tmp_path), 2)
+    assert (tmp_path / "a.log").read_text() == PROGRESS
+
+
+@pytest.mark.parametrize("arguments", [("analyze",), ("analize", "."), ("analyze", ".", "--format", "pdf")], ids=" ".join)
+def test_unknown_words_exit_2(arguments: tuple[str, ...]) -> None:
+    assert postmortem(*arguments).returncode == 2
+
+
+def test_a_pattern_that_does_not_load_is_named_with_its_line(crashed: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "broken.yaml").write_text("id: broken\nrole: guess\n")
+    words = one_sentence_and_a_hint(postmortem("analyze", crashed, "--patterns", tmp_path / "mine", cwd=tmp_path), 2)
+    assert "broken.yaml:" in words
+
+
+def test_an_error_of_our_own_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*_: object) -> str:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr("postmortem.catalogue.listing", broken)
+    assert cli.run(["patterns", "list"]) == 1
+    assert "POSTMORTEM_DEBUG=1" in capsys.readouterr().err
+    monkeypatch.setenv("POSTMORTEM_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        cli.run(["patterns", "list"])
+
+
+# ── files: the old one, or a complete new one ────────────────────────────────────────────────────────────────────────
+
+
+def test_write_honours_the_umask_and_keeps_the_mode_of_an_old_file(tmp_path: Path) -> None:
+    old_umask = os.umask(0o027)
+    try:
+        output.write_file(tmp_path / "new", "x")
+        (tmp_path / "old").touch(0o600)
+        output.write_file(tmp_path / "old", "x")
+    finally:
+        os.umask(old_umask)
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o640
+    assert stat.S_IMODE((tmp_path / "old").stat().st_mode) == 0o600
+
+
+def test_write_follows_a_link_and_leaves_it_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    output.write_file(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    """A file-size limit stands in for a full disk: both fail in the middle of the write."""
+    target = tmp_path / "report.html"
+    target.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, hard))
+    try:
+        with pytest.raises(PostmortemError, match=r"could not write .*report\.html"):
+            output.write_file(target, "x" * (1 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_a_device_is_written_in_place() -> None:
+    output.write_file(Path(os.devnull), "x")
+    assert stat.S_ISCHR(Path(os.devnull).stat().st_mode)
+
+
+def test_target_is_checked_early(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="is a folder"):
+        output.check_target(tmp_path)
+    with pytest.raises(UsageError, match="does not exist"):
+        output.check_target(tmp_path / "no" / "report.html")
+
+
+def test_words_survive_a_terminal_without_unicode(tmp_path: Path) -> None:
+    done = postmortem("explain", "√", env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
+    assert done.returncode == 2
+    assert "\\u221a" in done.stderr

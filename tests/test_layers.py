@@ -1,0 +1,129 @@
+"""Imports only go down, so that a room can be read without the rooms above it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT
+
+PACKAGE = ROOT / "postmortem"
+FLOORS = (  # from the roof down; a room may import rooms of floors below its own, and itself
+    ("__main__",),
+    ("cli",),
+    ("lint", "trial", "replay"),
+    ("report",),
+    ("__init__",),  # the public names
+    ("analyze",),
+    ("diagnose",),
+    ("align",),
+    ("parsers",),
+    ("scan",),
+    ("catalogue", "skeleton", "schema"),
+    ("patterns",),
+    ("collect",),
+    ("redact", "regexes", "output"),
+    ("model", "errors", "resources"),
+)
+FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+NAMES = [str(m.relative_to(ROOT)) for m in MODULES]
+MAX_LINES = 400
+LONG_MODULES: dict[str, int] = {}  # a module that is one thing and longer: its name and its limit
+OUTSIDE = {"os", "io", "pathlib", "subprocess", "tempfile", "shutil", "socket", "urllib"}
+EVALUATING = {"eval", "exec", "pickle.load", "pickle.loads", "os.system", "marshal.loads", "yaml.unsafe_load"}
+OPENING = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "iterdir", "glob", "rglob", "scandir", "listdir", "Popen"}
+
+
+@cache
+def tree(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
+def room(module: Path) -> str:
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(module: Path) -> Iterator[tuple[int, str]]:
+    """Every module that is imported anywhere in the file, inside functions and for types too."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}:{node.lineno}: write imports in full"
+            assert node.module
+            yield node.lineno, node.module
+            yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
+
+
+def rooms_used(module: Path) -> Iterator[tuple[int, str]]:
+    for line, name in imports(module):
+        parts = name.split(".")
+        if parts[0] != "postmortem":
+            continue
+        if len(parts) > 1 and parts[1] in FLOOR:
+            yield line, parts[1]
+        elif len(parts) > 1 and parts[1] in ("analyze", "Incident", "Options", "__version__"):
+            yield line, "__init__"
+
+
+def is_job(module: Path) -> bool:
+    """The training scripts of replay run in processes of their own, beside the package."""
+    return "scenarios" in module.parts
+
+
+@pytest.mark.parametrize("module", MODULES, ids=NAMES)
+def test_imports_only_go_down(module: Path) -> None:
+    if is_job(module):
+        pytest.skip("a stand-alone script")
+    own = room(module)
+    assert own in FLOOR, f"give {own} a floor in this test"
+    upward = [f"line {line}: {other}" for line, other in rooms_used(module) if other != own and FLOOR[other] >= FLOOR[own]]
+    if own == "__init__":
+        upward = [u for u in upward if not u.endswith("analyze")]
+    assert not upward, f"{own} imports {', '.join(upward)}"
+
+
+def test_only_the_jobs_of_replay_import_torch() -> None:
+    heavy = [m for m in MODULES if not is_job(m) and any(name.split(".")[0] == "torch" for _, name in imports(m))]
+    assert not heavy
+
+
+def test_diagnose_opens_no_files() -> None:
+    """A verdict is a function of the timeline; what a test can build by hand, a reader can follow."""
+    for module in (m for m in MODULES if room(m) == "diagnose"):
+        touched = {name.split(".")[0] for _, name in imports(module)} & OUTSIDE
+        assert not touched, f"{module} imports {touched}"
+        calls = (n.func for n in ast.walk(tree(module)) if isinstance(n, ast.Call))
+        names = {f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if isinstance(f, ast.Attribute | ast.Name)}
+        assert not names & OPENING, f"{module} calls {names & OPENING}"
+
+
+def test_report_knows_no_parser_and_no_scanner() -> None:
+    for module in (m for m in MODULES if room(m) == "report"):
+        assert not {other for _, other in rooms_used(module)} & {"parsers", "scan", "collect", "align", "diagnose", "analyze"}, module
+
+
+def test_nothing_evaluates_what_it_reads() -> None:
+    """Logs are hostile input: no pickle.load, no eval, no shell."""
+    for module in (m for m in MODULES if not is_job(m)):
+        for node in ast.walk(tree(module)):
+            if isinstance(node, ast.Call):
+                where = f"{module}:{node.lineno}"
+                assert ast.unparse(node.func) not in EVALUATING, where
+                assert not [k for k in node.keywords if k.arg == "shell" and ast.unparse(k.value) != "False"], where
+
+
+@pytest.mark.parametrize("module", MODULES, ids=NAMES)
+def test_a_module_is_one_screenful_or_ten(module: Path) -> None:
+    lines = len(module.read_text().splitlines())
+    assert lines <= LONG_MODULES.get(str(module.relative_to(ROOT)), MAX_LINES), "is it still one thing?"
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [str(m.relative_to(ROOT)) for m in MODULES if m.stat().st_size and not ast.get_docstring(tree(m))]
+    assert not silent

@@ -1,0 +1,52 @@
+"""The shipped pattern files: each example through the real scanner and parsers, each file through every lint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import cache
+
+import jsonschema
+import pytest
+import yaml
+
+from conftest import ROOT
+from postmortem import lint, patterns, schema, trial
+
+LIBRARY = patterns.load()
+TRIALS = list(trial.trials(LIBRARY))
+FILES = sorted((ROOT / "patterns").rglob("*.yaml"))
+
+
+@pytest.mark.parametrize("one", TRIALS, ids=str)
+def test_example(one: trial.Trial) -> None:
+    assert not trial.failure(one, LIBRARY)
+
+
+@pytest.mark.parametrize("pattern_id", LIBRARY.patterns)
+def test_lint(pattern_id: str) -> None:
+    remarks = lint.check(LIBRARY[pattern_id], LIBRARY)
+    assert not remarks, "\n".join(map(str, remarks))
+
+
+@cache
+def validator() -> jsonschema.Draft202012Validator:
+    return jsonschema.Draft202012Validator(schema.pattern_schema())
+
+
+def test_every_file_fits_the_schema() -> None:
+    class Loader(yaml.CSafeLoader):
+        """`on:` is a key here, not YAML's truth value."""
+
+    Loader.yaml_implicit_resolvers = {
+        letter: [(tag, form) for tag, form in forms if tag != "tag:yaml.org,2002:bool" or letter not in "oO"]
+        for letter, forms in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+    for file in FILES:
+        errors = [f"{file}: {e.json_path}: {e.message}" for e in validator().iter_errors(yaml.load(file.read_text(), Loader))]
+        assert not errors, errors[0]
+
+
+def test_schema_is_the_one_that_the_types_give() -> None:
+    done = subprocess.run([sys.executable, "scripts/pattern_schema.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

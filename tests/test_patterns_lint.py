@@ -1,0 +1,165 @@
+"""Each lint finds what it is for, and says how to mend it; `patterns new` writes what lint can take on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from postmortem import lint, regexes, skeleton
+from postmortem.cli import run
+from postmortem.errors import UsageError
+from postmortem.model import Action, Example, Explains, Pattern, Variant
+from postmortem.patterns import Library, parse
+
+GOOD = Pattern(
+    id="gpu-went-away",
+    family="gpu",
+    title="A GPU went away",
+    status="stable",
+    category="gpu-hardware",
+    role="cause",
+    severity="fatal",
+    entity="gpu",
+    what="A GPU went away.",
+    why="Nothing else explains it.",
+    variants=(Variant(r"GPU (?P<gpu>\d+) went away", gate=r"GPU \d+ went away"),),
+    actions=(Action("replace-gpu", "Replace it."),),
+    references=("driver.c",),
+    matches=(Example("x GPU 3 went away", {"gpu": "3"}),),
+    no_matches=(Example("GPU 3 came back", because="the opposite"),),
+    path="/patterns/gpu/gpu-went-away.yaml",
+)
+OTHER = replace(GOOD, id="gpu-came-back", path="/patterns/gpu/gpu-came-back.yaml", variants=(Variant("GPU came back"),))
+
+
+def names(pattern: Pattern) -> set[str]:
+    library = Library({p.id: p for p in (OTHER, pattern)}, "test")
+    return {r.lint for r in lint.check(pattern, library)}
+
+
+def worded(regex: str, gate: str | None = None) -> Pattern:
+    return replace(GOOD, variants=(Variant(regex, gate),), matches=(Example("x GPU 3 went away"),))
+
+
+def test_a_good_pattern_has_no_remarks() -> None:
+    assert names(GOOD) == set()
+
+
+BAD = {
+    "id-is-the-file-name": replace(GOOD, path="/patterns/gpu/gone.yaml"),
+    "folder-is-the-family": replace(GOOD, path="/patterns/gpu-went-away.yaml"),
+    "says-what-and-why": replace(GOOD, why=""),
+    "cause-has-a-category": replace(GOOD, category=None),
+    "cause-has-an-action": replace(GOOD, actions=()),
+    "explains-what-exists": replace(GOOD, explains=(Explains("gpu-exploded", "same-gpu"),)),
+    "replay-exists": replace(GOOD, replay="set-the-rack-on-fire"),
+    "examples-both-ways": replace(GOOD, no_matches=()),
+    "examples-fit-the-regex": replace(GOOD, matches=(Example("x GPU 3 went away", {"rank": "3"}),)),
+    "stable-has-a-source": replace(GOOD, references=()),
+    "regex-compiles": worded(r"GPU (?P<gpu>\d+ went away", r"GPU \d+ went away"),
+    "regex-is-linear": worded(r"(?:GPU|[ 0-9]+)*went away!", r"went away"),
+    "gate-compiles": worded(r"(?<=GPU )3 went away"),
+    "gate-lets-the-examples-through": worded(r"GPU \d went away", r"GPU \d went far away"),
+    "gate-has-a-literal": worded(r"\d+ a\w+"),
+    "regex-is-its-own": replace(GOOD, variants=OTHER.variants),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_lint_finds(name: str) -> None:
+    assert name in names(BAD[name])
+
+
+def test_every_lint_is_tested_and_says_how_to_mend() -> None:
+    assert {one.name for one in lint.LINTS} == set(BAD) | {"gate-is-cheap"}
+    assert all(one.fix and one.check.__doc__ for one in lint.LINTS)
+
+
+def test_a_gate_that_hits_every_line_is_not_cheap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lint, "healthy_corpus", lambda: b"step 12 loss 2.31 throughput 9000\n" * 1000)
+    assert "gate-is-cheap" in names(worded("throughput"))
+    assert "gate-is-cheap" not in names(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("expression", "literal"),
+    [
+        (r"Killed process \d+ \(", "Killed process "),
+        (r"(?:Watchdog|Heartbeat monitor) timed", "Watchdog"),
+        (r"(?:a|bc) connection (?P<how>reset|closed)", " connection "),
+        (r"\d+ +(?:maybe)?", " "),
+        (r"(?:retries)+!", "retries"),
+    ],
+)
+def test_certain_literal_stands_in_every_match(expression: str, literal: str) -> None:
+    assert regexes.certain_literal(expression) == literal
+
+
+@pytest.mark.parametrize(
+    ("expression", "linear"),
+    [
+        (r"rank (\d+) left \[([^\]]{0,80})\]", True),
+        (r"rank \d+, op \w{1,20}, done", True),
+        (r"rank .*, op .*, done", False),
+        (r"x(a+)+y", False),
+    ],
+)
+def test_growth_tells_linear_from_worse(expression: str, linear: bool) -> None:
+    assert (not regexes.slowest(expression, ["rank 3, op ALLREDUCE, done"]).line) is linear
+
+
+# ── patterns new ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_new_writes_a_pattern_that_matches_its_line(tmp_path: Path) -> None:
+    log = tmp_path / "rank3.log"
+    log.write_text("fine\n[rank3]: it's broken: buffer 0x7f3A (of 12) [left]\n")
+    path = skeleton.write("mine/buffer-broken", f"{log}:2", tmp_path)
+    pattern = parse(path.read_bytes(), path)
+    assert pattern.matches[0].text == "[rank3]: it's broken: buffer 0x7f3A (of 12) [left]"
+    assert pattern.matches[0].origin == f"{log}:2"
+    assert pattern.variants[0].regex == r"it's broken: buffer 0x[0-9a-fA-F]+ \(of \d+\) \[left\]"
+    assert {"says-what-and-why", "examples-both-ways"} <= {r.lint for r in lint.run((tmp_path,))}
+
+
+def test_new_takes_the_line_itself(tmp_path: Path) -> None:
+    path = skeleton.write("mine/cable-unplugged", "ERROR: cable 4 unplugged: 12", tmp_path)
+    assert parse(path.read_bytes(), path).variants[0].regex == r"ERROR: cable \d+ unplugged: \d+"
+
+
+@pytest.mark.parametrize(("name", "line"), [("NoFamily", "x"), ("a/B", "x"), ("../a/b", "x"), ("a/b", "no/such.log:3")])
+def test_new_refuses_what_it_cannot_use(tmp_path: Path, name: str, line: str) -> None:
+    with pytest.raises(UsageError):
+        skeleton.write(name, line, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_new_never_touches_an_existing_file(tmp_path: Path) -> None:
+    skeleton.write("mine/cable-unplugged", "cable unplugged", tmp_path)
+    with pytest.raises(UsageError, match="exists"):
+        skeleton.write("mine/cable-unplugged", "another", tmp_path)
+
+
+# ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_lint_command_goes_on_after_a_file_that_does_not_load(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "broken.yaml").write_text("id: broken\ntitle: [\n")
+    skeleton.write("mine/cable-unplugged", "cable unplugged", tmp_path)
+    assert run(["patterns", "lint", "--patterns", str(tmp_path)]) == 1
+    out = capfd.readouterr().out
+    assert "broken.yaml:" in out and "[loads]" in out
+    assert "cable-unplugged.yaml: " in out and "[says-what-and-why]" in out
+
+
+def test_test_command_names_the_example_that_is_misread(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = skeleton.write("mine/cable-unplugged", "cable 4 unplugged", tmp_path)
+    text = path.read_text().replace("captures: {}", "captures: {cable: '4'}")
+    path.write_text(text.replace("no_match: []", "no_match:\n    - {text: cable 5 unplugged}"))
+    assert run(["patterns", "test", "cable-unplugged", "--patterns", str(tmp_path)]) == 1
+    out = capfd.readouterr().out
+    assert "mine/cable-unplugged::match[0]: cable is None, not '4'" in out
+    assert "mine/cable-unplugged::no_match[0]: is read as this pattern" in out

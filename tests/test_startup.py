@@ -1,0 +1,75 @@
+"""The command line starts fast: what it imports is counted, not timed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import postmortem
+from postmortem.__main__ import OVERVIEW
+
+HEAVY = {"pandas", "numpy", "jinja2", "torch", "hyperscan", "regex", "re2", "yaml", "rich", "pebble", "distributed"}
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Run the command in a fresh interpreter; return what it had imported in the end."""
+    code = (
+        "import json, sys, runpy\n"
+        f"sys.argv = ['postmortem', *{list(arguments)!r}]\n"
+        "try: runpy.run_module('postmortem', run_name='__main__')\n"
+        "except SystemExit as e: assert not e.code, e.code\n"
+        "finally: print('\\n' + json.dumps(sorted(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("--version",)], ids=["none", "help", "version"])
+def test_the_overview_imports_nothing(arguments: tuple[str, ...]) -> None:
+    loaded = modules_after(*arguments)
+    assert not loaded & HEAVY
+    assert "typer" not in loaded and "argparse" not in loaded
+
+
+@pytest.mark.parametrize("command", ["analyze", "patterns", "explain", "replay"])
+def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
+    assert not modules_after(command, "--help") & HEAVY
+
+
+def test_reading_the_library_needs_neither_frames_nor_templates() -> None:
+    assert not modules_after("patterns", "list") & {"pandas", "numpy", "jinja2", "torch", "hyperscan"}
+
+
+def test_import_of_the_package_is_free() -> None:
+    code = "import sys; before = set(sys.modules); import postmortem; print(sorted(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(eval(done.stdout)) <= {"postmortem", "__future__", "typing", "collections.abc", *typing_parts()}
+
+
+def typing_parts() -> set[str]:
+    code = "import sys; before = set(sys.modules); import typing, __future__; print(sorted(set(sys.modules) - before))"
+    return set(eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout))
+
+
+def test_public_names_are_there_when_asked_for() -> None:
+    assert callable(postmortem.analyze)
+    assert postmortem.Options().redact is True
+    assert set(dir(postmortem)) >= {"analyze", "Incident", "Options", "__version__"}
+    with pytest.raises(AttributeError, match="analyse"):
+        postmortem.analyse  # noqa: B018
+
+
+def test_public_function_survives_the_import_of_its_module() -> None:
+    code = "import postmortem.analyze, postmortem; assert callable(postmortem.analyze), postmortem.analyze"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_overview_names_every_command() -> None:
+    from postmortem.cli import app
+
+    commands = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback} | {g.name for g in app.registered_groups}
+    listed = OVERVIEW.partition("commands:\n")[2].partition("\n\n")[0]
+    assert {line.split()[0] for line in listed.splitlines()} == commands

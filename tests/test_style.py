@@ -1,0 +1,34 @@
+"""ruff and mypy over the project, as tests, so that one command tells whether a change may go in."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import ROOT
+
+pytestmark = pytest.mark.lint
+
+
+def run(*command: str) -> str:
+    done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def test_ruff() -> None:
+    assert not run("ruff", "check", "--output-format", "concise", ".")
+
+
+def test_mypy_strict() -> None:
+    assert not run("mypy")
+
+
+def test_versions_agree() -> None:
+    from postmortem import __version__
+
+    project = (ROOT / "pyproject.toml").read_text()
+    assert re.search(r'^version = "(.+)"', project, re.MULTILINE)[1] == __version__  # type: ignore[index]
+    assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
