@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
 from postmortem.model import Event, Finding
@@ -18,6 +18,7 @@ from postmortem.model import Event, Finding
 WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
 COUNTED = ("nccl-watchdog-timeout", "nccl-pg-status")
 _BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
+_TROUBLE = re.compile(r"Error\b|Traceback|^\s|\]:   |^Extension modules")
 FEW = 8  # a collective number this low means that the job was still setting up
 
 
@@ -43,6 +44,11 @@ class View:
     @property
     def silent(self) -> bool:
         return self.complaint is None and self.lost is None and self.fatal is None
+
+    def last_words(self) -> list[Event]:
+        """Its last ordinary line in each of its files, latest first."""
+        ordinary = [e for e in self.lines if not e.fields.get("first") and not _TROUBLE.search(e.text)]
+        return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:3]
 
     @property
     def place(self) -> tuple[str, str] | None:
@@ -125,7 +131,14 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         _behind,
         _odd_notice,
     )
-    return [f for step in steps if (f := step(case, seen, observations)) is not None]
+    found = [f for step in steps if (f := step(case, seen, observations)) is not None]
+    return [_with_last_words(f, seen) for f in found]
+
+
+def _with_last_words(f: Finding, seen: dict[int, View]) -> Finding:
+    """What a suspect said last in the ordinary way shows where it was: put it behind the first proof."""
+    words = [e for r in f.ranks[:2] if r in seen for e in seen[r].last_words() if e not in f.events]
+    return replace(f, events=(*f.events[:1], *words, *f.events[1:]))
 
 
 def _something_waits(case: Case, seen: dict[int, View], observations: list[Observation]) -> bool:

@@ -33,6 +33,7 @@ _VERSION = re.compile(r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+
 MAX_NOTICES = 60
 _NOTICE = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b")
 _BENIGN = re.compile(r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS")
+_MILESTONE = re.compile(r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE)
 _GOODBYE = re.compile(
     r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|all epochs?)\b[^.]{0,24}"
     r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b|^\W*(?:\w+ ?[:\-] ?)*(?:finished|completed|all done|exiting normally|bye)\b"
@@ -52,6 +53,7 @@ class _Writer:
     last_step: tuple[Line, int] | None = None
     finished: Line | None = None
     notices: list[Line] = field(default_factory=list)
+    milestone: Line | None = None
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
@@ -98,6 +100,8 @@ def _read(writer: _Writer, line: Line) -> None:
         writer.finished = line
     if len(writer.notices) < MAX_NOTICES and _NOTICE.search(body) and not _BENIGN.search(body):
         writer.notices.append(line)
+    if _MILESTONE.search(body):
+        writer.milestone = line
     facts = writer.facts
     if "rank " in body or "Rank " in body or "rank=" in body or "world" in body or "pid" in body or "torch" in body or "NCCL version" in body:
         _learn(facts, body)
@@ -156,6 +160,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "notice", line, rank, {})
     if writer.finished:
         yield _event(source, "finished", writer.finished, rank, {})
+    if writer.milestone and writer.milestone is not writer.last:
+        yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
         yield _event(source, "line", writer.last, rank, {"last": True})
 

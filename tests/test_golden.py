@@ -1,0 +1,93 @@
+"""Golden incidents: every folder of sample_logs/ is a real run with its story, and the verdict must tell that story.
+
+A truth.json accepts outcomes and categories where honest engineers differ; the ranks named must be those at fault, and one
+of the first five evidence lines must be a line that the truth names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postmortem.analyze import Incident, Options, analyze
+
+SAMPLES = Path(__file__).parent.parent / "sample_logs"
+CASES = sorted(p.parent for p in SAMPLES.glob("*/truth.json"))
+
+
+@lru_cache(maxsize=None)
+def solved(case: Path) -> Incident:
+    return analyze([str(case / "logs")], Options())
+
+
+def squash(text: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "", text.lower())
+
+
+def ids(case: Path) -> str:
+    return case.name
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_the_verdict_tells_the_story(case: Path) -> None:
+    truth = json.loads((case / "truth.json").read_text())
+    verdict = solved(case).document["verdict"]
+    assert verdict["outcome"] in truth["outcomes"], verdict["headline"]
+    if truth["outcomes"] == ["healthy"]:
+        return
+    if verdict["outcome"] == "incident":
+        assert verdict["category"] in truth["categories"], verdict["headline"]
+    if truth.get("ranks") is not None and (truth["ranks"] or verdict["culprit"]["ranks"]):
+        assert verdict["culprit"]["ranks"], verdict["headline"]
+        assert set(verdict["culprit"]["ranks"]) <= set(truth["ranks"]), verdict["headline"]
+    if truth.get("hosts"):
+        assert set(verdict["culprit"]["hosts"]) <= set(truth["hosts"]), verdict["headline"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_the_proof_is_the_line_a_human_would_underline(case: Path) -> None:
+    truth = json.loads((case / "truth.json").read_text())
+    if not truth.get("evidence"):
+        pytest.skip("this story is told by silence, not by a line")
+    shown = [squash(e["text"]) for e in solved(case).document["verdict"]["evidence"][:5]]
+    wanted = [squash(e["text"])[:90] for e in truth["evidence"]]
+    assert any(w in s or (len(s) >= 40 and s in w) for w in wanted for s in shown), shown
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_every_claim_stands_on_a_line_that_is_there(case: Path) -> None:
+    document: dict[str, Any] = solved(case).document
+    logs = case / "logs"
+    for item in document["verdict"]["evidence"]:
+        path = logs / item["source"]
+        assert path.is_file()
+        if item["line"] is not None:
+            line = path.read_bytes().split(b"\n")[item["line"] - 1].decode("utf-8", "backslashreplace")
+            if "[REDACTED" not in item["text"]:
+                assert squash(item["text"])[:80] in squash(line)
+    for row in document["chain"]:
+        assert all(0 <= n < len(document["verdict"]["evidence"]) for n in row["evidence"])
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_every_rank_is_accounted_for(case: Path) -> None:
+    document = solved(case).document
+    rows = {row["rank"]: row for row in document["ranks"]}
+    for rank in document["verdict"]["culprit"]["ranks"]:
+        assert rows[rank]["state"] == "cause"
+    for row in rows.values():
+        assert row["state"] in ("cause", "victim", "silent", "healthy", "unknown")
+        assert row["why"]
+
+
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_how_the_verdict_came_about_can_be_read(case: Path) -> None:
+    from postmortem import report
+
+    text = report.render_verbose(solved(case))
+    assert solved(case).document["verdict"]["headline"][:40] in text or len(text) > 40
