@@ -1,0 +1,168 @@
+"""The incident -> one self-contained HTML file that can be attached to a ticket and opened anywhere.
+
+No network, no fonts, no inline handlers: the page's own style and script are named by their hashes in the content security
+policy, so that nothing else can run even if it got in. Log text reaches the page through autoescape only, and what would
+act instead of show is written out first (`text.visible`). The document itself is embedded as data for programs:
+
+    <script type="application/json" id="postmortem-incident">{"schema":"postmortem/incident/1", …}</script>
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from typing import TYPE_CHECKING, Any
+
+from postmortem import resources
+from postmortem.report import json as plain
+from postmortem.report import lanes, svg, text, view
+from postmortem.report.markdown import render_markdown
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+MAX_SOURCES = 300
+MAX_PROOFS = 60
+MAX_GROUPS = 200
+
+
+def render_html(incident: view.Incident) -> str:
+    """Return the whole page."""
+    from markupsafe import Markup
+
+    folder = resources.folder("reports")
+    style = (folder / "styles" / "report.css").read_text(encoding="utf-8")
+    script = (folder / "scripts" / "report.js").read_text(encoding="utf-8")
+    return _environment().get_template("report.html").render(
+        page(incident),
+        policy=f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; base-uri 'none'; form-action 'none'",
+        style=Markup(style),
+        script=Markup(script),
+        document=Markup(embedded(incident.document)),
+        markdown=Markup(embedded({"text": render_markdown(incident)})),
+    )  # fmt: skip
+
+
+def digest(content: str) -> str:
+    """The name of a style or script in a content security policy."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+
+
+def embedded(value: Any) -> str:
+    """JSON that can stand in a <script>: without <, > and &, no text in it can end the element or open a comment."""
+    return plain.dump(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(resources.folder("reports") / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        finalize=_shown,
+    )
+    made.filters.update(line=text.line, sentence=text.sentence, plural=text.plural, seconds=text.seconds, size=text.size)
+    made.filters.update(offset=view.offset, zone=_zone)
+    made.globals.update(stamp=text.day_and_time, clock=text.clock, glyphs=svg.GLYPHS)
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """The last gate before autoescape: nothing leaves as a character that acts. Markup is our own and already through it."""
+    if value is None:
+        return ""
+    return text.visible(value) if type(value) is str else value
+
+
+def page(incident: view.Incident) -> dict[str, Any]:
+    """Everything the template lays out."""
+    from markupsafe import Markup
+
+    document = incident.document
+    events = lanes.read(incident)
+    picture = lanes.picture(document, events)
+    proofs, chain = view.proofs(document), view.steps(document)
+    groups = view.rank_groups(document)
+    return {
+        **_verdict(document),
+        **_made(document),
+        "proofs": proofs[:MAX_PROOFS],
+        "unshown": len(proofs) - MAX_PROOFS,
+        "cited": _cited(chain) if chain else {proof.index for proof in proofs[:MAX_PROOFS]},
+        "chain": chain,
+        "findings": view.steps(document, "findings"),
+        "alternatives": view.rows(document.get("alternatives")),
+        "picture": picture,
+        "drawing": Markup(svg.draw(picture)) if picture else "",
+        "moments": lanes.moments(events),
+        "groups": groups[:MAX_GROUPS],
+        "ungrouped": len(groups) - MAX_GROUPS,
+        "states": view.states(document),
+        "clocks": view.rows(document.get("clocks")),
+        "others": view.rows(document.get("other_jobs")),
+        "replay": view.part(document, "replay"),
+    }
+
+
+def _cited(chain: list[view.Step]) -> set[int]:
+    """The evidence that the chain rests on; the first of it always, a few lines of each step."""
+    return {0} | {proof.index for step in chain for proof in step.proofs if proof.index < MAX_PROOFS}
+
+
+def _verdict(document: view.Document) -> dict[str, Any]:
+    """The first screen."""
+    verdict = view.part(document, "verdict")
+    return {
+        "outcome": view.known(verdict.get("outcome")) if verdict.get("outcome") in view.OUTCOMES else "undetermined",
+        "outcome_word": view.OUTCOMES.get(view.known(verdict.get("outcome")), "Undetermined"),
+        "category": view.category(document),
+        "headline": view.headline(document),
+        "confidence": view.confidence(document),
+        "because": view.words(verdict.get("because")),
+        "culprit": view.culprit(document),
+        "when": view.when(document),
+        "incomplete": view.incomplete(document),
+        "todo": view.todo(document),
+        "missing": view.rows(verdict.get("missing")),
+    }
+
+
+def _made(document: view.Document) -> dict[str, Any]:
+    """What was read, and by what."""
+    sources = view.rows(document.get("sources"))
+    return {
+        "sources": sources[:MAX_SOURCES],
+        "unlisted": len(sources) - MAX_SOURCES,
+        "source_count": len(sources),
+        "ledger": view.part(document, "ledger"),
+        "skipped": view.rows(view.part(document, "ledger").get("skipped"))[:MAX_SOURCES],
+        "job": _job(view.part(document, "job")),
+        "trace": view.rows(document.get("trace")),
+        "tool": view.part(document, "tool"),
+        "fingerprint": view.known(document.get("fingerprint")),
+        "schema": view.known(document.get("schema")),
+    }
+
+
+def _job(job: dict[str, Any]) -> list[str]:
+    """The job in a few words: `8 ranks`, `2 hosts`, `torch 2.13.0`."""
+    world, attempts = view.whole(job.get("world_size")), view.whole(job.get("attempts"))
+    hosts = view.words(job.get("hosts"))
+    facts = [f"job {job['id']}" if job.get("id") else ""]
+    facts.append(text.plural(world, "rank") if world is not None else "")
+    facts.append(text.plural(len(hosts), "host") if hosts else "")
+    facts.append(text.plural(attempts, "attempt") if attempts is not None and attempts > 1 else "")
+    facts += [f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)]
+    return [fact for fact in facts if fact]
+
+
+def _zone(value: object) -> str:
+    """-18000 -> "UTC-05:00"."""
+    if not isinstance(value, int | float):
+        return "unknown"
+    minutes = round(abs(value) / 60)
+    return f"UTC{'-' if value < 0 else '+'}{minutes // 60:02d}:{minutes % 60:02d}"

@@ -1,0 +1,65 @@
+"""The document -> JSON text that is the same bytes for the same incident, and safe to print.
+
+    {"verdict": {"headline": "Rank 3 …", …}, "schema": "postmortem/incident/1"}
+    -> {
+     "schema": "postmortem/incident/1",
+     "verdict": {
+      "outcome": …
+
+Keys stand in the order of the contract, additions behind them by name. Readable letters stay letters; characters that act
+on a terminal and halves of surrogate pairs are written as \\uXXXX, which reads back as what they were.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from postmortem.report import view
+
+ORDER = (
+    "schema", "outcome", "category", "pattern", "headline", "confidence", "attempt", "because", "culprit", "evidence", "actions", "missing",
+    "verdict", "chain", "alternatives", "findings", "ranks", "clocks", "sources", "ledger", "job", "other_jobs", "replay", "fingerprint",
+    "trace", "tool",
+    "id", "role", "entity", "state", "source", "path", "line", "end_line", "text", "what", "would_tell", "how", "kind", "time",
+    "uncertainty_s", "rank", "host", "pid", "gpus", "pids", "code", "context", "before", "after",
+)  # fmt: skip
+_PLACE = {name: place for place, name in enumerate(ORDER)}
+# In JSON text, anything beyond ASCII stands inside a string, so an escape is always allowed there.
+_ACTING = re.compile(
+    "[\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
+    "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def render_json(incident: view.Incident) -> str:
+    """Return the document with a final line end."""
+    return dump(incident.document, indent=1) + "\n"
+
+
+def dump(value: Any, indent: int | None = None) -> str:
+    """Any plain value as stable, printable JSON."""
+    separators = (",", ": ") if indent is not None else (",", ":")
+    found = json.dumps(ordered(value), indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
+    return _ACTING.sub(_escaped, found)
+
+
+def ordered(value: Any) -> Any:
+    """`value` with keys in the contract's order, and null for numbers that JSON does not know."""
+    if isinstance(value, dict):
+        names = sorted(map(str, value), key=lambda name: (_PLACE.get(name, len(_PLACE)), name))
+        by_name = {str(key): item for key, item in value.items()}
+        return {name: ordered(by_name[name]) for name in names}
+    if isinstance(value, list | tuple):
+        return [ordered(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _escaped(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    high, low = divmod(code - 0x10000, 0x400)
+    return f"\\u{0xD800 + high:04x}\\u{0xDC00 + low:04x}"

@@ -1,0 +1,296 @@
+"""The events of an incident -> lanes and marks of the timeline picture, thinned to what a page can hold.
+
+In goes the timeline's frame, one row per event:
+
+    time 1795209228.704  sigma 0.004  host node-b  rank 3  severity fatal  pattern kernel-oom-killed-process  text "… Killed …"
+
+or, where a report is made from a document alone, the events that its evidence speaks of. Out comes a `Picture`: lanes
+(host, then its ranks), marks (one per lane, bin and severity), the window of time that is drawn, and notes that say what
+is not drawn. 4,096 ranks that did the same become one lane; a rank to blame always keeps its own.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from postmortem.redact import Redactor
+from postmortem.report import text, view
+
+SEVERITIES = ("info", "warning", "error", "fatal")
+MAX_LANES = 44
+BINS = 300
+_MARK = re.compile(r"\[REDACTED:([a-z0-9-]+):\d+\]")
+REACH = 7200.0  # seconds around the decisive line in which errors belong to the same failure
+SHARED = "Ranks that behaved alike share a lane."
+COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line")
+Key = tuple[str, ...]  # what events must share to stand in one lane
+Name = Callable[[str, int | None], Key]
+
+
+class Row(NamedTuple):
+    """An event as the picture needs it. `time` is NaN where no clock places it."""
+
+    time: float
+    sigma: float
+    host: str
+    rank: int | None
+    severity: str
+    pattern: str
+    text: str
+    address: str
+
+
+class Mark(NamedTuple):
+    """What is drawn: the worst and earliest event of a bin, and how many more it stands for."""
+
+    row: Row
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One line of the picture. `state` is the ranks' state in the verdict; host lanes hold the events of no rank."""
+
+    label: str
+    title: str
+    host: str
+    state: str
+    is_host: bool
+    refused: bool
+    marks: tuple[Mark, ...]
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Everything that is drawn. `start` and `end` bound the window, `whole` the job; `zero` is the decisive moment."""
+
+    lanes: tuple[Lane, ...]
+    start: float
+    end: float
+    whole: tuple[float, float]
+    overview: tuple[tuple[float, str], ...]
+    zero: float | None
+    events: int
+    notes: tuple[str, ...]
+
+
+def read(incident: view.Incident) -> list[Row]:
+    """All events; of the evidence alone where the timeline is no longer at hand."""
+    timeline = incident.timeline
+    if timeline is None:
+        verdict = view.part(incident.document, "verdict")
+        severities = ["info"] if verdict.get("outcome") == "healthy" else ["fatal", "warning"]
+        evidence = enumerate(view.rows(verdict.get("evidence")))
+        return [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in evidence]
+    frame = timeline.frame()
+    columns = [frame[name].tolist() if name in frame else [None] * len(frame) for name in COLUMNS]
+    return _redacted([_row(*values) for values in zip(*columns, strict=True)])
+
+
+def _redacted(rows: list[Row]) -> list[Row]:
+    """The rows as they may be shown. Unlike the document, a timeline holds the logs' own words.
+
+    Marks lose their numbers: they were counted over other texts than the document's, and equal numbers would lie.
+    """
+    said = dict.fromkeys(word for row in rows for word in ((row.text, row.host, row.address) if row.severity != "info" else (row.host,)))
+    cleaned: Any = Redactor().document([[word] for word in said])
+    shown = {word: _MARK.sub(r"[REDACTED:\1]", found[0]) for word, found in zip(said, cleaned, strict=True)}
+    return [row._replace(text=shown.get(row.text, ""), host=shown[row.host], address=shown.get(row.address, "")) for row in rows]
+
+
+def _row(time: Any, sigma: Any, host: Any, rank: Any, _kind: Any, severity: Any, pattern: Any, said: Any, source: Any, line: Any) -> Row:
+    number = _number(line)
+    return Row(
+        time=float(time) if isinstance(time, int | float) else math.nan,
+        sigma=float(sigma) if isinstance(sigma, int | float) and math.isfinite(sigma) else 0.0,
+        host=host if isinstance(host, str) else "",
+        rank=_number(rank),
+        severity=severity if severity in SEVERITIES else "info",
+        pattern=pattern if isinstance(pattern, str) else "",
+        text=said if isinstance(said, str) else "",
+        address=str(source or "") if number is None else f"{source}:{number}",
+    )
+
+
+def _number(value: Any) -> int | None:
+    """A column of ranks with a gap in it comes back as floats, its gaps as NaN."""
+    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _from_evidence(item: Mapping[str, Any], severity: str) -> Row:
+    moment = text.epoch(item.get("time"))
+    return _row(
+        moment, item.get("uncertainty_s"), item.get("host"), item.get("rank"), "", severity, item.get("pattern"), item.get("text"),
+        item.get("source"), item.get("line"),
+    )  # fmt: skip
+
+
+def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
+    """Choose the lanes and the window; None where fewer than two events have a time: a dot is no picture."""
+    every = list(rows)
+    timed = [row for row in every if math.isfinite(row.time)]
+    if len({row.time for row in timed}) < 2:
+        return None
+    whole = (min(row.time for row in timed), max(row.time for row in timed))
+    verdict = view.part(document, "verdict")
+    cited = [text.epoch(item.get("time")) for item in view.rows(verdict.get("evidence"))]
+    zero = cited[0] if cited and verdict.get("outcome") != "healthy" else None
+    start, end = _window(timed, whole, zero, [moment for moment in cited if moment is not None])
+    shown = [row for row in timed if start <= row.time <= end]
+    name, notes = _naming(document, shown)
+    lanes = _lanes(document, shown, name, end - start)
+    if len(lanes) > MAX_LANES:
+        notes.append(f"{len(lanes) - MAX_LANES} lanes without anything worse than these are not drawn.")
+        lanes = _worst(lanes, MAX_LANES)
+    if len(every) > len(timed):
+        notes.append(f"{text.plural(len(every) - len(timed), 'event')} could not be placed in time.")
+    if len(timed) > len(shown):
+        notes.append(f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job.")
+    return Picture(tuple(lanes), start, end, whole, _overview(timed, whole), zero, len(shown), tuple(notes))
+
+
+def _window(timed: list[Row], whole: tuple[float, float], zero: float | None, cited: list[float]) -> tuple[float, float]:
+    """The whole job, or the failure with its surroundings where the job was so long that the failure would be a dot."""
+    start, end = whole
+    if zero is not None:
+        bad = [row.time for row in timed if row.severity in ("fatal", "error")] + cited
+        near = [moment for moment in bad if abs(moment - zero) <= REACH]
+        first, last = min(near), max(near)
+        pad = max((last - first) * 0.4, 2.0)
+        if (last - first + 2 * pad) < 0.4 * (end - start):
+            start, end = max(start, first - pad), min(end, last + pad)
+    pad = max((end - start) * 0.02, 0.05)
+    return start - pad, end + pad
+
+
+def _naming(document: view.Document, rows: list[Row]) -> tuple[Name, list[str]]:
+    """How to name lanes: every rank alone if that fits, else ranks of identical behaviour together, per host or over all."""
+    found = view.part(view.part(document, "verdict"), "culprit")
+    alone = {rank for rank in found.get("ranks") or [] if isinstance(rank, int)}
+    group = {item.get("rank"): f"{item.get('state')} {item.get('group')}" for item in view.rows(document.get("ranks"))}
+
+    def each(host: str, rank: int | None) -> Key:
+        return (host, "" if rank is None else f"{rank}")
+
+    def by_host(host: str, rank: int | None) -> Key:
+        return each(host, rank) if rank is None or rank in alone else (host, "group", group.get(rank, ""))
+
+    def over_all(host: str, rank: int | None) -> Key:
+        return each(host, rank) if rank in alone else ("", "group", group.get(rank, "")) if rank is not None else ("", "")
+
+    keys = {(row.host, row.rank) for row in rows}
+    for name, note in ((each, ""), (by_host, "Ranks of one host that behaved alike share a lane."), (over_all, SHARED)):
+        if len({name(*key) for key in keys}) <= MAX_LANES:
+            return name, [note] if note else []
+    return over_all, [SHARED]
+
+
+def _lanes(document: view.Document, rows: list[Row], name: Name, span: float) -> list[Lane]:
+    state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
+    refused = _refused(document)
+    members: dict[Key, list[Row]] = {}
+    for row in rows:
+        members.setdefault(name(row.host, row.rank), []).append(row)
+    lanes = [_lane(key, found, state, refused, span) for key, found in members.items()]
+    return sorted(lanes, key=_place)
+
+
+def _place(lane: Lane) -> tuple[str, bool, int, str]:
+    """Host by host; the host's own lane first, its ranks by number."""
+    digits = "".join(char if char.isdigit() else " " for char in lane.label).split()
+    return (lane.host, not lane.is_host, int(digits[0][:12]) if digits else 0, lane.label)
+
+
+def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str], span: float) -> Lane:
+    ranks = sorted({row.rank for row in rows if row.rank is not None})
+    hosts = sorted({row.host for row in rows})
+    where = hosts[0] if len(hosts) == 1 else "" if not key[0] else key[0]
+    if not ranks:
+        label = where or ("all hosts" if len(hosts) > 1 else "no rank")
+    else:
+        label = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {text.ranges(ranks)}"
+    states = {state.get(rank, "unknown") for rank in ranks}
+    return Lane(
+        label=label,
+        title=f"{label} on {where}" if ranks and where else label,
+        host=where,
+        state=min(states, key=lambda s: view.STATES.index(s) if s in view.STATES else 2) if states else "",
+        is_host=not ranks,
+        refused=bool(hosts) and all(host in refused for host in hosts),
+        marks=tuple(_marks(rows, span)),
+        first=min(row.time for row in rows),
+        last=max(row.time for row in rows),
+    )
+
+
+def _refused(document: view.Document) -> set[str]:
+    """Hosts whose every clock was refused: their events have an order, but no trustworthy place."""
+    clocks = view.rows(document.get("clocks"))
+    good = {view.known(clock.get("host")) for clock in clocks if clock.get("state") != "refused"}
+    return {view.known(clock.get("host")) for clock in clocks} - good
+
+
+def _marks(rows: list[Row], span: float) -> list[Mark]:
+    """One mark per bin and severity; warnings hide plain lines of their bin, so that what matters is not drawn over."""
+    width = span / BINS
+    bins: dict[tuple[int, str], list[Row]] = {}
+    for row in rows:
+        bins.setdefault((int(row.time / width), row.severity), []).append(row)
+    marks = [Mark(min(found, key=lambda r: (r.time, r.address)), len(found) - 1) for found in bins.values()]
+    return sorted(marks, key=lambda m: (SEVERITIES.index(m.row.severity), m.row.time, m.row.address))
+
+
+def _worst(lanes: list[Lane], limit: int) -> list[Lane]:
+    """The lanes that matter most, in their old order."""
+
+    def rank(lane: Lane) -> tuple[int, int]:
+        worst = max((SEVERITIES.index(mark.row.severity) for mark in lane.marks), default=0)
+        return (view.STATES.index(lane.state) if lane.state in view.STATES else 2, -worst)
+
+    kept = {id(lane) for lane in sorted(lanes, key=rank)[:limit]}
+    return [lane for lane in lanes if id(lane) in kept]
+
+
+def _overview(timed: list[Row], whole: tuple[float, float]) -> tuple[tuple[float, str], ...]:
+    """The worst severity in each hundredth or so of the job: (share of its length, severity)."""
+    start, length = whole[0], max(whole[1] - whole[0], 1e-6)
+    worst: dict[int, int] = {}
+    for row in timed:
+        place = min(int((row.time - start) / length * BINS), BINS - 1)
+        worst[place] = max(worst.get(place, 0), SEVERITIES.index(row.severity))
+    return tuple((place / BINS, SEVERITIES[level]) for place, level in sorted(worst.items()))
+
+
+class Moment(NamedTuple):
+    """The first time something was seen, in words: the picture for those who cannot see it."""
+
+    time: float
+    who: str
+    what: str
+    address: str
+    severity: str
+    others: int
+
+
+def moments(rows: Iterable[Row], limit: int = 14) -> list[Moment]:
+    """The first of each kind of warning and error, by time, with the number of ranks that said the same."""
+    first: dict[str, Row] = {}
+    said: dict[str, set[tuple[str, int | None]]] = {}
+    worth = [row for row in rows if math.isfinite(row.time) and row.severity != "info"]
+    for row in sorted(worth, key=lambda r: (r.time, r.address)):
+        key = row.pattern or row.text[:60]
+        first.setdefault(key, row)
+        said.setdefault(key, set()).add((row.host if row.rank is None else "", row.rank))
+    chosen = sorted(first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time))[:limit]
+    return [_moment(row, len(said[key]) - 1) for key, row in sorted(chosen, key=lambda kv: (kv[1].time, kv[1].address))]
+
+
+def _moment(row: Row, others: int) -> Moment:
+    who = view.entity({"rank": row.rank, "host": row.host or None}) or "unknown"
+    return Moment(row.time, who, row.text or row.pattern, row.address, row.severity, others)

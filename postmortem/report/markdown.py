@@ -1,0 +1,196 @@
+"""The incident -> Markdown for a ticket, a pull request or a chat: the report's sections, shorter, at most 60,000 characters.
+
+    # Rank 3 on node-b was killed by the kernel's OOM killer …
+    **Incident** · host memory · established …
+    ```text
+    node-b/dmesg.txt
+      80 | …
+    > 81 | [ 2240.704416] Memory cgroup out of memory: Killed process 29502 (python3) …
+    ```
+
+GitHub refuses bodies beyond 65,536 characters. Log text stands in fences longer than any run of backticks in it; in
+prose, everything that Markdown or GitHub would read as markup, link, mention or issue number is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+from postmortem.report import text, view
+
+LIMIT = 60_000
+_ESCAPED = str.maketrans(
+    {char: f"\\{char}" for char in "\\`*_[]{}|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "$": "&#36;", "#": "&#35;"}
+)
+_LINKS = (
+    (re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)"), "&#58;"),
+    (re.compile(r"(?i)\b(www)(\.)"), "&#46;"),
+    (re.compile(r"(?i)(\bGH)(-)(?=\d)"), "&#45;"),
+)
+
+
+def render_markdown(incident: view.Incident) -> str:
+    """Return the whole text. Sections are added in reading order; what no longer fits is counted, never cut in the middle."""
+    document = incident.document
+    sections: tuple[Callable[[view.Document], list[str]], ...] = (
+        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _evidence, _clocks, _others, _made,
+    )  # fmt: skip
+    done: list[str] = []
+    used, dropped = 200, 0
+    for section in sections:
+        for block in section(document):
+            if used + len(block) + 2 > LIMIT:
+                dropped += 1
+                continue
+            done.append(block)
+            used += len(block) + 2
+    if dropped:
+        done.append(f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML report has all of it.*")
+    return "\n\n".join(done) + "\n"
+
+
+def prose(words: object, limit: int = 1000) -> str:
+    """Text of any origin as Markdown prose that renders as the text itself."""
+    shown = text.sentence(view.known(words), limit).translate(_ESCAPED)
+    for pattern, sign in _LINKS:
+        shown = pattern.sub(rf"\1{sign}", shown)
+    # What begins a list, a rule or an underlined heading where it stands first on a line.
+    return re.sub(r"^(\d{1,9})([.)])(?=\s|$)|^([-+=])", _defused, shown)
+
+
+def _defused(match: re.Match[str]) -> str:
+    return f"{match[1]}\\{match[2]}" if match[1] else f"\\{match[3]}"
+
+
+def code(words: object, limit: int = 300) -> str:
+    """An inline code span; its fence is longer than any run of backticks in it."""
+    shown = text.line(view.known(words), limit)
+    if not shown.strip():
+        return ""
+    fence = "`" * (_longest(shown) + 1)
+    pad = " " if shown.startswith(("`", " ")) or shown.endswith(("`", " ")) else ""
+    return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def fenced(lines: Iterable[str]) -> str:
+    """A fenced block; its fence is longer than any run of backticks in it."""
+    body = "\n".join(lines)
+    fence = "`" * max(3, _longest(body) + 1)
+    return f"{fence}text\n{body}\n{fence}"
+
+
+def _longest(words: str) -> int:
+    return max((len(run) for run in re.findall("`+", words)), default=0)
+
+
+def _verdict(document: view.Document) -> list[str]:
+    verdict = view.part(document, "verdict")
+    outcome = view.known(verdict.get("outcome"))
+    word, _, meaning = view.confidence(document)
+    title = prose(view.OUTCOMES.get(outcome, outcome) or "Undetermined")
+    facts = [f"**{title}**", prose(view.category(document)), f"{word}: {meaning}" if word else ""]
+    out = [f"# {prose(view.headline(document))}", " · ".join(fact for fact in facts if fact)]
+    notice = view.incomplete(document)
+    if notice:
+        out.append(f"**{prose(notice)}**")
+    because = [f"- {prose(item)}" for item in view.words(verdict.get("because"))]
+    if because:
+        out.append("\n".join(because))
+    culprit = [f"**{label}** {code(value)}" for label, value in view.culprit(document)]
+    if culprit:
+        out.append(" · ".join(culprit))
+    return out + [_excerpt(proof) for proof in view.proofs(document)[:1]]
+
+
+def _excerpt(proof: view.Proof) -> str:
+    numbers = [str(line.number) for line in proof.lines if line.number is not None]
+    wide = max(map(len, numbers), default=0)
+    rows = [f"{'>' if line.decisive else ' '} {view.known(line.number):>{wide}} | {text.line(line.text)}" for line in proof.lines]
+    day, clock = text.day_and_time(proof.time)
+    where = view.entity({"rank": proof.rank, "host": proof.host or None})
+    stamp = f"{day} {clock} UTC" + (f" ± {proof.uncertainty}" if proof.uncertainty else "") if clock else ""
+    facts = ", ".join(fact for fact in (prose(where), stamp, code(proof.pattern)) if fact)
+    return f"{code(proof.address) or 'no address'}{f' ({facts})' if facts else ''}\n\n{fenced(rows)}"
+
+
+def _actions(document: view.Document) -> list[str]:
+    items = enumerate(view.todo(document), 1)
+    lines = [f"{place}. {f'**{prose(lead)}.** ' if lead else ''}{prose(said)}" for place, (lead, said) in items]
+    return ["## What to do now\n\n" + "\n".join(lines)] if lines else []
+
+
+def _closed(words: object) -> str:
+    """Prose that ends as a sentence does."""
+    return f"{prose(words).rstrip('.')}."
+
+
+def _missing(document: view.Document) -> list[str]:
+    items = view.rows(view.part(document, "verdict").get("missing"))
+    lines = []
+    for item in items:
+        tells = f" It would tell {_closed(item.get('would_tell'))}" if item.get("would_tell") else ""
+        how = f" Get it with {code(item.get('how'))}." if item.get("how") else ""
+        lines.append(f"- {_closed(item.get('what'))}{tells}{how}")
+    return ["## Missing evidence\n\n" + "\n".join(lines)] if lines else []
+
+
+def _chain(document: view.Document) -> list[str]:
+    lines = []
+    for place, step in enumerate(view.steps(document), 1):
+        clock = text.day_and_time(step.time)[1]
+        who = f"{prose(step.who)}: {prose(step.title)}" if step.title else prose(step.who)
+        head = ", ".join(bit for bit in (who, f"{clock} UTC" if clock else "", code(step.pattern)) if bit)
+        cited = ", ".join(code(proof.address) for proof in step.proofs[:4])
+        leads = f" Explains {', '.join(step.explains)}." if step.explains else ""
+        because = f" {prose(step.because)}" if step.because else ""
+        lines.append(f"{place}. **{prose(step.role)}** {head}.{because}{leads}{f' Proof: {cited}.' if cited else ''}")
+    return ["## How it happened\n\n" + "\n".join(lines)] if lines else []
+
+
+def _alternatives(document: view.Document) -> list[str]:
+    items = view.rows(document.get("alternatives"))
+    lines = [f"- {code(item.get('pattern') or item.get('category') or 'another')}: {prose(item.get('why_not'))}" for item in items]
+    return ["## What else it could have been\n\n" + "\n".join(lines)] if lines else []
+
+
+def _ranks(document: view.Document) -> list[str]:
+    groups = view.rank_groups(document)
+    if not groups:
+        return []
+    lines = ["| ranks | hosts | state | exit | last step | last collective | last line | why |", "|---|---|---|---|---|---|---|---|"]
+    for group in groups[:60]:
+        cells = [group.ranks, group.hosts, group.state, group.exit, group.step, group.collective, group.last, group.why]
+        lines.append("| " + " | ".join(prose(cell, 200) for cell in cells) + " |")
+    if len(groups) > 60:
+        lines.append(f"\n{text.plural(len(groups) - 60, 'more group')} in the HTML report.")
+    return ["## Ranks\n\n" + "\n".join(lines)]
+
+
+def _evidence(document: view.Document) -> list[str]:
+    rest = view.proofs(document)[1:]
+    return [("## More evidence\n\n" if place == 0 else "") + _excerpt(proof) for place, proof in enumerate(rest)]
+
+
+def _clocks(document: view.Document) -> list[str]:
+    lines = []
+    for item in view.rows(document.get("clocks")):
+        shown, sigma = view.offset(item.get("offset_s")), text.seconds(item.get("uncertainty_s"))
+        who = f"{prose(item.get('host') or 'unknown host')} ({prose(item.get('kind'))})"
+        reason = f" {prose(item.get('reason'))}" if item.get("reason") else ""
+        lines.append(f"- {who}: {prose(item.get('state'))}, {shown}{f' ± {sigma}' if sigma else ''}.{reason}")
+    return ["## Clocks\n\n" + "\n".join(lines)] if lines else []
+
+
+def _others(document: view.Document) -> list[str]:
+    lines = [f"- {code(item.get('id') or 'job')}: {prose(item.get('headline'))}" for item in view.rows(document.get("other_jobs"))]
+    return ["## Other jobs in the same logs\n\n" + "\n".join(lines)] if lines else []
+
+
+def _made(document: view.Document) -> list[str]:
+    ledger, tool = view.part(document, "ledger"), view.part(document, "tool")
+    sources = len(view.rows(document.get("sources")))
+    said = f"{text.plural(sources, 'file')}, {text.size(ledger.get('scanned'))} of {text.size(ledger.get('bytes'))} scanned"
+    version = f", postmortem {prose(tool.get('version'))}" if tool.get("version") else ""
+    print_ = f", fingerprint {code(document.get('fingerprint'))}" if document.get("fingerprint") else ""
+    return [f"---\n\n{said}{version}{print_}"]

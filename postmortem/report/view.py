@@ -1,0 +1,384 @@
+"""The incident document -> what every output shows of it: proofs, steps, groups of ranks, notices.
+
+In goes the fixed JSON document, with absent keys or nulls wherever nothing is known; out come small frozen values whose
+texts still hold what the logs held. Whoever prints them makes them safe (`text.visible`, autoescape, fences).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from postmortem.report import text
+
+Document = Mapping[str, Any]
+
+OUTCOMES = {
+    "incident": "Incident",
+    "recovered": "Recovered",
+    "healthy": "Healthy",
+    "undetermined": "Undetermined",
+}
+CATEGORIES = {
+    "host-oom": "host memory",
+    "gpu-oom": "GPU memory",
+    "gpu-hardware": "GPU hardware",
+    "gpu-fault": "GPU fault",
+    "native-crash": "native crash",
+    "shared-memory": "shared memory",
+    "collective-mismatch": "collective mismatch",
+    "hang": "hang",
+    "network": "network",
+    "rendezvous": "rendezvous",
+    "python-exception": "Python exception",
+    "ddp-usage": "DDP usage",
+    "numerics": "numerics",
+    "storage": "storage",
+    "checkpoint": "checkpoint",
+    "resource-limit": "resource limit",
+    "environment": "environment",
+    "scheduler": "scheduler",
+    "external-signal": "external signal",
+    "peer-lost": "peer lost",
+}
+CONFIDENCE = {
+    "established": (3, "a line states it, and the logs prove who it was"),
+    "supported": (2, "the evidence points here; an alternative stays open"),
+    "hypothesis": (1, "the best reading of thin evidence"),
+}
+ACTIONS = {
+    "fix-code": "Fix the code",
+    "fix-config": "Change the configuration",
+    "add-memory": "Give it more memory",
+    "drain-host": "Drain the host",
+    "replace-gpu": "Replace the GPU",
+    "check-network": "Check the network",
+    "check-storage": "Check the storage",
+    "restart": "Restart",
+    "resubmit": "Resubmit",
+    "none": "Nothing to do",
+}
+STATES = ("cause", "silent", "unknown", "victim", "healthy")  # the odd ones first
+LOOKS = {"cause": "cause", "symptom": "victim", "confirms": "confirms", "context": "unknown"}
+MAX_CONTEXT = 5
+
+
+class Frames(Protocol):
+    """A timeline: anything that gives its events as a pandas frame."""
+
+    def frame(self) -> Any: ...
+
+
+class Incident(Protocol):
+    """What a report is made from: the document, and the events if they are still at hand."""
+
+    @property
+    def document(self) -> dict[str, Any]: ...
+
+    @property
+    def timeline(self) -> Frames | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of an excerpt; `number` is None in binary and JSON files."""
+
+    number: int | None
+    text: str
+    decisive: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """One piece of evidence with its surroundings. `look` is the state of its rank, which is told by colour too."""
+
+    index: int
+    address: str
+    text: str
+    lines: tuple[Line, ...]
+    time: object
+    uncertainty: str
+    rank: int | None
+    host: str
+    pattern: str
+    attempt: int | None
+    look: str
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A link of the causal chain."""
+
+    id: str
+    role: str
+    look: str
+    pattern: str
+    title: str
+    count: int
+    who: str
+    time: object
+    explains: tuple[str, ...]
+    because: str
+    proofs: tuple[Proof, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """Ranks that behaved alike."""
+
+    ranks: str
+    count: int
+    hosts: str
+    state: str
+    pids: str
+    exit: str
+    step: str
+    collective: str
+    last: str
+    why: str
+
+
+def rows(value: object) -> list[dict[str, Any]]:
+    """The mappings of a list; nothing where there is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list | tuple) else []
+
+
+def part(document: Document, name: str) -> dict[str, Any]:
+    """The mapping under `name`; an empty one where there is none."""
+    value = document.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def words(value: object) -> list[str]:
+    """The items of a list as text; nothing where there is no list."""
+    return [str(item) for item in value if item is not None] if isinstance(value, list | tuple) else []
+
+
+def whole(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def known(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def address(item: Mapping[str, Any]) -> str:
+    """`path:line`, the only form in which evidence is cited; the path alone in binary and JSON files."""
+    number = whole(item.get("line"))
+    source = known(item.get("source"))
+    return source if number is None else f"{source}:{number}"
+
+
+def headline(document: Document) -> str:
+    given = text.sentence(known(part(document, "verdict").get("headline")), 600)
+    return given or "The logs were read, and no verdict was reached."
+
+
+def category(document: Document) -> str:
+    name = known(part(document, "verdict").get("category"))
+    return CATEGORIES.get(name, name)
+
+
+def confidence(document: Document) -> tuple[str, int, str]:
+    """The word, how many of three dots, and what the word means. Empty for healthy runs, which blame nobody."""
+    verdict = part(document, "verdict")
+    word = known(verdict.get("confidence"))
+    if verdict.get("outcome") == "healthy" or word not in CONFIDENCE:
+        return "", 0, ""
+    return (word, *CONFIDENCE[word])
+
+
+def culprit(document: Document) -> list[tuple[str, str]]:
+    """Label and value of each thing that is known about the culprit, most telling first."""
+    verdict = part(document, "verdict")
+    found = part(verdict, "culprit")
+    ranks = [rank for rank in (whole(r) for r in found.get("ranks") or []) if rank is not None]
+    facts = [("rank" if len(ranks) == 1 else "ranks", text.ranges(ranks))]
+    for key, one in (("hosts", "host"), ("gpus", "GPU"), ("pids", "pid")):
+        names = words(found.get(key))
+        shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+        facts.append((one if len(names) == 1 else f"{one}s", shown))
+    facts.append(("code", known(found.get("code"))))
+    attempt = whole(verdict.get("attempt"))
+    if attempt is not None and (attempt > 0 or (whole(part(document, "job").get("attempts")) or 0) > 1):
+        facts.append(("attempt", str(attempt)))
+    return [(label, value) for label, value in facts if value]
+
+
+def when(document: Document) -> tuple[str, str, str]:
+    """Day, time and uncertainty of the decisive line."""
+    found = proofs(document)
+    return (*text.day_and_time(found[0].time), found[0].uncertainty) if found else ("", "", "")
+
+
+def todo(document: Document) -> list[tuple[str, str]]:
+    """What to do now: the kind in words, and the sentence; no kind where the sentence begins with it."""
+    found = []
+    for item in rows(part(document, "verdict").get("actions")):
+        kind, said = known(item.get("kind")), known(item.get("text"))
+        lead = "" if kind == "none" else ACTIONS.get(kind, kind)
+        if said:
+            found.append(("" if said.split()[:1] == lead.split()[:1] else lead, said))
+    return found
+
+
+def proofs(document: Document) -> list[Proof]:
+    """The evidence, strongest first. The first line speaks of the cause even where it names no rank."""
+    verdict = part(document, "verdict")
+    state = {item.get("rank"): STATES[_oddness(item)] for item in rows(document.get("ranks"))}
+    first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
+    return [
+        _proof(index, item, (first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"))
+        for index, item in enumerate(rows(verdict.get("evidence")))
+    ]
+
+
+def _proof(index: int, item: dict[str, Any], look: str) -> Proof:
+    sigma = item.get("uncertainty_s")
+    return Proof(
+        index=index,
+        address=address(item),
+        text=known(item.get("text")),
+        lines=tuple(_excerpt(item)),
+        time=item.get("time"),
+        uncertainty=text.seconds(sigma) if isinstance(sigma, int | float) and sigma >= 0.0005 else "",
+        rank=whole(item.get("rank")),
+        host=known(item.get("host")),
+        pattern=known(item.get("pattern")),
+        attempt=whole(item.get("attempt")),
+        look=look,
+    )
+
+
+def _excerpt(item: dict[str, Any]) -> list[Line]:
+    """The decisive line between its neighbours. Numbers are given only where the file has countable lines."""
+    number = whole(item.get("line"))
+    before, after = _context(item)
+    start = None if number is None else number - len(before)
+    lines = [Line(None if start is None else start + i, content) for i, content in enumerate(before)]
+    lines.append(Line(number, known(item.get("text")), decisive=True))
+    lines += [Line(None if number is None else number + 1 + i, content) for i, content in enumerate(after)]
+    return lines
+
+
+def _context(item: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Lines before and after. `context` holds the decisive line too, behind `context_before` others."""
+    every = words(item.get("context"))
+    cut = min(max(whole(item.get("context_before")) or 0, 0), len(every))
+    return every[:cut][-MAX_CONTEXT:], every[cut + 1 :][:MAX_CONTEXT]
+
+
+def steps(document: Document, key: str = "chain") -> list[Step]:
+    """The causal chain, or all findings, in the document's order."""
+    items = rows(document.get(key))
+    found = proofs(document)
+    numbers = {known(item.get("id")): f"{place}" for place, item in enumerate(items, 1)}
+    return [_step(item, found, numbers) for item in items]
+
+
+def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str]) -> Step:
+    role = known(item.get("role"))
+    cited = [index for index in (whole(i) for i in item.get("evidence") or []) if index is not None and 0 <= index < len(found)]
+    return Step(
+        id=known(item.get("id")),
+        role=role,
+        look=LOOKS.get(role, "unknown"),
+        pattern=known(item.get("pattern")),
+        title=known(item.get("title")),
+        count=whole(item.get("count")) or 1,
+        who=entity(item.get("entity")),
+        time=item.get("time"),
+        explains=tuple(numbers[name] for name in words(item.get("explains")) if name in numbers),
+        because=known(item.get("because")),
+        proofs=tuple(found[index] for index in cited),
+    )
+
+
+def entity(value: object) -> str:
+    """{"rank": 3, "host": "node-b"} -> "rank 3 on node-b"."""
+    if not isinstance(value, dict):
+        return known(value)
+    ranks = [r for r in (whole(r) for r in value.get("ranks") or []) if r is not None]
+    names = [f"rank {value['rank']}"] if value.get("rank") is not None else []
+    if ranks:
+        names.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {text.ranges(ranks)}")
+    names += [f"{key} {value[key]}" for key in ("pid", "gpu", "peer") if value.get(key) is not None]
+    hosts = words(value.get("hosts")) or words([value.get("host")])
+    place = ", ".join(hosts[:4]) + (" …" if len(hosts) > 4 else "")
+    who = ", ".join(names)
+    return f"{who} on {place}" if who and place else who or place or ("the job" if value.get("job") else "")
+
+
+def rank_groups(document: Document) -> list[RankGroup]:
+    """Ranks of identical behaviour together: causes first, then the silent, then small groups before large ones."""
+    groups: dict[object, list[dict[str, Any]]] = {}
+    for item in rows(document.get("ranks")):
+        same = item.get("group")
+        alike = ("state",) if same is not None else ("state", "exit", "last_collective", "why")
+        key = (str(same), *(str(item.get(name)) for name in alike))
+        groups.setdefault(key, []).append(item)
+    ordered = sorted(groups.values(), key=lambda g: (_oddness(g[0]), len(g), whole(g[0].get("rank")) or 0))
+    return [_group(members) for members in ordered]
+
+
+def _oddness(item: Mapping[str, Any]) -> int:
+    state = item.get("state")
+    return STATES.index(state) if state in STATES else STATES.index("unknown")
+
+
+def _group(members: list[dict[str, Any]]) -> RankGroup:
+    ranks = [rank for rank in (whole(m.get("rank")) for m in members) if rank is not None]
+    state = known(members[0].get("state"))
+    lasts = [m["last_line"] for m in members if isinstance(m.get("last_line"), dict)]
+    numbers = [n for n in (whole(m.get("last_step")) for m in members) if n is not None]
+    span = "" if not numbers else str(numbers[0]) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+    return RankGroup(
+        ranks=text.ranges(ranks) or "?",
+        count=len(members),
+        hosts=_few(m.get("host") for m in members),
+        state=state if state in STATES else "unknown",
+        pids=_few((m.get("pid") for m in members), 3),
+        exit=_few(m.get("exit") for m in members),
+        step=span,
+        collective=_few((m.get("last_collective") for m in members), 2),
+        last=address(lasts[0]) if lasts else "",
+        why=_few((m.get("why") for m in members), 1),
+    )
+
+
+def _few(values: Iterable[object], limit: int = 3) -> str:
+    """The distinct values, the first few of them spelled out."""
+    distinct = list(dict.fromkeys(str(value) for value in values if value is not None and value != ""))
+    rest = len(distinct) - limit
+    return ", ".join(distinct[:limit]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def states(document: Document) -> dict[str, int]:
+    """How many ranks are in each state, the odd ones first."""
+    counts = dict.fromkeys(STATES, 0)
+    for item in rows(document.get("ranks")):
+        counts[STATES[_oddness(item)]] += 1
+    return {state: count for state, count in counts.items() if count}
+
+
+def offset(value: object) -> str:
+    """A clock's offset with its sign. Kernel clocks count from the boot, so their offset is a date."""
+    if not isinstance(value, int | float):
+        return "unknown"
+    if abs(value) > 1e8:
+        return f"boot at {text.utc(abs(value), '%Y-%m-%d')} {text.clock(abs(value))} UTC"
+    return f"{value:+.3f} s"
+
+
+def incomplete(document: Document) -> str:
+    """One sentence where bytes were left unread; an incomplete analysis says so first."""
+    ledger = part(document, "ledger")
+    skipped = [row for row in rows(ledger.get("skipped")) if (whole(row.get("bytes")) or 0) > 0 or "read" in known(row.get("reason"))]
+    if not skipped:
+        return ""
+    lost = sum(whole(row.get("bytes")) or 0 for row in skipped)
+    total = whole(ledger.get("bytes")) or 0
+    paths = list(dict.fromkeys(known(row.get("path")) for row in skipped))
+    files = text.line(paths[0], 60) if len(paths) == 1 else text.plural(len(paths), "file")
+    return f"Not everything was read: {text.size(lost)} of {text.size(total)} were skipped, in {files}."
