@@ -28,11 +28,6 @@ sys.path.insert(0, str(HERE.parent))
 EVERY = 1000
 
 
-class Run(NamedTuple):
-    cpu: float
-    peak_mib: float
-
-
 class Log(NamedTuple):
     path: Path
     truth: list[tuple[int, str]]  # line, pattern
@@ -76,15 +71,15 @@ def make_log(path: Path, size: int, seed: int, every: int = EVERY) -> Log:
     return Log(path, truth, number)
 
 
-def timed(command: Sequence[str], out: IO[bytes]) -> Run:
-    """Run a command to its end. Processor time and peak memory are that process's own."""
+def timed(command: Sequence[str], out: IO[bytes]) -> float:
+    """Run a command to its end, and return its user + system time."""
     child = subprocess.Popen(command, stdout=out, stderr=subprocess.PIPE, cwd=HERE.parent)
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     if child.returncode not in (0, 1):
         said = child.stderr.read() if child.stderr else b""
         raise SystemExit(f"{command[0]} failed with {child.returncode}: {said[-400:]!r}")
-    return Run(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
+    return usage.ru_utime + usage.ru_stime
 
 
 def child(path: str) -> None:
@@ -94,10 +89,12 @@ def child(path: str) -> None:
     from postmortem.scan import Engine, scan
 
     engine = Engine.compile(load().signatures())
-    with open(path, "rb", buffering=0) as f:
-        scanned = scan(Source(path, "console", os.path.getsize(path)), f, engine)
+    with Path(path).open("rb", buffering=0) as f:
+        scanned = scan(Source(path, "console", Path(path).stat().st_size), f, engine)
     rows = [[hit.line, hit.offset, [m.pattern for m in hit.matches]] for hit in scanned.hits]
-    json.dump({"lines": scanned.lines, "bytes": scanned.bytes, "rows": rows, "counts": dict(scanned.counts)}, sys.stdout)
+    status = Path("/proc/self/status").read_text()
+    peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
+    json.dump({"peak_mib": peak, "lines": scanned.lines, "bytes": scanned.bytes, "rows": rows, "counts": dict(scanned.counts)}, sys.stdout)
 
 
 def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) -> str:
@@ -114,31 +111,36 @@ def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) ->
     due = {(n, name) for name, lines in planted.items() if counts.get(name, 0) <= first + last for n in lines}
     wrong = len(due - got)
     ok = missed == 0 and wrong == 0 and said["lines"] == log.lines
-    return f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line count {'right' if ok else 'CHECK'}"
+    return (
+        f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line count {'right' if ok else 'CHECK'}"
+    )
 
 
 def compare(log: Log, gates: Path, runs: int) -> None:
     ours_command = [sys.executable, str(Path(__file__).resolve()), "--child", str(log.path)]
     rg_command = ["rg", "-a", "-n", "-b", "--no-unicode", "--no-config", "-j1", "--no-mmap", "-f", str(gates), str(log.path)]
-    ours, rg, wc = [], [], []
+    ours: list[float] = []
+    rg: list[float] = []
+    wc: list[float] = []
+    peaks: list[float] = []
     for n in range(runs + 1):
-        with tempfile.TemporaryFile() as out, open(os.devnull, "wb") as null:
+        with tempfile.TemporaryFile() as out, Path(os.devnull).open("wb") as null:
             a, b, c = timed(ours_command, out), timed(rg_command, null), timed(["wc", "-l", str(log.path)], null)
             out.seek(0)
             said = json.load(out)
         if n == 0:
             print("truth      ", check(log, said))  # the first run also fills the page cache and the database's cache
             continue
-        ours, rg, wc = [*ours, a], [*rg, b], [*wc, c]
-        print(f"  run {n}: ours {a.cpu:.2f} s, rg {b.cpu:.2f} s, wc {c.cpu:.2f} s, ours / rg {a.cpu / b.cpu:.2f}", flush=True)
-    ratios = [a.cpu / b.cpu for a, b in zip(ours, rg, strict=True)]
-    to_wc = [a.cpu / c.cpu for a, c in zip(ours, wc, strict=True)]
+        ours, rg, wc, peaks = [*ours, a], [*rg, b], [*wc, c], [*peaks, said["peak_mib"]]
+        print(f"  run {n}: ours {a:.2f} s, rg {b:.2f} s, wc {c:.2f} s, ours / rg {a / b:.2f}", flush=True)
+    ratios = [a / b for a, b in zip(ours, rg, strict=True)]
+    to_wc = [a / c for a, c in zip(ours, wc, strict=True)]
     size = log.path.stat().st_size
-    median = statistics.median(a.cpu for a in ours)
+    median = statistics.median(ours)
     print(f"ours / rg   {statistics.median(ratios):.2f} (median of {runs} pairs; {min(ratios):.2f} to {max(ratios):.2f})")
     print(f"ours / wc   {statistics.median(to_wc):.1f}")
     print(f"ours        {median:.2f} s cpu for {size / 2**20:.0f} MiB, {size / median / 1e9:.2f} GB/s with start-up")
-    print(f"peak        ours {max(a.peak_mib for a in ours):.0f} MiB, rg {max(b.peak_mib for b in rg):.0f} MiB")
+    print(f"peak        {max(peaks):.0f} MiB")
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 WINDOW = 8 << 10
 WHOLE = 2 * WINDOW  # a part of a line up to this length is looked at in one piece, a longer one in windows
 
-# ECMA-48: CSI (colours, cursor), OSC (titles, links; ended by BEL or ST), character sets, other two-byte escapes.
-DIRT = re.compile(rb"\x00+|\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)|[()*+][0-9A-Za-z]|[@-Z\\^_a-z=>78])")
+# ECMA-48: CSI (colours, cursor), OSC (titles, links; ended by BEL or ST), and the character set that `tput sgr0` selects.
+DIRT = re.compile(rb"\x00+|\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)|\([0-9A-Z])")
 
 
 def is_dirty(data: bytes, start: int, end: int) -> bool:

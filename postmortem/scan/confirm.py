@@ -11,7 +11,7 @@ import regex
 
 from postmortem.model import Match
 from postmortem.scan.cleaning import WINDOW, begins, ends, units
-from postmortem.scan.engine import NUMBER, Engine
+from postmortem.scan.engine import LONG, NUMBER, Engine
 from postmortem.scan.tally import Found
 
 
@@ -23,6 +23,9 @@ class Confirm:
         self.gave_up: set[str] = set()
 
     def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
+        """Search one part of a line. A regex that took too long once is not tried on long lines of this source again."""
+        if self.gave_up and len(text) >= LONG and self.engine.signatures[number].id in self.gave_up:
+            return None
         try:
             return self.engine.search(number, text, start)
         except TimeoutError:

@@ -17,30 +17,44 @@ from postmortem.scan.engine import Engine
 # What healthy jobs print, with the decoys that bad patterns fall for. Formats: torch's INFO lines and elastic agent, NCCL's
 # `host:pid:tid [gpu] NCCL INFO`, tqdm, Megatron-LM's training log, HF Trainer's dicts, systemd and the kernel.
 STEPS = (
-    "[{day} {time}] iteration {n:>8}/ 500000 | consumed samples: {big:>12} | elapsed time per iteration (ms): {ms:.1f} | "
-    "learning rate: 1.5E-04 | "
-    "global batch size: 1024 | lm loss: {loss:.6E} | loss scale: 65536.0 | grad norm: {ms:.3f} | number of skipped iterations: "
-    "0 | number of nan iterations: 0 |",
-    "{day} {time},{sub:03d} INFO [rank{rank}] step={n} loss={loss:.4f} nan=0 inf=0 overflow=False killed=0 exitcode=0 errors=0 "
-    "retries=0 timeout=600s "
-    "tokens/s={big} mem={ms:.1f}GiB lr=1.5e-4 grad_norm={loss:.3f} data_wait={sub}ms",
+    (
+        "[{day} {time}] iteration {n:>8}/ 500000 | consumed samples: {big:>12} | elapsed time per iteration (ms): {ms:.1f} | "
+        "learning rate: 1.5E-04 | "
+        "global batch size: 1024 | lm loss: {loss:.6E} | loss scale: 65536.0 | grad norm: {ms:.3f} | number of skipped iterations: "
+        "0 | number of nan iterations: 0 |"
+    ),
+    (
+        "{day} {time},{sub:03d} INFO [rank{rank}] step={n} loss={loss:.4f} nan=0 inf=0 overflow=False killed=0 exitcode=0 errors=0 "
+        "retries=0 timeout=600s "
+        "tokens/s={big} mem={ms:.1f}GiB lr=1.5e-4 grad_norm={loss:.3f} data_wait={sub}ms"
+    ),
     "{{'loss': {loss:.4f}, 'grad_norm': {ms:.3f}, 'learning_rate': 4.9e-05, 'epoch': {epoch}.{sub:02d}, 'num_errors': 0}}",
-    "{day}T{time}.{sub:06d}Z [default{local}]:metrics rank={rank} host=node-{host:04d} step={n} fwd_ms={ms:.2f} bwd_ms={ms:.2f} "
-    "allreduce_ms={ms:.2f} "
-    "gpu_mem_alloc={big} gpu_mem_reserved={big} gpu_util=98 power_w=655 temp_c=61 ecc_errors=0 xid=none nvlink_errors=0 "
-    "dataloader_workers=8 killed=0",
+    (
+        "{day}T{time}.{sub:06d}Z [default{local}]:metrics rank={rank} host=node-{host:04d} step={n} fwd_ms={ms:.2f} bwd_ms={ms:.2f} "
+        "allreduce_ms={ms:.2f} "
+        "gpu_mem_alloc={big} gpu_mem_reserved={big} gpu_util=98 power_w=655 temp_c=61 ecc_errors=0 xid=none nvlink_errors=0 "
+        "dataloader_workers=8 killed=0"
+    ),
 )
 OTHERS = (
     "node-{host:04d}:{pid}:{pid} [{local}] NCCL INFO Channel {epoch:02d}/0 : {rank}[{local}] -> {host}[{local}] via P2P/CUMEM/read",
-    "node-{host:04d}:{pid}:{pid} [{local}] NCCL INFO AllReduce: opCount {n:x} sendbuff 0x7f{big:x} recvbuff 0x7f{big:x} count "
-    "{big} datatype 9 op 0 root 0 "
-    "comm 0x{big:x} [nranks=512] stream 0x{pid:x}",
-    "node-{host:04d}:{pid}:{pid} [{local}] NCCL INFO NCCL_DEBUG set by environment to WARN; no error, comm 0x{big:x} rank "
-    "{rank} nranks 512 - setup done",
-    "[rank{rank}]:[W{day} {time}.{sub:06d} ProcessGroupNCCL.cpp:{pid}] heartbeat ok, watchdog timeout 600000 ms, last enqueued "
-    "work: {n}, last completed work: {n}",
-    "I{day} {time}.{sub:06d} {pid} torch/distributed/elastic/agent/server/api.py:{sub}] [default] worker group monitoring, "
-    "state HEALTHY, restart_count=0",
+    (
+        "node-{host:04d}:{pid}:{pid} [{local}] NCCL INFO AllReduce: opCount {n:x} sendbuff 0x7f{big:x} recvbuff 0x7f{big:x} count "
+        "{big} datatype 9 op 0 root 0 "
+        "comm 0x{big:x} [nranks=512] stream 0x{pid:x}"
+    ),
+    (
+        "node-{host:04d}:{pid}:{pid} [{local}] NCCL INFO NCCL_DEBUG set by environment to WARN; no error, comm 0x{big:x} rank "
+        "{rank} nranks 512 - setup done"
+    ),
+    (
+        "[rank{rank}]:[W{day} {time}.{sub:06d} ProcessGroupNCCL.cpp:{pid}] heartbeat ok, watchdog timeout 600000 ms, last enqueued "
+        "work: {n}, last completed work: {n}"
+    ),
+    (
+        "I{day} {time}.{sub:06d} {pid} torch/distributed/elastic/agent/server/api.py:{sub}] [default] worker group monitoring, "
+        "state HEALTHY, restart_count=0"
+    ),
     "{day} {time} checkpoint saved to /lustre/run/ckpt/global_step{n} in {ms:.1f} s, no error, 0 failed shards",
     "[{big}.{sub:06d}] mlx5_core 0000:{local:02x}:00.0 eth{local}: flow control enabled, no errors since boot",
     "{day} {time} DEBUG dataloader worker {local} (pid {pid}) refilled prefetch queue, 0 exceptions, shard s3://bucket/data/{n:06d}.tar ok",

@@ -149,7 +149,7 @@ def _hyperscan_runs_here() -> bool:
 
 def _cpu_flags() -> str:
     try:
-        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as f:
+        with Path("/proc/cpuinfo").open(encoding="ascii", errors="replace") as f:
             head = f.read(16 << 10)
     except OSError:
         return ""
@@ -164,7 +164,8 @@ def _cache_path(gates: list[bytes]) -> Path:
     key = hashlib.sha256(f"{version('hyperscan')} {platform.machine()} {platform.system()} {_cpu_flags()}".encode())
     for gate in gates:
         key.update(b"\0" + gate)
-    root = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() raises where there is none
+    root = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
     return Path(root) / "postmortem" / f"{key.hexdigest()}.hsdb"
 
 
@@ -198,7 +199,7 @@ def _store(path: Path, body: bytes) -> None:
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "wb") as f:
             f.write(hashlib.sha256(body).digest() + body)
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except OSError:
         if temporary:
             Path(temporary).unlink(missing_ok=True)

@@ -91,9 +91,20 @@ def gate_of(signature: Signature) -> bytes:
     gate = flags + _join(branches)
     if re.search("[^\0-\x7f]", gate) and "(?i" in gate:
         raise _fail(signature, "ignores the case of letters beyond ASCII, which means nothing on bytes")
-    if not all(branches):
+    if not _width(branches):
         raise _fail(signature, "matches the empty text, so it would match everywhere")
     return gate.encode()
+
+
+def _width(branches: list[list[_Item]]) -> int:
+    """How many bytes the shortest match has."""
+    return min(sum(item.least * _letters(item) for item in branch) for branch in branches)
+
+
+def _letters(item: _Item) -> int:
+    if item.branches is not None:
+        return _width(item.branches)
+    return item.text not in (*_ANCHORS.values(), "\\b", "\\B")
 
 
 def _fail(signature: Signature, what: str) -> PatternError:

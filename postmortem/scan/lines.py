@@ -259,9 +259,11 @@ class _Pass:
 
     def _piece(self, raw: bytes, *, inside: bool, last: bool) -> Found:
         """Look at one piece; leave what begins in its last 48 KiB to the next one, which sees more of it."""
-        text = clean(raw) if is_dirty(raw, 0, len(raw)) else raw
-        stop = None if last else len(clean(raw[: -2 * MARGIN])) if text is not raw else len(raw) - 2 * MARGIN
-        return self.confirm.long(text, inside=inside, stop=stop)
+        stop = None if last else len(raw) - 2 * MARGIN
+        if not is_dirty(raw, 0, len(raw)):
+            return self.confirm.long(raw, inside=inside, stop=stop)
+        inside = inside and raw[0] not in b"\0\x1b"  # behind a hole of NULs the line begins anew
+        return self.confirm.long(clean(raw), inside=inside, stop=stop and len(clean(raw[:stop])))
 
     # ── lines without a hit that are read all the same ───────────────────────────────────────────────────────────────
 
@@ -326,7 +328,11 @@ class _Pass:
         if self.want_content and reader.copy is None:
             yield Skip(path, 0, f"larger than {self.limits.content >> 20} MiB: searched for patterns, not read as a document")
         for name in sorted(self.confirm.gave_up):
-            yield Skip(path, 0, f"the regex of pattern {name} took too long on a line of this file and was given up there")
+            yield Skip(
+                path,
+                0,
+                f"the regex of pattern {name} took too long on a line of this file, and was left out on its long lines from there on",
+            )
 
 
 def _make(line: int, offset: int, text: bytes, found: Found, before: bytes, after: bytes) -> Hit:
