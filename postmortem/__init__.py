@@ -10,6 +10,8 @@ Importing the package costs nothing: `analyze` and `Incident` are fetched when f
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,12 +25,19 @@ def __getattr__(name: str) -> Any:
     if name in ("analyze", "Incident", "Options"):
         from importlib import import_module
 
-        module = import_module("postmortem.analyze")
-        found = {n: getattr(module, n) for n in ("analyze", "Incident", "Options")}
-        globals().update(found)  # the submodule of the same name would shadow the function otherwise
-        return found[name]
+        return getattr(import_module("postmortem.analyze"), name)
     raise AttributeError(f"module 'postmortem' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+class _Package(ModuleType):
+    """`postmortem.analyze` is the function, also after the import of the module in which it stands."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value.analyze if name == "analyze" and isinstance(value, ModuleType) else value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,10 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from postmortem import output
-from postmortem.errors import PathMissing, PostmortemError, UsageError
+from postmortem.errors import PathMissing, PostmortemError, ReplayError, UsageError
 
 if TYPE_CHECKING:
-    from postmortem import Incident
+    from postmortem.analyze import Incident
 
 DEFAULT_REPORT = "postmortem-report.html"
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
@@ -88,9 +89,10 @@ def analyze(
     target = _target(out, kind, paths)
     if open_ and (kind is not Format.html or target is None):
         raise UsageError("--open shows an HTML report, and this run writes none to a file", "leave out --format and --output -")
-    import postmortem
+    from postmortem.analyze import Options
+    from postmortem.analyze import analyze as read
 
-    chosen = {
+    chosen: dict[str, Any] = {
         "job": job,
         "since": _time(since, "--since"),
         "until": _time(until, "--until"),
@@ -102,7 +104,7 @@ def analyze(
     if jobs:
         chosen["workers"] = jobs
     with output.progress_bar() as progress:
-        incident = postmortem.analyze(paths, postmortem.Options(**chosen, progress=progress))
+        incident = read(paths, Options(**chosen, progress=progress))
     _write(incident, kind, target, verbose)
     if open_ and target:
         _browse(target)
@@ -233,3 +235,27 @@ def patterns_new(
 
     path = skeleton.write(name, line, _folder(folder) if folder else None)
     output.say(f"wrote {path}\n  fill in what `postmortem patterns lint {path.stem}` asks for")
+
+
+# ── replay ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@app.command()
+def replay(
+    scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the scenarios, and what each needs of the machine.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Re-create a failure in miniature on real processes."""
+    from postmortem.replay.catalogue import SCENARIOS
+
+    if listed:
+        keys = ("id", "title", "pattern", "category", "nproc", "needs")
+        rows = [{k: getattr(s, k) for k in keys} for s in SCENARIOS]
+        output.data(json.dumps(rows, indent=1) if as_json else "\n".join(f"{s.id:30} {s.title}" for s in SCENARIOS))
+        return
+    if scenario not in {s.id for s in SCENARIOS}:
+        said = f"there is no scenario {scenario}" if scenario else "which scenario?"
+        raise UsageError(said, "`postmortem replay --list` names all of them")
+    # to run, analyse and compare is not built yet; what runs today is the recorder
+    raise ReplayError(f"{scenario} cannot be verified yet", f"run and record it: python -m postmortem.replay.record {scenario} --out DIR")

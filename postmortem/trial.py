@@ -84,7 +84,7 @@ def _incident(trial: Trial) -> str:
 
 @lru_cache(maxsize=64)
 def _findings(logs: Path) -> frozenset[str]:
-    import postmortem
+    from postmortem.analyze import analyze
 
-    document = postmortem.analyze([str(logs)], postmortem.Options()).document
+    document = analyze([str(logs)]).document
     return frozenset(str(f["pattern"]) for f in document.get("findings", []))
