@@ -34,7 +34,8 @@ class Timeline:
     clocks: tuple[Clock, ...]
 
     def frame(self) -> pd.DataFrame:
-        """The events as a frame: time (corrected epoch seconds, NaN if unknown), sigma, host, rank, kind, severity, pattern, text, source, line, clock."""
+        """The events as a frame: time (corrected epoch seconds, NaN if unknown), sigma, host, rank, kind, severity, pattern, text,
+        source, line, clock."""
         import pandas as pd
 
         rows = [
@@ -186,9 +187,7 @@ def _fill_gaps(events: Sequence[Event]) -> list[Event]:
     return out
 
 
-def _clocks(
-    events: Sequence[Event], zones: dict[str | None, float], boots: dict[str | None, tuple[float, float, str, int]]
-) -> list[Clock]:
+def _clocks(events: Sequence[Event], zones: dict[str | None, float], boots: dict[str | None, tuple[float, float, str, int]]) -> list[Clock]:
     groups: dict[Key, list[Event]] = defaultdict(list)
     for e in events:
         if e.time is not None and e.clock != "none":
@@ -199,18 +198,46 @@ def _clocks(
     for host, kind in sorted(groups, key=order):
         sources = tuple(sorted({e.where.source for e in groups[(host, kind)]}))
         if kind == "boot":
-            offset, sigma, how, n = boots.get(host, (None, None, "no line of this kernel log has a wall time, and none joins the job's logs", 0))
+            offset, sigma, how, n = boots.get(
+                host, (None, None, "no line of this kernel log has a wall time, and none joins the job's logs", 0)
+            )
             state = "aligned" if offset is not None else "refused"
             clocks.append(Clock(host, kind, None, None if offset is None else -offset, None, last, sigma, n, state, how, sources))
         elif kind == "absolute":
-            clocks.append(Clock(host, kind, 0.0, 0.0, None, last, 0.0, len(groups[(host, kind)]), "weak", "stamps carry their zone; not compared with other hosts", sources))
+            clocks.append(
+                Clock(
+                    host,
+                    kind,
+                    0.0,
+                    0.0,
+                    None,
+                    last,
+                    0.0,
+                    len(groups[(host, kind)]),
+                    "weak",
+                    "stamps carry their zone; not compared with other hosts",
+                    sources,
+                )
+            )
         else:
             total = zones.get(host)
             zone = round((total or 0.0) / QUARTER) * QUARTER
             state = "aligned" if total is not None else "weak"
             why = "epoch seconds of error files and common steps" if total is not None else "no zone in the stamps; read as UTC"
             clocks.append(
-                Clock(host, kind, zone if total is not None else None, (total or 0.0) - zone if total is not None else None, None, last, 0.5, len(groups[(host, kind)]), state, why, sources)
+                Clock(
+                    host,
+                    kind,
+                    zone if total is not None else None,
+                    (total or 0.0) - zone if total is not None else None,
+                    None,
+                    last,
+                    0.5,
+                    len(groups[(host, kind)]),
+                    state,
+                    why,
+                    sources,
+                )
             )
     return clocks
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from postmortem import collect, parsers, patterns, scan
 from postmortem.collect import Container
@@ -66,25 +66,31 @@ class Read:
     skips: tuple[Skip, ...] = ()
 
 
-def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:  # noqa: B008 - frozen
+def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     """Read everything under `paths` and diagnose it. Raises PathMissing, NothingReadable, PatternError."""
     library = patterns.load(*options.patterns)
     found = collect.collect(paths)
     if not found.containers and not found.skipped:
-        raise NothingReadable(f"{', '.join(paths)}: nothing to read here", "give the folder that holds the job's logs, or the files themselves")
+        raise NothingReadable(
+            f"{', '.join(paths)}: nothing to read here", "give the folder that holds the job's logs, or the files themselves"
+        )
     reads = _read_all(found.containers, options)
     sources = [s for r in reads for s in r.sources]
     readable = [s for s in sources if s.kind != "binary"]
     skips = [*found.skipped, *(s for r in reads for s in r.skips)]
     if not readable or not any(x.bytes for r in reads for x in r.scanned if x.source.kind != "binary"):
-        raise NothingReadable(_nothing(paths, skips, sources), "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`")
+        raise NothingReadable(
+            _nothing(paths, skips, sources), "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`"
+        )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
     timeline, document = _diagnose(events, sources, library, ledger.to_json(), options)
     return Incident(_redacted(document) if options.redact else document, timeline)
 
 
-def _diagnose(events: list[Event], sources: list[Source], library: patterns.Library, ledger: dict[str, object], options: Options) -> tuple[Timeline, dict[str, Any]]:
+def _diagnose(
+    events: list[Event], sources: list[Source], library: patterns.Library, ledger: dict[str, object], options: Options
+) -> tuple[Timeline, dict[str, Any]]:
     from postmortem.align import Timeline, align
     from postmortem.diagnose import diagnose
 
@@ -99,8 +105,7 @@ def _diagnose(events: list[Event], sources: list[Source], library: patterns.Libr
 def _redacted(document: dict[str, Any]) -> dict[str, Any]:
     from postmortem.redact import Redactor
 
-    cleaned: dict[str, Any] = Redactor().document(document)
-    return cleaned
+    return cast(dict[str, Any], Redactor().document(document))
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:

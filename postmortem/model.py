@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 
 Role = Literal["cause", "symptom", "confirms", "context"]
 Severity = Literal["fatal", "error", "warning", "info"]
+Bytes = bytes  # a dataclass with a field `bytes` has to call the type by another name
 Outcome = Literal["incident", "recovered", "healthy", "undetermined"]
 Confidence = Literal["established", "supported", "hypothesis"]
 ClockKind = Literal["absolute", "naive", "boot", "none"]
@@ -216,7 +217,7 @@ class Scanned:
     hits: tuple[Hit, ...]
     samples: tuple[Sample, ...]  # the head, single lines in between, the tail
     counts: Mapping[str, int]  # hits by signature, beyond the caps too
-    content: bytes | None = None
+    content: Bytes | None = None
     skips: tuple[Skip, ...] = ()
 
 

@@ -70,10 +70,7 @@ class Library:
     def signatures(self) -> list[Signature]:
         """One signature for each wording that a line can show. Several may share a pattern's id."""
         return [
-            Signature(p.id, v.gate or v.regex, v.regex)
-            for p in self.patterns.values()
-            if not p.on and not p.derived
-            for v in p.variants
+            Signature(p.id, v.gate or v.regex, v.regex) for p in self.patterns.values() if not p.on and not p.derived for v in p.variants
         ]
 
 
@@ -122,7 +119,7 @@ class _Reader:
             if any(isinstance(t, yaml.AliasToken | yaml.AnchorToken) for t in yaml.scan(data, Loader=loader)):
                 raise self.fail("anchors and aliases are not allowed")
             node = yaml.compose(data, Loader=loader)
-            doc = yaml.load(data, Loader=loader)  # noqa: S506 - a safe loader, C or Python
+            doc = yaml.load(data, Loader=loader)
         except yaml.YAMLError as e:
             mark = getattr(e, "problem_mark", None)
             where = f"{self.path}:{mark.line + 1}" if mark else f"{self.path}:1"

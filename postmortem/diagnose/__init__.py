@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import document, exits, guards, hangs, joining, jobs, verdict
+from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, verdict
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build
@@ -33,7 +33,9 @@ class Solution:
     attempts: int = 1
 
 
-def diagnose(timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Mapping[str, object], job: str | None = None) -> dict[str, object]:
+def diagnose(
+    timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Mapping[str, object], job: str | None = None
+) -> dict[str, object]:
     """The incident document of the latest failed job among these sources, or of `job`."""
     by_path = {s.path: s for s in sources}
     solutions = []
@@ -128,7 +130,9 @@ def _numeric(case: Case, observations: list[Observation]) -> list[Observation]:
     else:
         moments = [o.event.at for o in nans if o.event.at is not None]
         kept = {id(o) for o in nans if not moments or (o.event.at is not None and o.event.at <= min(moments) + 0.2)}
-    return [o if o not in nans or id(o) in kept else replace(o, role="symptom", because="NaN spreads with the gradients") for o in observations]
+    return [
+        o if o not in nans or id(o) in kept else replace(o, role="symptom", because="NaN spreads with the gradients") for o in observations
+    ]
 
 
 def _scheduler_last(case: Case, ordered: list[Finding]) -> list[Finding]:
@@ -149,7 +153,9 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
     if root.ranks:
         return root.ranks
     if root.pattern.entity in ("host", "pid", "job") and root.pattern.category == "host-oom":
-        others = {r for f in findings if f is not root and f.pattern.category == "host-oom" and f.role in ("cause", "confirms") for r in f.ranks}
+        others = {
+            r for f in findings if f is not root and f.pattern.category == "host-oom" and f.role in ("cause", "confirms") for r in f.ranks
+        }
         others = others or {r for r in case.exits if case.exit_code(r) in (-9, 137)}
         if len(others) == 1:
             case.note(f"the kill is joined to rank {min(others)}: the only rank that ended this way")

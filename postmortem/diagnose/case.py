@@ -95,7 +95,9 @@ class Case:
         return max((e.at for e in self._own() if e.at is not None and e.at_sigma < 30), default=None)
 
     def _own(self) -> Iterable[Event]:
-        return (e for e in self.events if not e.fields.get("kernel") and e.source_kind not in ("kernel", "process-table", "stack", "gpu-report"))
+        return (
+            e for e in self.events if not e.fields.get("kernel") and e.source_kind not in ("kernel", "process-table", "stack", "gpu-report")
+        )
 
 
 def _int(value: object) -> int | None:
@@ -122,7 +124,7 @@ def shape(text: str) -> str:
 
 
 def address_quality(e: Event, sources: Mapping[str, Source]) -> tuple[int, int, str, int]:
-    """Order of addresses for one event's copies: a rank's own file, then consoles, then the launcher's words, then documents without lines."""
+    """Order of addresses for one event's copies: a rank's own file, consoles, the launcher's words, documents without lines."""
     source = sources.get(e.where.source)
     own = source is not None and (source.rank is not None or source.local_rank is not None)
     if e.where.line is None:

@@ -58,7 +58,9 @@ class _Evidence:
         return self.index[key]
 
 
-def write(solution: Solution, others: Sequence[Solution], timeline: Timeline, sources: Sequence[Source], ledger: Mapping[str, object]) -> dict[str, Any]:
+def write(
+    solution: Solution, others: Sequence[Solution], timeline: Timeline, sources: Sequence[Source], ledger: Mapping[str, object]
+) -> dict[str, Any]:
     """The whole document."""
     case, root = solution.case, solution.root
     evidence = _Evidence(case)
@@ -84,7 +86,9 @@ def write(solution: Solution, others: Sequence[Solution], timeline: Timeline, so
             "attempts": solution.attempts,
         },
         "other_jobs": [_other(s) for s in others],
-        "replay": {"scenario": root.pattern.replay or None, "arguments": _arguments(solution)} if root else {"scenario": None, "arguments": {}},
+        "replay": {"scenario": root.pattern.replay or None, "arguments": _arguments(solution)}
+        if root
+        else {"scenario": None, "arguments": {}},
         "fingerprint": _fingerprint(solution),
         "tool": {"version": __version__, "library": case.library.digest},
         "trace": [{"step": i + 1, "text": text} for i, text in enumerate(case.trace[:500])],
@@ -110,11 +114,13 @@ def _victims(solution: Solution) -> dict[str, list[int]]:
                 out["lost the connection"].append(rank)
     for f in solution.findings:
         if f.role == "symptom" and f.pattern.category in ("peer-lost", "hang") and not f.ranks:
-            rank = solution.case.registry.rank_of(f.event)
-            if rank is not None and rank not in culprit:
-                out["timed out" if f.pattern.id in WAITING else "lost the connection"].append(rank)
+            who = solution.case.registry.rank_of(f.event)
+            if who is not None and who not in culprit:
+                out["timed out" if f.pattern.id in WAITING else "lost the connection"].append(who)
     told = {r for ranks in out.values() for r in ranks}
-    out["were stopped by the launcher"] = [r for r in solution.case.exits if solution.case.exit_code(r) in (-15, 143) and r not in told | culprit]
+    out["were stopped by the launcher"] = [
+        r for r in solution.case.exits if solution.case.exit_code(r) in (-15, 143) and r not in told | culprit
+    ]
     seen: set[int] = set()
     for verb, ranks in out.items():
         out[verb] = sorted(set(ranks) - seen)
@@ -142,7 +148,13 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
         }
     hosts = list(root.hosts) or sorted({h for r in solution.ranks if (h := case.registry.host_of.get(r))})
     pids = list(root.pids) or [p for r in solution.ranks[:64] for p in case.registry.pids.get(r, [])[:1]]
-    culprit |= {"ranks": list(solution.ranks), "hosts": hosts if root.pattern.entity != "job" or solution.ranks else [], "gpus": list(root.gpus), "pids": pids[:64], "code": _code(root)}
+    culprit |= {
+        "ranks": list(solution.ranks),
+        "hosts": hosts if root.pattern.entity != "job" or solution.ranks else [],
+        "gpus": list(root.gpus),
+        "pids": pids[:64],
+        "code": _code(root),
+    }
     headline = words.headline(case, root, solution.ranks, victims)
     if solution.outcome == "recovered":
         headline = f"Recovered: in attempt {case.attempt} {headline[0].lower() + headline[1:]}"
@@ -170,7 +182,11 @@ def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str
     case = solution.case
     if solution.outcome == "healthy":
         n = len(case.finished)
-        return f"No failure in these logs; {n} of {len(case.registry.ranks) or n} ranks said that they finished." if n else "No failure in these logs."
+        return (
+            f"No failure in these logs; {n} of {len(case.registry.ranks) or n} ranks said that they finished."
+            if n
+            else "No failure in these logs."
+        )
     told = [f"{words.ranks_text(ranks).lower()} {verb}" for verb, ranks in victims.items() if ranks]
     seen = "; ".join(told) if told else "the job failed"
     return f"Undetermined: {seen}, and the cause is not in these logs."
@@ -184,7 +200,9 @@ def _symptom_category(solution: Solution) -> str | None:
 def _rootless_because(solution: Solution) -> list[str]:
     if solution.outcome == "healthy":
         handled = [f for f in solution.findings if f.role == "context" and f.because]
-        return [f"{f.event.where}: {f.because}" for f in handled[:5]] or ["No line of these logs states a failure, and no launcher reports one."]
+        return [f"{f.event.where}: {f.because}" for f in handled[:5]] or [
+            "No line of these logs states a failure, and no launcher reports one."
+        ]
     return [f"{f.event.where}: {f.pattern.title}" for f in solution.findings if f.role == "symptom"][:6]
 
 
@@ -217,7 +235,11 @@ def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
         for i, f in enumerate([f for f in solution.findings if f.role == "symptom"][:8]):
             rows.append(_row(f"f{i + 1}", f, evidence))
         return rows
-    helpers = [f for f in solution.findings if f is not root and (f.role == "confirms" or f.pattern.derived) and f.role != "symptom" and _about(f, solution)]
+    helpers = [
+        f
+        for f in solution.findings
+        if f is not root and (f.role == "confirms" or f.pattern.derived) and f.role != "symptom" and _about(f, solution)
+    ]
     symptoms = [f for f in solution.findings if f.role == "symptom" and f is not root]
     rows = [_row("f1", root, evidence)]
     for f in helpers[:6]:
@@ -245,7 +267,11 @@ def _by_pattern(findings: Sequence[Finding]) -> list[Finding]:
     out = []
     for members in groups.values():
         first = min(members, key=lambda f: (f.at is None, f.at or 0.0))
-        out.append(replace(first, events=tuple(e for f in members for e in f.events)[:64], ranks=tuple(sorted({r for f in members for r in f.ranks}))))
+        out.append(
+            replace(
+                first, events=tuple(e for f in members for e in f.events)[:64], ranks=tuple(sorted({r for f in members for r in f.ranks}))
+            )
+        )
     return out
 
 
@@ -284,11 +310,20 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
             why = f"{root.event.where} is nearer to a cause than {f.event.where}"
         else:
             why = f"{root.event.where} accounts for more of what is seen"
-        out.append({"category": f.pattern.category, "pattern": f.pattern.id, "ranks": list(f.ranks), "where": str(f.event.where), "why_not": why})
+        out.append(
+            {"category": f.pattern.category, "pattern": f.pattern.id, "ranks": list(f.ranks), "where": str(f.event.where), "why_not": why}
+        )
     if root is not None and root.pattern.id == "rank-exit-sigkill":
         kernel = words.has_kernel_log(solution.case)
-        why = "the kernel log at hand shows no kill of this process" if kernel else "there is no kernel log here that could show it; this stays open"
-        out.insert(0, {"category": "host-oom", "pattern": "kernel-oom-killed-process", "ranks": list(solution.ranks), "where": None, "why_not": why})
+        why = (
+            "the kernel log at hand shows no kill of this process"
+            if kernel
+            else "there is no kernel log here that could show it; this stays open"
+        )
+        out.insert(
+            0,
+            {"category": "host-oom", "pattern": "kernel-oom-killed-process", "ranks": list(solution.ranks), "where": None, "why_not": why},
+        )
     return out
 
 
@@ -303,7 +338,9 @@ def _ranks(solution: Solution) -> list[dict[str, Any]]:
     rows = []
     for rank in case.registry.ranks[:MAX_RANKS]:
         events = case.by_rank.get(rank, [])
-        last = max((e for e in events if e.kind in ("line", "progress", "finished")), key=lambda e: (e.at or 0.0, e.where.line or 0), default=None)
+        last = max(
+            (e for e in events if e.kind in ("line", "progress", "finished")), key=lambda e: (e.at or 0.0, e.where.line or 0), default=None
+        )
         steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
         state, why = _state(solution, rank, events, symptoms.get(rank))
         collective = next((str(e.fields["collective"]) for e in events if e.fields.get("collective")), None)
@@ -365,7 +402,16 @@ def _sources(timeline: Timeline, sources: Sequence[Source]) -> list[dict[str, An
     for e in timeline.events:
         counts[e.where.source] = counts.get(e.where.source, 0) + 1
     return [
-        {"path": s.path, "kind": s.kind, "host": s.host, "rank": s.rank, "local_rank": s.local_rank, "attempt": s.attempt, "bytes": s.size, "events": counts.get(s.path, 0)}
+        {
+            "path": s.path,
+            "kind": s.kind,
+            "host": s.host,
+            "rank": s.rank,
+            "local_rank": s.local_rank,
+            "attempt": s.attempt,
+            "bytes": s.size,
+            "events": counts.get(s.path, 0),
+        }
         for s in sources
     ]
 
@@ -393,5 +439,10 @@ def _fingerprint(solution: Solution) -> str | None:
     root = solution.root
     if root is None:
         return None
-    parts = [root.pattern.id, _code(root) or "", str(root.event.fields.get("type") or ""), str(root.event.fields.get("op") or root.event.fields.get("collective") or "")]
+    parts = [
+        root.pattern.id,
+        _code(root) or "",
+        str(root.event.fields.get("type") or ""),
+        str(root.event.fields.get("op") or root.event.fields.get("collective") or ""),
+    ]
     return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]

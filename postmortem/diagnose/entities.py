@@ -1,8 +1,8 @@
 """Which rank, host or GPU a pattern's match speaks of: the joins of DESIGN, one function for each kind of entity.
 
-    Killed process 32688 (python3)            pid -> rank, by the launcher's map or a DataLoader's complaint
-    NVRM: Xid (PCI:0000:48:00): 74            bus id -> GPU -> rank
-    keys: /default_pg/0//cpu//0/2             the rank whose address is missing
+Killed process 32688 (python3)            pid -> rank, by the launcher's map or a DataLoader's complaint
+NVRM: Xid (PCI:0000:48:00): 74            bus id -> GPU -> rank
+keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ def observe(case: Case, e: Event, pattern: Pattern) -> Observation:
             ranks = numbers(e.fields.get("ranks")) or _one(as_int(e.fields.get("rank")))
         case "peer":
             ranks = ()
-        case "host" | "job":
+        case "host":
+            # what a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the whole host
+            ranks = () if e.fields.get("kernel") or e.source_kind in ("kernel", "scheduler") else _one(case.registry.rank_of(e))
+        case "job":
             ranks = ()
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
         hosts = (case.registry.host_of[ranks[0]],)

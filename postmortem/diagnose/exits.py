@@ -1,9 +1,9 @@
 """What exit codes prove: findings about ranks whose end only the launcher saw.
 
-    exitcode  : -9 (pid: 32688)  (SIGKILL)      killed from outside; host OOM only with the kernel's word
-    exitcode  : -11 (pid: 743)   (SIGSEGV)      crashed, even if nothing was printed
-    exitcode  : 3 (pid: 32513)                  left by itself and did not say why
-    exitcode  : -15                             stopped by the launcher, a victim
+exitcode  : -9 (pid: 32688)  (SIGKILL)      killed from outside; host OOM only with the kernel's word
+exitcode  : -11 (pid: 743)   (SIGSEGV)      crashed, even if nothing was printed
+exitcode  : 3 (pid: 32513)                  left by itself and did not say why
+exitcode  : -15                             stopped by the launcher, a victim
 """
 
 from __future__ import annotations
@@ -13,10 +13,25 @@ from collections.abc import Iterator
 from postmortem.diagnose.case import Case, Observation, as_int
 from postmortem.model import Event, Finding
 
-CRASH = {-11: "SIGSEGV", -6: "SIGABRT", -7: "SIGBUS", -8: "SIGFPE", -4: "SIGILL", 139: "SIGSEGV", 134: "SIGABRT", 135: "SIGBUS", 136: "SIGFPE", 132: "SIGILL"}
+CRASH = {
+    -11: "SIGSEGV",
+    -6: "SIGABRT",
+    -7: "SIGBUS",
+    -8: "SIGFPE",
+    -4: "SIGILL",
+    139: "SIGSEGV",
+    134: "SIGABRT",
+    135: "SIGBUS",
+    136: "SIGFPE",
+    132: "SIGILL",
+}
 LIMIT = {-24: "SIGXCPU", -25: "SIGXFSZ", 152: "SIGXCPU", 153: "SIGXFSZ"}
 KILL = (-9, 137)
-NAMES = {-1: "SIGHUP", -2: "SIGINT", -9: "SIGKILL", -15: "SIGTERM", 129: "SIGHUP", 130: "SIGINT", 137: "SIGKILL", 143: "SIGTERM"} | CRASH | LIMIT
+NAMES = (
+    {-1: "SIGHUP", -2: "SIGINT", -9: "SIGKILL", -15: "SIGTERM", 129: "SIGHUP", 130: "SIGINT", 137: "SIGKILL", 143: "SIGTERM"}
+    | CRASH
+    | LIMIT
+)
 
 
 def describe(code: int | None) -> str | None:
@@ -28,7 +43,13 @@ def describe(code: int | None) -> str | None:
 
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     """Findings from exit codes for ranks that nothing else accounts for."""
-    explained = {r for o in observations if o.role in ("cause", "symptom") and not o.pattern.id.startswith("launcher-") for r in o.ranks if not _is_exit(o)}
+    explained = {
+        r
+        for o in observations
+        if o.role in ("cause", "symptom") and not o.pattern.id.startswith("launcher-")
+        for r in o.ranks
+        if not _is_exit(o)
+    }
     causes = {r for o in observations if o.role == "cause" for r in o.ranks}
     found: list[Finding] = []
     for rank, event in sorted(case.exits.items()):
@@ -37,7 +58,19 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         if pattern is not None and (p := case.library.get(pattern)) is not None:
             pids = (event.pid,) if event.pid else ()
             host = event.host or case.registry.host_of.get(rank)
-            found.append(Finding(p, p.role, (event,), (rank,), (host,) if host else (), (), pids, case.attempt, f"the launcher saw rank {rank} end with {describe(code)}"))
+            found.append(
+                Finding(
+                    p,
+                    p.role,
+                    (event,),
+                    (rank,),
+                    (host,) if host else (),
+                    (),
+                    pids,
+                    case.attempt,
+                    f"the launcher saw rank {rank} end with {describe(code)}",
+                )
+            )
     return found
 
 
@@ -64,7 +97,11 @@ def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: b
 def _forced(case: Case, event: Event) -> bool:
     """The agent kills with SIGKILL what did not obey SIGTERM in 30 s: a stuck victim, or the stuck culprit, but nobody's kill."""
     pids = {as_int(e.fields.get("pid")) for e in case.seen("launcher-forced-kill")}
-    pids |= {p for e in _sigterm_first(case) if (p := as_int(e.fields.get("pid"))) is not None and event.at is not None and e.at is not None and event.at - e.at > 25}
+    pids |= {
+        p
+        for e in _sigterm_first(case)
+        if (p := as_int(e.fields.get("pid"))) is not None and event.at is not None and e.at is not None and event.at - e.at > 25
+    }
     if event.pid in pids:
         case.note(f"{event.where}: SIGKILL of pid {event.pid} came from the launcher itself, which had asked with SIGTERM before")
         return True

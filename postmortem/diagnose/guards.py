@@ -14,7 +14,15 @@ from postmortem.diagnose.case import LONE, Case, Observation, as_int
 from postmortem.model import Event
 
 GENERIC = "python-exception"
-DISTRIBUTED = ("DistBackendError", "DistNetworkError", "DistStoreError", "DistError", "DistQueueEmptyError", "RendezvousTimeoutError", "RendezvousConnectionError")
+DISTRIBUTED = (
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "DistError",
+    "DistQueueEmptyError",
+    "RendezvousTimeoutError",
+    "RendezvousConnectionError",
+)
 _KERNEL_KILL = ("kernel-oom-killed-process", "kernel-oom-summary", "kernel-segfault", "kernel-trap")
 _PYTHONIC = ("python", "pt_", "pt-", "ray::", "vllm", "sglang", "torchrun", "train", "java", "node", "main")
 GROUP_FAILURES = ("peer-lost", "hang", "network", "rendezvous", "collective-mismatch")
@@ -64,13 +72,17 @@ def _specific_over_generic(case: Case, observations: list[Observation]) -> list[
     return out
 
 
-def _named_nearby(e: Event, specific: dict[str, list[tuple[int, Observation]]], documents: dict[str, list[Observation]]) -> Observation | None:
+def _named_nearby(
+    e: Event, specific: dict[str, list[tuple[int, Observation]]], documents: dict[str, list[Observation]]
+) -> Observation | None:
     if e.where.line is None:
         return next(iter(documents.get(e.where.source, ())), None)
     opened = as_int(e.fields.get("opened")) or e.where.line
     end = max(e.where.end_line or 0, e.where.line + LONE)
     for line, o in specific.get(e.where.source, ()):
-        if line == e.where.line or (opened <= line <= end and o.event.fields.get("opened", opened) == opened and _same_writer(e, o.event) and _no_stamp(o.event)):
+        if line == e.where.line or (
+            opened <= line <= end and o.event.fields.get("opened", opened) == opened and _same_writer(e, o.event) and _no_stamp(o.event)
+        ):
             return o
     return None
 
@@ -91,9 +103,15 @@ def _quoted(case: Case, o: Observation) -> Observation:
 
 
 def _handled(case: Case, o: Observation) -> Observation:
-    """An exception that its rank survived was handled: the rank printed progress or said goodbye after it, and nobody reported its death."""
+    """An exception that its rank survived was handled: the rank went on or said goodbye after it, and nobody reported its death."""
     e = o.event
-    if o.role != "cause" or o.pattern.category == "numerics" or e.fields.get("excepthook") or e.fields.get("reported_by") or e.source_kind in ("kernel", "scheduler", "kubernetes"):
+    if (
+        o.role != "cause"
+        or o.pattern.category == "numerics"
+        or e.fields.get("excepthook")
+        or e.fields.get("reported_by")
+        or e.source_kind in ("kernel", "scheduler", "kubernetes")
+    ):
         return o
     if o.pattern.entity not in ("self", "rank"):
         return o
@@ -121,16 +139,26 @@ def _stale(case: Case, o: Observation, everything: Sequence[Observation]) -> Obs
         return o
     if o.ranks:
         return o
-    if e.at is not None and case.start is not None and case.end is not None and e.at_sigma < 30:
-        if e.at < case.start - STALE_BEFORE_S - 3 * e.at_sigma or e.at > case.end + STALE_AFTER_S:
-            case.note(f"{o.pattern.id} at {e.where} was left out: it lies outside the life of this job")
-            return None
+    if _outside(case, e):
+        case.note(f"{o.pattern.id} at {e.where} was left out: it lies outside the life of this job")
+        return None
     if o.pattern.id in _KERNEL_KILL and _knows_processes(case):
         if _fits_container(case, o):
-            return replace(o, ranks=_silent_candidates(case), because="no pid joins (containers have their own); the process name fits and this rank vanished")
+            return replace(
+                o,
+                ranks=_silent_candidates(case),
+                because="no pid joins (containers have their own); the process name fits and this rank vanished",
+            )
         case.note(f"{o.pattern.id} at {e.where} was left out: pid {e.fields.get('pid')} is no process of this job")
         return None
     return o
+
+
+def _outside(case: Case, e: Event) -> bool:
+    """Whether an event lies well before or after all that is known of the job."""
+    if e.at is None or case.start is None or case.end is None or e.at_sigma >= 30:
+        return False
+    return e.at < case.start - STALE_BEFORE_S - 3 * e.at_sigma or e.at > case.end + STALE_AFTER_S
 
 
 def _knows_processes(case: Case) -> bool:
@@ -173,7 +201,12 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
         rank = case.registry.rank_of(o.event)
         loss = first_loss.get((rank, o.event.where.source)) if rank is not None else None
         late = loss is not None and o.event.where.line is not None and o.event.where.line > (loss.event.where.line or 0)
-        weaker = ("native-crash", "python-exception", "environment", *(("hang", "rendezvous", "network") if loss is not None and loss.role == "symptom" else ()))
+        weaker = (
+            "native-crash",
+            "python-exception",
+            "environment",
+            *(("hang", "rendezvous", "network") if loss is not None and loss.role == "symptom" else ()),
+        )
         if o.role == "cause" and late and loss is not None and o.pattern.category in weaker:
             o = demote(case, o, "symptom", f"the rank had lost its peers before ({loss.event.where})")
         out.append(o)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
 from postmortem.model import Event, Finding
@@ -172,7 +173,7 @@ def _ranks_text(ranks: Iterable[int]) -> str:
     return "ranks " + ", ".join(map(str, named[:-1])) + f" and {named[-1]}"
 
 
-def minority(groups: dict[object, list[int]]) -> tuple[list[int], bool]:
+def minority(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
     """The ranks outside the largest group, and whether that group is a true majority. A tie accuses everybody."""
     ordered = sorted(groups.values(), key=len, reverse=True)
     total = sum(map(len, ordered))
@@ -198,7 +199,7 @@ def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Fi
                 named[int(m["peer"])] += 1
     if not own:
         return None
-    groups: dict[object, list[int]] = defaultdict(list)
+    groups: dict[Any, list[int]] = defaultdict(list)
     for rank, (text, _event) in own.items():
         groups[text.split(", TensorDeviceTypes")[0]].append(rank)
     odd, majority = minority(groups)
@@ -230,15 +231,21 @@ def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Findin
             here = entries[group][seq]
             if set(here) != members or len(set(here.values())) < 2:
                 continue
-            groups: dict[object, list[int]] = defaultdict(list)
+            groups: dict[Any, list[int]] = defaultdict(list)
             for rank, what in here.items():
                 groups[what].append(rank)
             odd, _majority = minority(groups)
-            told = "; ".join(f"{_ranks_text(ranks)} {name} {detail}" for (name, detail), ranks in sorted(groups.items(), key=str))  # type: ignore[misc]
+            told = "; ".join(f"{_ranks_text(ranks)} {name} {detail}" for (name, detail), ranks in sorted(groups.items(), key=str))
             behind = _one_behind(numbers)
             if behind and set(behind) != set(odd):
                 odd = behind if len(odd) != 1 else odd
-            return _make(case, "recorder-collectives-differ", odd, [dumps[r] for r in [*odd, *sorted(members - set(odd))]], f"collective {seq} of group {group} differs: {told}")
+            return _make(
+                case,
+                "recorder-collectives-differ",
+                odd,
+                [dumps[r] for r in [*odd, *sorted(members - set(odd))]],
+                f"collective {seq} of group {group} differs: {told}",
+            )
         behind = _one_behind(numbers)
         if behind:
             top = max(numbers.values())
@@ -265,7 +272,7 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     counted = {r: v for r, v in seen.items() if v.seq is not None}
     if len(counted) < 2:
         return _enqueued(case, seen)
-    what: dict[object, list[int]] = defaultdict(list)
+    what: dict[Any, list[int]] = defaultdict(list)
     usual_op = next(iter(Counter(v.op for v in counted.values() if v.op).most_common(1)), (None, 0))[0]
     usual_numel = next(iter(Counter(v.numel for v in counted.values() if v.numel).most_common(1)), (None, 0))[0]
     for r, v in counted.items():
@@ -273,13 +280,22 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     if len(what) < 2:
         return _enqueued(case, seen)
     odd, majority = minority(what)
-    told = "; ".join(f"{_ranks_text(ranks)} in {op} {seq}" + (f" ({numel} elements)" if numel else "") for (seq, op, numel), ranks in sorted(what.items(), key=str))  # type: ignore[misc]
+    told = "; ".join(
+        f"{_ranks_text(ranks)} in {op} {seq}" + (f" ({numel} elements)" if numel else "")
+        for (seq, op, numel), ranks in sorted(what.items(), key=str)
+    )
     same_op = len({(v.op, v.numel) for v in counted.values()}) == 1
     pattern = "rank-behind" if same_op else "ranks-in-different-collectives"
     if same_op:
         low = min(v.seq for v in counted.values() if v.seq is not None)
         odd = [r for r, v in counted.items() if v.seq == low]
-    return _make(case, pattern, odd, [v.complaint for r, v in sorted(counted.items(), key=lambda x: x[0] not in odd)], f"the ranks waited in different collectives: {told}")
+    return _make(
+        case,
+        pattern,
+        odd,
+        [v.complaint for r, v in sorted(counted.items(), key=lambda x: x[0] not in odd)],
+        f"the ranks waited in different collectives: {told}",
+    )
 
 
 def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
@@ -288,7 +304,13 @@ def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
     if not behind:
         return None
     proof = [e for e in case.seen("nccl-pg-status") if case.registry.rank_of(e) in behind]
-    return _make(case, "rank-behind", behind, proof, f"{_ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}")
+    return _make(
+        case,
+        "rank-behind",
+        behind,
+        proof,
+        f"{_ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}",
+    )
 
 
 def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -296,7 +318,7 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     stacked = {r: v for r, v in seen.items() if v.stack is not None}
     if len(stacked) < 2:
         return None
-    groups: dict[object, list[int]] = defaultdict(list)
+    groups: dict[Any, list[int]] = defaultdict(list)
     for r, v in stacked.items():
         assert v.stack is not None
         groups[(v.stack.fields.get("collective"), v.stack.fields.get("code"))].append(r)
@@ -304,11 +326,20 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     if outside and len(outside) < len(stacked):
         places = "; ".join(f"rank {r} in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
         children = [e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside]
-        return _make(case, "rank-never-arrived", outside, [seen[r].stack for r in outside] + children, f"the others wait in a collective, while {places}")
+        return _make(
+            case,
+            "rank-never-arrived",
+            outside,
+            [*(seen[r].stack for r in outside), *children],
+            f"the others wait in a collective, while {places}",
+        )
     if len(groups) < 2:
         return None
     odd, majority = minority(groups)
-    told = "; ".join(f"{_ranks_text(ranks)} in {collective or 'no collective'} at {code}" for (collective, code), ranks in sorted(groups.items(), key=str))  # type: ignore[misc]
+    told = "; ".join(
+        f"{_ranks_text(ranks)} in {collective or 'no collective'} at {code}"
+        for (collective, code), ranks in sorted(groups.items(), key=str)
+    )
     order = sorted(stacked, key=lambda r: r not in odd)
     return _make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], f"the ranks wait in different places: {told}")
 
@@ -329,7 +360,9 @@ def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | 
     if not waiting or not gone or len(gone) >= len(seen):
         return None
     proof = [seen[r].finished for r in gone] + [seen[r].complaint or seen[r].lost for r in waiting]
-    return _make(case, "rank-left-early", gone, proof, f"{_ranks_text(gone)} had finished while {_ranks_text(waiting)} still waited in a collective")
+    return _make(
+        case, "rank-left-early", gone, proof, f"{_ranks_text(gone)} had finished while {_ranks_text(waiting)} still waited in a collective"
+    )
 
 
 def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -337,13 +370,13 @@ def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     placed = {r: v.place for r, v in seen.items() if v.place is not None and not v.silent}
     if len(placed) < 2 or len(set(placed.values())) < 2 or any(v.silent and v.lines for v in seen.values()):
         return None
-    groups: dict[object, list[int]] = defaultdict(list)
+    groups: dict[Any, list[int]] = defaultdict(list)
     for r, place in placed.items():
         groups[place].append(r)
     odd, majority = minority(groups)
     if len(groups) > 3 and not majority:
         return None
-    told = "; ".join(f"{_ranks_text(ranks)} in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))  # type: ignore[index]
+    told = "; ".join(f"{_ranks_text(ranks)} in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))
     order = sorted(placed, key=lambda r: r not in odd)
     proof = [seen[r].complaint or seen[r].lost or seen[r].fatal for r in order]
     return _make(case, "ranks-in-different-collectives", odd, proof, f"the ranks wait in different places: {told}")
@@ -370,7 +403,8 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
             f"{_ranks_text(shouting)} lost the connection to a peer; {_ranks_text(suspects)} said nothing more",
         )
     proof = [seen[r].last for r in suspects] + [seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting]
-    where = f" (last line: `{(seen[suspects[0]].last.text if seen[suspects[0]].last else '').strip()[:80]}`)"  # type: ignore[union-attr]
+    last = seen[suspects[0]].last
+    where = f" (last line: `{last.text.strip()[:80]}`)" if last else ""
     return _make(case, "rank-never-arrived", suspects, proof, f"{_ranks_text(shouting)} complained, {_ranks_text(suspects)} did not{where}")
 
 
@@ -391,7 +425,13 @@ def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
         nearby = [*e.context[: e.before], e.text]
         bar = next((text for text in reversed(nearby) if _BAR.search(text.split("[E ")[0].split("[rank")[0])), None)
         if bar is not None:
-            return _make(case, "rank0-still-busy", [0], [_bar_event(e, bar), e], f"rank {v.rank} timed out in collective {v.seq} while rank 0 still worked: `{bar.strip()[:90]}`")
+            return _make(
+                case,
+                "rank0-still-busy",
+                [0],
+                [_bar_event(e, bar), e],
+                f"rank {v.rank} timed out in collective {v.seq} while rank 0 still worked: `{bar.strip()[:90]}`",
+            )
     return None
 
 

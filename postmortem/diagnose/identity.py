@@ -62,7 +62,11 @@ class Registry:
         for key in ((run, host, local), (None, host, local)):
             if key in self.by_local:
                 return self.by_local[key]
-        found = {rank for (r, h, n), rank in self.by_local.items() if n == local and (run is None or r is None or r == run) and (host is None or h is None or h == host)}
+        found = {
+            rank
+            for (r, h, n), rank in self.by_local.items()
+            if n == local and (run is None or r is None or r == run) and (host is None or h is None or h == host)
+        }
         return found.pop() if len(found) == 1 else None
 
     def ranks_on(self, host: str) -> tuple[int, ...]:
@@ -217,5 +221,10 @@ def _second(reg: Registry, e: Event) -> None:
 def _claims(reg: Registry, events: Sequence[Event]) -> None:
     for e in events:
         rank = reg.rank_of(e)
-        if rank is not None and e.kind in ("identity", "line", "progress") and e.source_kind in ("console", "json-lines") and e.fields.get("local_rank") is None:
+        if (
+            rank is not None
+            and e.kind in ("identity", "line", "progress")
+            and e.source_kind in ("console", "json-lines")
+            and e.fields.get("local_rank") is None
+        ):
             reg.claims.setdefault(rank, set()).add(stem(e.where.source))

@@ -1,8 +1,8 @@
 """The group that never formed: which rank did not come, came late, or came twice.
 
-    DistStoreError: Timed out after 11 seconds waiting for clients. 3/4 clients joined.       rank 0
-    DistStoreError: wait timeout after 10000ms, keys: /default_pg/0//cpu//0/2                 a peer: rank 2's address is missing
-    DistNetworkError: The client socket has timed out after 10000ms while trying to connect   a client that found no store
+DistStoreError: Timed out after 11 seconds waiting for clients. 3/4 clients joined.       rank 0
+DistStoreError: wait timeout after 10000ms, keys: /default_pg/0//cpu//0/2                 a peer: rank 2's address is missing
+DistNetworkError: The client socket has timed out after 10000ms while trying to connect   a client that found no store
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     missing = sorted(set(range(world)) - present) if 0 < world <= 65536 else []
     if twice:
         proof = [e for e in case.of_kind("line", "identity") if case.registry.rank_of(e) in twice]
-        return _found(make(case, "rank-started-twice", [*twice, *missing], [*_one_per_source(proof), *complaints], _twice_text(twice, missing)))
+        return _found(
+            make(case, "rank-started-twice", [*twice, *missing], [*_one_per_source(proof), *complaints], _twice_text(twice, missing))
+        )
     late = _late(case, observations, complaints)
     if late:
         ranks, proof, why = late
@@ -35,7 +37,11 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     if lost:
         ranks, proof, why = lost
         return _found(make(case, "rank-found-no-store", ranks, [*proof, *complaints], why))
-    unlabelled = [o for o in observations if o.role == "cause" and not o.ranks and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")]
+    unlabelled = [
+        o
+        for o in observations
+        if o.role == "cause" and not o.ranks and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")
+    ]
     if missing and len(missing) <= max(1, world // 2) and not unlabelled:
         text = f"{world - len(missing)} of {world} ranks left logs and waited; no line of rank {', '.join(map(str, missing))} exists"
         return _found(make(case, "rank-never-joined", missing, complaints, text))
@@ -71,7 +77,11 @@ def _found_no_store(case: Case, observations: list[Observation], complaints: lis
         return None
     places = {(str(e.fields.get("address")), str(e.fields.get("port"))) for e in outside.values()}
     where = ", ".join(f"{address}:{port}" for address, port in sorted(places))
-    return sorted(outside), list(outside.values()), f"{len(met)} ranks met in the store; rank {', '.join(map(str, sorted(outside)))} looked for it at {where}"
+    return (
+        sorted(outside),
+        list(outside.values()),
+        f"{len(met)} ranks met in the store; rank {', '.join(map(str, sorted(outside)))} looked for it at {where}",
+    )
 
 
 def _late(case: Case, observations: list[Observation], complaints: list[Event]) -> tuple[list[int], list[Event], str] | None:
@@ -81,7 +91,10 @@ def _late(case: Case, observations: list[Observation], complaints: list[Event]) 
         rank = case.registry.rank_of(o.event)
         if o.pattern.id not in CLIENT or rank is None or rank == 0:
             continue
-        first = min((e.at for e in case.by_rank.get(rank, ()) if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30), default=None)
+        first = min(
+            (e.at for e in case.by_rank.get(rank, ()) if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30),
+            default=None,
+        )
         others = [
             min((e.at for e in events if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30), default=None)
             for r, events in case.by_rank.items()

@@ -15,10 +15,27 @@ from postmortem.diagnose.identity import same_host
 from postmortem.model import Finding
 
 FACTS = {"host-oom", "gpu-hardware", "scheduler"}
-PROCESS = {"shared-memory", "gpu-oom", "gpu-fault", "native-crash", "storage", "checkpoint", "resource-limit", "environment", "python-exception", "ddp-usage"}
+PROCESS = {
+    "shared-memory",
+    "gpu-oom",
+    "gpu-fault",
+    "native-crash",
+    "storage",
+    "checkpoint",
+    "resource-limit",
+    "environment",
+    "python-exception",
+    "ddp-usage",
+}
 GROUP = {"collective-mismatch", "network", "rendezvous"}
 SEVERITY = {"fatal": 0, "error": 1, "warning": 2, "info": 3}
-EXIT_TIER = {"rank-exit-sigkill": 5.0, "rank-exit-crash-signal": 2.0, "rank-exit-without-reason": 5.5, "rank-exit-cpu-limit": 1.0, "rank-vanished": 6.0}
+EXIT_TIER = {
+    "rank-exit-sigkill": 5.0,
+    "rank-exit-crash-signal": 2.0,
+    "rank-exit-without-reason": 5.5,
+    "rank-exit-cpu-limit": 1.0,
+    "rank-vanished": 6.0,
+}
 
 
 def tier(f: Finding) -> float:
@@ -29,13 +46,19 @@ def tier(f: Finding) -> float:
     if f.pattern.id in ("rank-never-joined", "rank-started-twice", "rank-joined-late"):
         return 1.8
     if category in FACTS:
-        return 0.0 if f.event.fields.get("kernel") or f.event.source_kind in ("kernel", "scheduler", "kubernetes") or f.pattern.entity in ("job", "gpu", "host") else 0.5
+        return (
+            0.0
+            if f.event.fields.get("kernel")
+            or f.event.source_kind in ("kernel", "scheduler", "kubernetes")
+            or f.pattern.entity in ("job", "gpu", "host")
+            else 0.5
+        )
     if category in PROCESS:
         return 1.0
     if category in GROUP:
         return 1.5 if f.pattern.entity == "self" and category == "rendezvous" else 2.0
     if category == "hang":
-        return 3.0
+        return 3.0 if f.pattern.derived else 2.8
     if category == "external-signal":
         return 4.0
     if category == "numerics":
@@ -51,7 +74,11 @@ def candidates(case: Case, findings: Sequence[Finding]) -> list[Finding]:
         if id(b) in explained:
             a = explained[id(b)]
             case.note(f"{a.pattern.id} at {a.event.where} explains {b.pattern.id} at {b.event.where}")
-    return sorted(merged, key=cmp_to_key(lambda a, b: (id(a) in explained) - (id(b) in explained) or _compare(a, b)))
+
+    def order(a: Finding, b: Finding) -> int:
+        return (id(a) in explained) - (id(b) in explained) or _compare(a, b)
+
+    return sorted(merged, key=cmp_to_key(order))
 
 
 def explains(a: Finding, b: Finding) -> bool:
@@ -115,13 +142,19 @@ def _join_same_failure(causes: Sequence[Finding]) -> list[Finding]:
 
     groups: dict[tuple[str, str, int | None], list[Finding]] = {}
     for f in causes:
-        key = (f.pattern.id, shape(str(f.event.fields.get("line") or f.event.text)) if f.pattern.entity == "self" else f.pattern.id, f.attempt)
+        key = (
+            f.pattern.id,
+            shape(str(f.event.fields.get("line") or f.event.text)) if f.pattern.entity == "self" else f.pattern.id,
+            f.attempt,
+        )
         groups.setdefault(key, []).append(f)
     out = []
     for members in groups.values():
         first = members[0]
         if len(members) > 1:
-            events = tuple(sorted((e for f in members for e in f.events), key=lambda e: (e.at is None, e.at or 0.0, e.where.source, e.where.line or 0)))
+            events = tuple(
+                sorted((e for f in members for e in f.events), key=lambda e: (e.at is None, e.at or 0.0, e.where.source, e.where.line or 0))
+            )
             first = replace(
                 first,
                 events=events,

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from postmortem.diagnose.case import Case, gist
+from postmortem.diagnose.case import Case, as_int, gist
 from postmortem.diagnose.exits import describe
-from postmortem.model import Confidence, Finding
+from postmortem.model import Confidence, Event, Finding
 
 _TORCH = re.compile(r"(\d+)\.(\d+)")
 
@@ -76,12 +76,8 @@ def _what(case: Case, root: Finding, who: str) -> str:
     return f"{subject + ': ' if subject else ''}{title}" + (f" (`{detail}`)" if detail else "")
 
 
-def _code(e: object) -> int | None:
-    value = getattr(e, "fields", {}).get("exitcode")
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
+def _code(e: Event) -> int | None:
+    return as_int(e.fields.get("exitcode"))
 
 
 def _detail(text: str) -> str:
@@ -122,17 +118,47 @@ def missing(case: Case, root: Finding | None, hosts: Sequence[str]) -> list[dict
     host = hosts[0] if hosts else "the host of the rank that died"
     if category in ("external-signal", "peer-lost", "host-oom", "native-crash", None) and not has_kernel_log(case):
         tells = "whether the kernel's OOM killer or a fault in native code ended the process"
-        out.append({"what": f"kernel log of {host}", "would_tell": tells, "how": "dmesg --time-format iso > dmesg.txt   (or: journalctl -k -o short-iso-precise > kernel.txt)"})
+        out.append(
+            {
+                "what": f"kernel log of {host}",
+                "would_tell": tells,
+                "how": "dmesg --time-format iso > dmesg.txt   (or: journalctl -k -o short-iso-precise > kernel.txt)",
+            }
+        )
     if category in ("hang", "collective-mismatch", None) and not case.of_kind("recorder"):
-        out.append({"what": "flight-recorder dumps of all ranks", "would_tell": "which collective each rank was in, and with which arguments", "how": recorder_settings(case.registry.torch)})
+        out.append(
+            {
+                "what": "flight-recorder dumps of all ranks",
+                "would_tell": "which collective each rank was in, and with which arguments",
+                "how": recorder_settings(case.registry.torch),
+            }
+        )
     if category in ("hang", None) and not case.of_kind("stack"):
-        out.append({"what": "stacks of all ranks while they hang", "would_tell": "where the silent rank is stuck", "how": "py-spy dump --pid PID   for every rank, before anything is killed"})
+        out.append(
+            {
+                "what": "stacks of all ranks while they hang",
+                "would_tell": "where the silent rank is stuck",
+                "how": "py-spy dump --pid PID   for every rank, before anything is killed",
+            }
+        )
     silent = sorted(r for r in case.registry.ranks if r not in case.by_rank)
     if silent and len(silent) < len(case.registry.ranks):
         shown = ", ".join(map(str, silent[:8])) + ("…" if len(silent) > 8 else "")
-        out.append({"what": f"logs of rank {shown}", "would_tell": "what these ranks did last", "how": "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank"})
+        out.append(
+            {
+                "what": f"logs of rank {shown}",
+                "would_tell": "what these ranks did last",
+                "how": "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank",
+            }
+        )
     if category == "python-exception" and root is not None and root.pattern.id == "rank-exit-without-reason":
-        out.append({"what": "the rank's traceback or reason", "would_tell": "why it left", "how": "decorate the entry point with torch.distributed.elastic.multiprocessing.errors.record"})
+        out.append(
+            {
+                "what": "the rank's traceback or reason",
+                "would_tell": "why it left",
+                "how": "decorate the entry point with torch.distributed.elastic.multiprocessing.errors.record",
+            }
+        )
     return out
 
 

@@ -5,11 +5,13 @@ A parser never raises on content: what it cannot read yields nothing, and the li
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterator
 
 import regex
 
-from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source, Where
+from postmortem import patterns, scan
+from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
 from postmortem.parsers import envelope, faulthandler, flight_recorder, progress, stacks, tables, torchrun, traceback
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, split
@@ -76,7 +78,7 @@ def _with_frames(events: list[Event]) -> list[Event]:
     exceptions = {e.where.line: e for e in events if e.kind == "exception" and e.where.line is not None}
     out = []
     for e in events:
-        found = exceptions.get(e.where.line) if e.kind == "pattern" else None
+        found = exceptions.get(e.where.line) if e.kind == "pattern" and e.where.line is not None else None
         if found is not None:
             e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if e.rank is None else e.rank)
             if e.time is None and found.time is not None:
@@ -160,10 +162,6 @@ def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
 
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:
     """Read a piece of log as if it stood in a file of its own, through the real scanner: what the examples of patterns run through."""
-    import io
-
-    from postmortem import patterns, scan
-
     library = library or patterns.load()
     source = Source(path="example", kind=kind or "console", size=len(text))
     engine = _engine(library)
@@ -171,15 +169,13 @@ def read_text(text: str, kind: str = "", library: Library | None = None) -> list
     return parse(scanned, library)
 
 
-_ENGINES: dict[str, object] = {}
+_ENGINES: dict[str, scan.Engine] = {}
 
 
-def _engine(library: Library) -> object:
-    from postmortem import scan
-
+def _engine(library: Library) -> scan.Engine:
     if library.digest not in _ENGINES:
         _ENGINES[library.digest] = scan.Engine.compile([*library.signatures(), *OPENERS])
     return _ENGINES[library.digest]
 
 
-__all__ = ["DOCUMENT_KINDS", "OPENERS", "Where", "parse", "read_text"]
+__all__ = ["DOCUMENT_KINDS", "OPENERS", "parse", "read_text"]

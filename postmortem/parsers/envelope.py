@@ -63,7 +63,8 @@ _SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\]| )")
 _QUOTE = re.compile(r"(?:> ?)+(?=\[|\w)")
 _KERNEL = re.compile(
     r"(?:<\d{1,3}>)?(?:kern *:\w+ *: *)?"
-    r"(?:\[ {0,8}\d{1,9}\.\d{6}(?:, *\d+)?\]|\[ *\+\d+\.\d+\]|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
+    r"(?:\[ {0,8}\d{1,9}\.\d{6}(?:, *\d+)?\]|\[ *\+\d+\.\d+\]"
+    r"|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
 _SYSLOG = re.compile(

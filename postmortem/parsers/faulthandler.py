@@ -22,7 +22,12 @@ from postmortem.parsers.traceback import code_line, collective_of
 from postmortem.patterns import Signature
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
-DUMP = Signature(":stack-dump", r"Timeout \(\d+:\d\d:\d\d|(?:Current thread|Thread) 0x[0-9a-f]{4,16} .{0,60}\(most recent call first\)", after=8192, before=256)
+DUMP = Signature(
+    ":stack-dump",
+    r"Timeout \(\d+:\d\d:\d\d|(?:Current thread|Thread) 0x[0-9a-f]{4,16} .{0,60}\(most recent call first\)",
+    after=8192,
+    before=256,
+)
 
 _THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?: in (?P<func>.+))?')

@@ -31,16 +31,26 @@ _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
 _RANK_PAIR = re.compile(r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)")
 _VERSION = re.compile(r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)")
 MAX_NOTICES = 60
-_NOTICE = re.compile(r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b")
+_NOTICE = re.compile(
+    r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
+    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
+)
 _BENIGN = re.compile(r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS")
-_MILESTONE = re.compile(r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE)
+_MILESTONE = re.compile(
+    r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE
+)
 _GOODBYE = re.compile(
     r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|all epochs?)\b[^.]{0,24}"
-    r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b|^\W*(?:\w+ ?[:\-] ?)*(?:finished|completed|all done|exiting normally|bye)\b"
+    r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
+    r"|^\W*(?:\w+ ?[:\-] ?)*(?:finished|completed|all done|exiting normally|bye)\b"
     r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0",
     re.IGNORECASE,
 )
-_NOT_GOODBYE = re.compile(r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz|epoch \d+ (?:done|finished|complete)", re.IGNORECASE)
+_NOT_GOODBYE = re.compile(
+    r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz"
+    r"|epoch \d+ (?:done|finished|complete)",
+    re.IGNORECASE,
+)
 
 
 @dataclass
@@ -103,7 +113,15 @@ def _read(writer: _Writer, line: Line) -> None:
     if _MILESTONE.search(body):
         writer.milestone = line
     facts = writer.facts
-    if "rank " in body or "Rank " in body or "rank=" in body or "world" in body or "pid" in body or "torch" in body or "NCCL version" in body:
+    if (
+        "rank " in body
+        or "Rank " in body
+        or "rank=" in body
+        or "world" in body
+        or "pid" in body
+        or "torch" in body
+        or "NCCL version" in body
+    ):
         _learn(facts, body)
     if line.envelope.world is not None:
         facts.setdefault("world", line.envelope.world)

@@ -29,7 +29,9 @@ _PYSTACK_THREAD = re.compile(r"Traceback for thread (?P<tid>\d+)")
 _PYSTACK_FRAME = re.compile(r'\s+\(Python\) File "(?P<file>[^"]{1,400})", line (?P<line>\d+), in (?P<func>.+)')
 _PYSTACK_DIED = re.compile(r"The process died due (?:to )?a (?P<what>[a-z ]+?)(?: accessing address|\s*$|\.)", re.IGNORECASE)
 _GDB_SIGNAL = re.compile(r"Program terminated with signal (?P<signal>SIG[A-Z]+), (?P<text>[^.]+)\.")
-_GDB_FRAME = re.compile(r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?")
+_GDB_FRAME = re.compile(
+    r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?"
+)
 _PID_NAME = re.compile(r"pid[_-]?(\d+)")
 _CORE_PID = re.compile(r"\[New LWP (\d+)\]|core\.(\d+)|Core was generated")
 _FORKED = ("_launch", "_bootstrap_inner")
@@ -99,7 +101,9 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
     for i, line in enumerate([*lines, "Traceback for thread 0"]):
         if m := _PYSTACK_THREAD.match(line):
             if at >= 0 and frames:
-                found.append(_event(source, "stack", lines, at, stack_fields(list(reversed(frames))) | {"tool": "pystack", "tid": tid}, tid))
+                found.append(
+                    _event(source, "stack", lines, at, stack_fields(list(reversed(frames))) | {"tool": "pystack", "tid": tid}, tid)
+                )
             at, tid, frames = i, int(m["tid"]), []
         elif at >= 0 and (m := _PYSTACK_FRAME.match(line)):
             frames.append((m["file"], int(m["line"]), m["func"].strip()))
@@ -131,7 +135,13 @@ def _gdb(source: Source, lines: list[str]) -> Iterator[Event]:
             pid = int(c[1] or c[2])
     top = next(((file, n, func) for file, n, func in frames if n and not file.startswith(("./nptl", "../sysdeps"))), None)
     code = f"{top[0].rsplit('/', 1)[-1]}:{top[1]}" if top else code_line(list(reversed(frames)))
-    fields: dict[str, object] = {"signal": m["signal"], "line": lines[at].strip(), "frames": tuple(frames[:40]), "code": code, "tool": "gdb"}
+    fields: dict[str, object] = {
+        "signal": m["signal"],
+        "line": lines[at].strip(),
+        "frames": tuple(frames[:40]),
+        "code": code,
+        "tool": "gdb",
+    }
     if top:
         fields["native"] = top[2]
     yield _event(source, "crash", lines, at, fields, pid)

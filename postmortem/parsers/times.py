@@ -18,7 +18,7 @@ from collections.abc import Callable
 from postmortem.model import ClockKind, Stamp
 
 NO_YEAR = 1972
-MONTHS = {m: i + 1 for i, m in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split())}
+MONTHS = {m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])}
 _CLOCK = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 
 _ISO = re.compile(rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)")

@@ -93,7 +93,13 @@ def _quoted(excerpt: Excerpt, exit_event: Event, number: int, text: str, m: re.M
         "local_rank": exit_event.fields["local_rank"],
     }
     return exit_event._replace(
-        kind="exception", where=Where(excerpt.source.path, number), text=text[:4000], severity="fatal", fields=fields, context=context, before=before
+        kind="exception",
+        where=Where(excerpt.source.path, number),
+        text=text[:4000],
+        severity="fatal",
+        fields=fields,
+        context=context,
+        before=before,
     )
 
 

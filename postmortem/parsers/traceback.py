@@ -35,7 +35,10 @@ _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin 
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
 _SPAWN = re.compile(r"-- Process (?P<rank>\d+) terminated with the following error")
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d")
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>"
+    r"|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d"
+)
 WRAPPERS = {
     "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError", "SignalException", "WorkerGroupError",
     "TrainingFailedError", "RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError",
@@ -131,7 +134,7 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
 
 
 def _is_exception(body: str, framed: bool) -> bool:
-    """The exception line ends the frames. A class need not be called …Error (`queue.Empty`), but then it must stand alone or before a colon."""
+    """The exception line ends the frames. A class need not be called …Error (`queue.Empty`), but then it stands before a colon."""
     if _NAMED.match(body):
         return True
     m = _ANY.match(body)
@@ -139,10 +142,7 @@ def _is_exception(body: str, framed: bool) -> bool:
 
 
 def _chained(lines: Iterator[Line]) -> bool:
-    for _, line in zip(range(2), lines, strict=False):
-        if _CHAIN.match(line.envelope.body):
-            return True
-    return False
+    return any(_CHAIN.match(line.envelope.body) for _, line in zip(range(2), lines, strict=False))
 
 
 def _event(excerpt: Excerpt, reading: _Reading) -> Event:
@@ -186,12 +186,19 @@ def code_line(frames: list[tuple[str, int, str]]) -> str | None:
 
 
 _COLLECTIVES = {
-    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter", "reduce_scatter_tensor",
-    "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv", "monitored_barrier", "broadcast_object_list",
-    "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv", "_sync_params_and_buffers", "_broadcast_coalesced",
+    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter",
+    "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv",
+    "monitored_barrier", "broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv", "_sync_params_and_buffers", "_broadcast_coalesced",
 }  # fmt: skip
 _BACKWARD = {"_engine_run_backward", "backward"}
-_INIT = {"init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "_env_rendezvous_handler", "_new_process_group_helper"}
+_INIT = {
+    "init_process_group",
+    "_store_based_barrier",
+    "rendezvous",
+    "_create_c10d_store",
+    "_env_rendezvous_handler",
+    "_new_process_group_helper",
+}
 
 
 def collective_of(frames: list[tuple[str, int, str]]) -> str | None:
