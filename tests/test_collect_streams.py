@@ -21,12 +21,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postmortem.collect import Container, Incomplete, Limits, collect, open_sources
+from postmortem.collect.names import PASSED_BY
 from postmortem.collect.streams import utf16_order
 
-LOG = b"".join(b"2026-11-20 21:03:%02d,%03d INFO [rank0] train: step %d loss %.4f\n" % (i // 50 % 60, i % 1000, i, 7 / (i + 1)) for i in range(4000))
+LOG = b"".join(
+    b"2026-11-20 21:03:%02d,%03d INFO [rank0] train: step %d loss %.4f\n" % (i // 50 % 60, i % 1000, i, 7 / (i + 1)) for i in range(4000)
+)
 NOISE = random.Random(1)
-LONG = b"".join(b"step %d loss %.9f grad %.9f\n" % (i, NOISE.random(), NOISE.random()) for i in range(25_000))  # packs 3 times, in several blocks
-PACK: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "xz": partial(lzma.compress, preset=0), "bz2": bz2.compress, "zst": zstandard.compress}
+LONG = b"".join(
+    b"step %d loss %.9f grad %.9f\n" % (i, NOISE.random(), NOISE.random()) for i in range(25_000)
+)  # packs 3 times, in several blocks
+PACK: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "xz": partial(lzma.compress, preset=0),
+    "bz2": bz2.compress,
+    "zst": zstandard.compress,
+}
 
 
 def read(path: Path, limits: Limits | None = None, step: int = 1 << 20) -> dict[str, tuple[bytes, str]]:
@@ -133,7 +143,7 @@ def test_a_bomb_is_stopped_soon_and_named(tmp_path: Path, form: str) -> None:
                 got += len(chunk)
     assert 63 << 20 <= got < 80 << 20
     assert time.process_time() - start < 10
-    assert form == "zst" or told.value.lost > 0  # zst: 96 MiB of zeros are 3 kB, taken at once
+    assert form != "gz" or told.value.lost > 0  # in the other forms 96 MiB of zeros are so small that they are taken at once
 
 
 def test_a_flood_of_empty_members_ends(tmp_path: Path) -> None:
@@ -181,13 +191,17 @@ def tar_of(files: dict[str, bytes], **options: object) -> bytes:
     return out.getvalue()
 
 
-NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\n"), min_size=1, max_size=60).filter(lambda n: n not in (".", ".."))
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\n"), min_size=1, max_size=60).filter(
+    lambda n: n not in (".", "..", *PASSED_BY)
+)
 FILES = st.dictionaries(
     st.lists(NAMES, min_size=1, max_size=4).map("/".join), st.binary(max_size=2000).map(lambda b: b"log: " + b.hex().encode()), max_size=6
 )
 
 
-@given(files=FILES, form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), packed=st.sampled_from(["", *PACK]))
+@given(
+    files=FILES, form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), packed=st.sampled_from(["", *PACK])
+)
 @settings(max_examples=60, deadline=None)
 def test_our_tar_reader_reads_what_the_standard_library_writes(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes], form: int, packed: str
@@ -199,8 +213,7 @@ def test_our_tar_reader_reads_what_the_standard_library_writes(
     path = tmp_path_factory.mktemp("t") / "bundle.tar"
     path.write_bytes(PACK[packed](data) if packed else data)
     got = [data for data, reason in read(path).values() if not reason]
-    passed_by = [name for name in files if {".git", ".cache"} & set(name.split("/"))]
-    assert got == [data for name, data in files.items() if name not in passed_by] or not files
+    assert got == list(files.values()) or not files
 
 
 @pytest.mark.parametrize("form", [tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
@@ -247,9 +260,17 @@ def test_hostile_members_are_labels_and_nothing_is_written(tmp_path: Path) -> No
     inside.mkdir()
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, kind in [("../../evil", tarfile.REGTYPE), ("/abs/evil", tarfile.REGTYPE), ("link", tarfile.SYMTYPE), ("hard", tarfile.LNKTYPE),
-                           ("fifo", tarfile.FIFOTYPE), ("dev", tarfile.CHRTYPE), ("dup", tarfile.REGTYPE), ("dup", tarfile.REGTYPE),
-                           ("a\nb\x1b[31m", tarfile.REGTYPE)]:  # fmt: skip
+        for name, kind in [
+            ("../../evil", tarfile.REGTYPE),
+            ("/abs/evil", tarfile.REGTYPE),
+            ("link", tarfile.SYMTYPE),
+            ("hard", tarfile.LNKTYPE),
+            ("fifo", tarfile.FIFOTYPE),
+            ("dev", tarfile.CHRTYPE),
+            ("dup", tarfile.REGTYPE),
+            ("dup", tarfile.REGTYPE),
+            ("a\nb\x1b[31m", tarfile.REGTYPE),
+        ]:
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, "/etc/passwd"
             info.size = 3 if kind == tarfile.REGTYPE else 0
@@ -265,8 +286,12 @@ def test_hostile_members_are_labels_and_nothing_is_written(tmp_path: Path) -> No
         "b.tar!/dev": "character device in an archive: not followed",
     }
     assert [path for path, (data, _) in got.items() if data] == [
-        "b.tar!/../../evil", "b.tar!/abs/evil", "b.tar!/dup", "b.tar!/dup~2", "b.tar!/a\\nb\\x1b[31m",
-    ]  # fmt: skip
+        "b.tar!/../../evil",
+        "b.tar!/abs/evil",
+        "b.tar!/dup",
+        "b.tar!/dup~2",
+        "b.tar!/a\\nb\\x1b[31m",
+    ]
 
 
 def test_a_name_record_of_gigabytes_takes_no_memory(tmp_path: Path) -> None:
@@ -314,12 +339,24 @@ def test_compressed_logs_in_archives_and_archives_one_level_deep(tmp_path: Path)
         z.writestr("rank2.log", LOG)
     deep = tar_of({"too.tar": tar_of({"deep.log": LOG})})
     path = tmp_path / "b.tgz"
-    path.write_bytes(gzip.compress(tar_of({"rank0.log.gz": gzip.compress(LOG), "in.tar.zst": zstandard.compress(tar_of({"rank1.log": LOG})),
-                                           "in.zip": zipped.getvalue(), "deep.tar": deep})))  # fmt: skip
+    path.write_bytes(
+        gzip.compress(
+            tar_of(
+                {
+                    "rank0.log.gz": gzip.compress(LOG),
+                    "in.tar.zst": zstandard.compress(tar_of({"rank1.log": LOG})),
+                    "in.zip": zipped.getvalue(),
+                    "deep.tar": deep,
+                }
+            )
+        )
+    )
     got = read(path)
     assert {p for p, (data, reason) in got.items() if data == LOG and not reason} == {
-        "b.tgz!/rank0.log.gz", "b.tgz!/in.tar.zst!/rank1.log", "b.tgz!/in.zip!/rank2.log",
-    }  # fmt: skip
+        "b.tgz!/rank0.log.gz",
+        "b.tgz!/in.tar.zst!/rank1.log",
+        "b.tgz!/in.zip!/rank2.log",
+    }
     assert got["b.tgz!/deep.tar!/too.tar"] == (b"", "tar inside 2 archives: read no deeper")
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from postmortem.collect.codecs import CODECS, inflater
-from postmortem.collect.streams import Budget, Bytes, Decoded, File, Held, Incomplete, Limits, Refused
+from postmortem.collect.streams import Budget, Bytes, Decoded, Descriptor, File, Held, Incomplete, Limits, Refused
 
 BLOCK = 512
 NAME_MAX = 1 << 16
@@ -337,8 +337,8 @@ def _zip_stream(info: zipfile.ZipInfo, read_at: Callable[[int, int], bytes], sou
     return _Checked(Decoded(inner, "zip", budget, codec), info.CRC), end
 
 
-def _pread(fd: int, at: int, n: int) -> bytes:
-    return os.pread(fd, n, at)
+def _pread(fd: Descriptor, at: int, n: int) -> bytes:
+    return os.pread(fd.number, n, at)
 
 
 def spooled(inner: Bytes, limits: Limits) -> Held | None:

@@ -30,9 +30,10 @@ STREAM = re.compile(r"(?:^|[/._-])(?:(stdout|out)|(stderr|err))(?:[._-]|$)", re.
 
 EXPLICIT = re.compile(r"^(?:host|hostname|node|nodename)=([A-Za-z0-9][\w.-]{0,252})$")
 ADDRESS = re.compile(r"^(?:\d{1,3}\.){3}\d{1,3}$")
-# node-a, node_07, host12, dgx-h100-3, nid001291, ip-10-0-143-177, compute-st-gpu-4
+# node-a, node_07, host12, gpu-h100-node3, nid001291, ip-10-0-143-177
 STEMS = r"(?:node|host|nid|dgx|hgx|compute|server|machine|vm|ip|login|head|cn|slurm-node|gpu-?(?:node|host|vm)|p[3-6]d?e?n?)"
 STEMMED = re.compile(rf"^(?:[a-z0-9]+[._-])*{STEMS}(?:[_-]?\d+|[_-][a-z])(?:[._-][a-z0-9]+)*$", re.IGNORECASE)
+CLOUD = re.compile(r"^[a-z0-9-]+-(?:st|dy)-[a-z0-9-]+-\d+$")  # AWS ParallelCluster: queue1-st-gpu-4
 POD = re.compile(r"^(?=.*[a-z])[a-z0-9][a-z0-9.-]*-(?:worker|master|launcher|chief)-(?:[a-z0-9]+-)?\d+$")
 DOMAIN = re.compile(r"^[a-z][a-z0-9-]*\d[a-z0-9-]*(?:\.[a-z][a-z0-9-]+)+$")
 NUMBERED = re.compile(r"^(?P<stem>[a-z]{1,8})-?\d{2,6}$")  # lrdn2296, gpu003, cn-4417
@@ -53,7 +54,7 @@ KERNELISH = (
     r"|console|stdout|stderr|log|out|err)"
 )
 BESIDE = re.compile(
-    rf"^(?:{KERNELISH}[._-](?P<after>.+?)|(?P<before>.+?)[._-]{KERNELISH})(?:[._-](?:iso|raw|x|T|k|json|short|\d+))*$", re.IGNORECASE
+    rf"^(?:{KERNELISH}[._-](?P<after>.+?)|(?P<before>.+?)[._-]{KERNELISH})(?:[._-](?:iso|raw|x|T|k|json|short)|\.\d+)*$", re.IGNORECASE
 )
 # Version control, caches and installed packages: large, full of words like "error", and never a log.
 PASSED_BY = frozenset(
@@ -157,7 +158,7 @@ def _host(plain: str) -> str | None:
 def _folder_host(folder: str) -> str | None:
     """Return the innermost folder that reads as a host. Cached, because a folder holds many files."""
     for part in reversed(folder.split("/")):
-        if host := _host_name(ARCHIVE.sub("", part), folder=True):
+        if host := _host_name(ARCHIVE.sub("", part)):
             return host
     return None
 
@@ -177,14 +178,14 @@ def _file_host(name: str) -> str | None:
     for part in stem.split("."):
         if explicit := EXPLICIT.match(part):
             return explicit[1]
-    if STEMMED.match(stem) or POD.match(stem) or ADDRESS.match(stem):
-        return stem if not RANK.search(stem) else None
-    beside = BESIDE.match(stem)
-    part = (beside["after"] or beside["before"]) if beside else ""
-    return _host_name(part, folder=False)
+    if beside := BESIDE.match(stem):
+        return _host_name(beside["after"] or beside["before"])
+    if RANK.search(stem):
+        return None
+    return stem if STEMMED.match(stem) or POD.match(stem) or ADDRESS.match(stem) else None
 
 
-def _host_name(part: str, folder: bool) -> str | None:
+def _host_name(part: str) -> str | None:
     """Return the host that a folder, or a part of a file's name, reads as."""
     if len(part) > 253:  # no host's name is longer (RFC 1035)
         return None
@@ -192,7 +193,7 @@ def _host_name(part: str, folder: bool) -> str | None:
         return explicit[1]
     if RANK.search(part) or JOB.match(part) and not ADDRESS.match(part):
         return None
-    if ADDRESS.match(part) or STEMMED.match(part) or POD.match(part) or DOMAIN.match(part):
+    if ADDRESS.match(part) or STEMMED.match(part) or POD.match(part) or CLOUD.match(part) or DOMAIN.match(part):
         return part
     numbered = NUMBERED.match(part)
     if numbered and (numbered["stem"] not in WORDS or (numbered["stem"] == "gpu" and re.search(r"0\d", part) is not None)):

@@ -17,7 +17,7 @@ from pathlib import Path
 from postmortem.collect import names, sniff
 from postmortem.collect.archives import Member, Tar, is_tar, is_zip, spooled, zip_members
 from postmortem.collect.codecs import compression
-from postmortem.collect.streams import Budget, Bytes, Decoded, File, Incomplete, Limits, Readable, Refused, Utf16, utf16_order
+from postmortem.collect.streams import Budget, Bytes, Decoded, Descriptor, File, Incomplete, Limits, Readable, Refused, Utf16, utf16_order
 from postmortem.model import Source
 
 HEAD = 1 << 16
@@ -67,7 +67,7 @@ def open_sources(container: Container, limits: Limits | None = None) -> Iterator
     """Yield every source of a container with its stream, in stored order. A stream is valid until the next one is asked for."""
     limits = limits or Limits()
     try:
-        fd = open_regular(container.path)
+        fd = Descriptor(open_regular(container.path))
     except OSError as error:
         reason = f"cannot be opened: {os.strerror(error.errno or 0)}"
         yield _refused(container.label, reason, container.size, container)
@@ -75,7 +75,7 @@ def open_sources(container: Container, limits: Limits | None = None) -> Iterator
     try:
         yield from _Opening(container, limits).sources(container.label, File(fd, container.size), container.size, 0)
     finally:
-        os.close(fd)
+        fd.close()
 
 
 def _refused(path: str, reason: str, lost: int, container: Container, kind: str = "binary") -> tuple[Source, Readable]:
@@ -132,7 +132,7 @@ class _Opening:
                 if self.members > self.limits.members:
                     raise Incomplete(f"more than {self.limits.members} members", stream.left())
                 name = self._name(path, member.name)
-                if names.PASSED_BY.isdisjoint(name.split("/")):
+                if names.PASSED_BY.isdisjoint(name.split("/")[:-1]):
                     yield from self.sources(name, member.stream, member.stored, depth + 1)
                 else:
                     yield _refused(name, names.PASSED_BY_REASON, member.stored, self.container)

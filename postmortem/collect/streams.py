@@ -9,6 +9,7 @@ Everything is read once, in order, in bounded pieces. Nothing here guesses: what
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,13 +113,24 @@ class Bytes:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
+class Descriptor:
+    """An open file. Closing forgets the number: a stream kept too long fails, instead of reading what got its number next."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        number, self.number = self.number, -1
+        os.close(number)
+
+
 class File(Bytes):
     """A regular file on disk, read through its descriptor up to the size it had when it was found.
 
     mmap is not used: a log that is truncated while it is read would kill the process with SIGBUS.
     """
 
-    def __init__(self, fd: int, size: int, at: int = 0) -> None:
+    def __init__(self, fd: Descriptor, size: int, at: int = 0) -> None:
         super().__init__()
         self.fd, self.at, self.size = fd, at, size
         self._holes = 0
@@ -126,7 +138,7 @@ class File(Bytes):
 
     def expect_holes(self) -> None:
         """Pass over the holes of a sparse file: `truncate -s 1T` and power losses make them, and they hold no line."""
-        if os.fstat(self.fd).st_blocks * 512 < self.size:
+        if os.fstat(self.fd.number).st_blocks * 512 < self.size:
             self._data_until = self.at
 
     def left(self) -> int:
@@ -146,7 +158,7 @@ class File(Bytes):
         if n <= 0:
             return self._end()
         try:
-            piece = os.pread(self.fd, n, self.at)
+            piece = os.pread(self.fd.number, n, self.at)
         except OSError as error:
             raise Incomplete(f"read error at offset {self.at}: {os.strerror(error.errno or 0)}", self.left() + self._holes) from None
         if not piece:
@@ -155,16 +167,9 @@ class File(Bytes):
         return piece
 
     def _next_extent(self) -> bytes:
-        start, self._data_until = self.at, self.size
-        try:
-            data = os.lseek(self.fd, start, os.SEEK_DATA)
-        except OSError:  # ENXIO: no data up to the end; anything else: this file system has no holes
-            data = self.size if _ends_in_hole(self.fd, start) else start
-        data = min(data, self.size)
-        if data < self.size:
-            self._data_until = min(os.lseek(self.fd, data, os.SEEK_HOLE), self.size)
+        start = self.at
+        data, self._data_until = _extent(self.fd.number, start, self.size)
         if data - start < HOLE:
-            self._data_until = max(self._data_until, data)
             return self._pull(HOLE)
         self._holes += data - start - HOLE_SHOWN
         self.at = data
@@ -176,11 +181,15 @@ class File(Bytes):
         return b""
 
 
-def _ends_in_hole(fd: int, at: int) -> bool:
+def _extent(fd: int, at: int, size: int) -> tuple[int, int]:
+    """Return where the next data starts and ends; all is data where the file system does not say, or the file is in flux."""
     try:
-        return os.lseek(fd, at, os.SEEK_HOLE) <= at
-    except OSError:
-        return False
+        data = min(os.lseek(fd, at, os.SEEK_DATA), size)
+        return data, min(max(os.lseek(fd, data, os.SEEK_HOLE), at + 1), size) if data < size else size
+    except OSError as error:
+        if error.errno == errno.ENXIO and os.fstat(fd).st_size >= size:  # no data from here on
+            return size, size
+        return at, size
 
 
 class Held(Bytes):
