@@ -119,6 +119,7 @@ HARMLESS = re.compile(
 CODE = re.compile(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[\[(].*|(?:self|args|cls|config|cfg|os|settings|opt|opts|kwargs|params|env|options)\.\w[\w.]*"
 )
+PROSE = re.compile(r" [a-z]+(?:[ .,]|$)")  # "password: must not be empty"
 SECRET_KEY = re.compile(rf"(?i)(?:^|[._-]|(?<=[a-z]))(?:{SECRET_WORD})$")
 
 PEM = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -224,7 +225,8 @@ class Redactor:
     def _assigned(self, m: re.Match[str]) -> str:
         group = m.lastgroup or "bare"
         value, name = m[group], m[0][: m.start(group) - m.start()]
-        if _harmless(value, name, bare=group == "bare"):
+        prose = name.endswith(": ") and value.isalpha() and value.islower() and PROSE.match(m.string, m.end())
+        if prose or _harmless(value, name, bare=group == "bare"):
             return m[0]
         return _with(m, group, self._mark("password" if "pass" in name.lower() else "secret", value))
 
@@ -283,7 +285,7 @@ def _harmless(value: str, name: str, bare: bool = False) -> bool:
         return True
     if "private" in name.lower() and value.startswith(("/", "./", "~")):
         return True
-    return bare and value.lower().strip("\"'") in name.lower()
+    return bare and value.lower().replace("-", "_") in name.lower().replace("-", "_")
 
 
 def _with(m: re.Match[str], group: str, new: str) -> str:
