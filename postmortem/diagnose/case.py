@@ -16,7 +16,10 @@ from postmortem.model import Event, Finding, Pattern, Role, Source
 from postmortem.patterns import Library
 
 _NOISE = re.compile(r"0x[0-9a-f]+|\d+")
-_PREFIX = re.compile(r"^(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s))\s*)+")
+_PREFIX = re.compile(
+    r"^(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s)|<\d{1,3}>|kern +:\w+ *:"
+    r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|[\w.-]{1,64} kernel:)\s*)+"
+)
 _BLANK = re.compile(r"\s+")
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 

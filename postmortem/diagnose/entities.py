@@ -14,7 +14,7 @@ from postmortem.diagnose.identity import bus_key
 from postmortem.model import Event, Pattern
 
 _NUMBERS = re.compile(r"\d+(?:-\d+)?")
-_BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})", re.IGNORECASE)
+_BUS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?![0-9a-f])", re.IGNORECASE)
 _WORKER_PID = re.compile(r"DataLoader worker \(pid\(?s?\)? ?(?P<pid>\d+)\)")
 _STEP_TASK = re.compile(r"/step_\d+/task_(?P<task>\d+)")
 
@@ -87,8 +87,16 @@ def _by_pid(case: Case, e: Event, pids: tuple[int, ...]) -> tuple[int, ...]:
     return ()
 
 
+def _bus_above(e: Event) -> str | None:
+    """NVRM breaks a message over three lines, and the bus id stands on the first (`NVRM: The NVIDIA GPU 0000:b3:00.0`)."""
+    for text in reversed(e.context[max(0, e.before - 3) : e.before]):
+        if "NVRM" in text and (m := _BUS.search(text)):
+            return m[0]
+    return None
+
+
 def _by_gpu(case: Case, e: Event) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    text = e.fields.get("pci")
+    text = e.fields.get("pci") or _bus_above(e)
     rank = None
     gpus: tuple[str, ...] = ()
     if isinstance(text, str) and (m := _BUS.search(text)):

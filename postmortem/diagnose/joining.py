@@ -37,6 +37,9 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     if lost:
         ranks, proof, why = lost
         return _found(make(case, "rank-found-no-store", ranks, [*proof, *complaints], why))
+    stuck = _stuck(case, observations, complaints, present)
+    if stuck:
+        return _found(make(case, "rank-stuck-before-init", *stuck))
     unlabelled = [
         o
         for o in observations
@@ -67,6 +70,24 @@ def _one_per_source(events: list[Event]) -> list[Event]:
     for e in events:
         found.setdefault(e.where.source, e)
     return list(found.values())
+
+
+def _stuck(case: Case, observations: list[Observation], complaints: list[Event], present: set[int]) -> tuple[list[int], list[Event], str] | None:
+    """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before init_process_group."""
+    spoke_up = {r for o in observations if o.role in ("cause", "symptom") and (r := case.registry.rank_of(o.event)) is not None and not _launchers(o)}
+    ready = {r for e in case.of_kind("progress") if (r := case.registry.rank_of(e)) is not None}
+    waiting = {r for e in complaints if (r := case.registry.rank_of(e)) is not None}
+    stuck = sorted(present - spoke_up - ready)
+    if not stuck or len(stuck) >= len(waiting) + 1 or not waiting:
+        return None
+    last = [max((e for e in case.by_rank[r] if e.kind in ("line", "notice")), key=lambda e: e.where.line or 0, default=None) for r in stuck]
+    named = ", ".join(map(str, stuck))
+    words = next((f" (last line: `{e.text.strip()[:80]}`)" for e in last if e is not None), "")
+    return stuck, [*(e for e in last if e is not None), *complaints], f"{len(waiting)} ranks waited in the store; rank {named} had started and never came to it{words}"
+
+
+def _launchers(o: Observation) -> bool:
+    return o.event.source_kind == "agent" or o.pattern.id.startswith("launcher-")
 
 
 def _found_no_store(case: Case, observations: list[Observation], complaints: list[Event]) -> tuple[list[int], list[Event], str] | None:

@@ -43,7 +43,7 @@ def tier(f: Finding) -> float:
     category = f.pattern.category
     if f.pattern.id in EXIT_TIER:
         return EXIT_TIER[f.pattern.id]
-    if f.pattern.id in ("rank-never-joined", "rank-started-twice", "rank-joined-late"):
+    if f.pattern.id in ("rank-never-joined", "rank-started-twice", "rank-joined-late", "rank-found-no-store", "rank-stuck-before-init"):
         return 1.8
     if category in FACTS:
         return (
