@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ SAMPLES = Path(__file__).parent.parent / "sample_logs"
 CASES = sorted(p.parent for p in SAMPLES.glob("*/truth.json"))
 
 
-@lru_cache(maxsize=None)
+@cache
 def solved(case: Path) -> Incident:
     return analyze([str(case / "logs")], Options())
 

@@ -26,7 +26,19 @@ FRAGMENTS = [
     b"2026-02-30 25:61:61,999 ", b"[99999999999999.999999] ", b"step 5 loss nan\n", b'{"message": {"message": 3}}', b"\x80\x04]q\x00.",
     b"keys: /default_pg/0//cpu//0/99999999999999999999\n", b"rank 5 of 999999999999, pid 99999999999\n", b"NVRM: Xid (PCI:0000:48:00): 79, ",
 ]  # fmt: skip
-KINDS = ["console", "agent", "kernel", "error-file", "flight-recorder", "stack", "process-table", "cgroup", "scheduler", "ray", "json-lines"]
+KINDS = [
+    "console",
+    "agent",
+    "kernel",
+    "error-file",
+    "flight-recorder",
+    "stack",
+    "process-table",
+    "cgroup",
+    "scheduler",
+    "ray",
+    "json-lines",
+]
 soup = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=40)), max_size=30).map(b"".join)
 
 
@@ -46,7 +58,13 @@ def test_no_parser_raises_on_any_bytes(engine: scan.Engine, data: bytes, kind: s
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(files=st.lists(st.tuples(st.sampled_from(["rank0.log", "rank1.err", "dmesg.txt", "error.json", "agent.err", "fr_rank0.pkl"]), soup), min_size=1, max_size=4))
+@given(
+    files=st.lists(
+        st.tuples(st.sampled_from(["rank0.log", "rank1.err", "dmesg.txt", "error.json", "agent.err", "fr_rank0.pkl"]), soup),
+        min_size=1,
+        max_size=4,
+    )
+)
 def test_the_whole_analysis_never_raises(files: list[tuple[str, bytes]], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("soup")
     for name, data in files:

@@ -188,7 +188,8 @@ def code_line(frames: list[tuple[str, int, str]]) -> str | None:
 _COLLECTIVES = {
     "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter",
     "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv",
-    "monitored_barrier", "broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv", "_sync_params_and_buffers", "_broadcast_coalesced",
+    "monitored_barrier", "broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
+    "_sync_params_and_buffers", "_broadcast_coalesced",
 }  # fmt: skip
 _BACKWARD = {"_engine_run_backward", "backward"}
 _INIT = {
