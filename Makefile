@@ -1,7 +1,7 @@
 # One file for all that is done to this project. `make` lists it.
 
 PYTHON ?= python3
-DEMO   ?= sample_logs/host-oom
+DEMO   ?= sample_logs/host-oom-cache-of-rank-2
 # Set this where the default index holds only torch with CUDA: make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_FLAGS ?=
 

@@ -17,6 +17,9 @@ from postmortem.model import Example, Pattern
 from postmortem.patterns import Library, load
 
 
+BLOCK = 'Traceback (most recent call last):\n  File "train.py", line 31, in <module>\n    main()\n'
+
+
 class Trial(NamedTuple):
     """One example of one pattern; prints as its address."""
 
@@ -64,10 +67,17 @@ def _captures(trial: Trial, library: Library) -> dict[str, Any] | None:
 
     pattern, example = trial.pattern, trial.example
     kind = example.source or (pattern.sources[0] if pattern.sources else "")
-    for event in read_text(example.text, kind, library):
+    for event in read_text(_in_its_block(trial), kind, library):
         if event.pattern == pattern.id:
             return dict(event.fields)
     return None
+
+
+def _in_its_block(trial: Trial) -> str:
+    """A pattern `on: exception` reads the last line of a traceback; its examples may leave out the lines before."""
+    text = trial.example.text
+    bare = trial.pattern.on == "exception" and "Traceback (most recent call last)" not in text
+    return BLOCK + text if bare else text
 
 
 def _incident(trial: Trial) -> str:

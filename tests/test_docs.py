@@ -1,0 +1,91 @@
+"""What the documents promise is there: commands, flags, exit codes, links, and the verdict in the README."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from conftest import ROOT
+from postmortem import analyze
+from postmortem.__main__ import OVERVIEW
+from postmortem.cli import OUTCOME_CODES, STRICT_CODE, app
+from postmortem.errors import PostmortemError
+
+DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "patterns" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+README = (ROOT / "README.md").read_text()
+COMMANDS = typer.main.get_command(app)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def mentioned_commands() -> list[tuple[str, list[str]]]:
+    """Every `postmortem …` line of the documents, cut at its comment."""
+    found = []
+    for document in DOCUMENTS:
+        for line in re.findall(r"(?:^    |`|\$ )postmortem ([a-z][^`\n]*)", document.read_text(), re.MULTILINE):
+            found.append((document.name, shlex.split(line.partition("  #")[0].replace("…", ""))))
+    return found
+
+
+@pytest.mark.parametrize(("document", "arguments"), mentioned_commands(), ids=lambda x: x if isinstance(x, str) else " ".join(x))
+def test_commands_in_the_documents_exist(document: str, arguments: list[str]) -> None:
+    command = COMMANDS
+    while arguments and hasattr(command, "commands"):
+        name = arguments.pop(0)
+        if "|" in name:  # `patterns list|show|…`
+            assert set(name.split("|")) <= set(command.commands)
+            return
+        assert name in command.commands, f"{document} speaks of `{name}`"
+        command = command.commands[name]
+    options = {o for p in command.params for o in p.opts}
+    assert {a for a in arguments if a.startswith("--")} <= options
+
+
+def test_every_option_says_what_it_does() -> None:
+    def walk(command: object) -> None:
+        for sub in getattr(command, "commands", {}).values():
+            assert sub.help, sub.name
+            for parameter in sub.params:
+                if parameter.param_type_name == "option" and parameter.name != "help":
+                    assert parameter.help, f"{sub.name} {parameter.opts}"
+            walk(sub)
+
+    walk(COMMANDS)
+
+
+def test_every_exit_code_is_in_the_readme_and_in_the_overview() -> None:
+    def codes(error: type[PostmortemError]) -> set[int]:
+        return {error.exit_code}.union(*map(codes, error.__subclasses__()))
+
+    all_codes = codes(PostmortemError) | set(OUTCOME_CODES.values()) | {STRICT_CODE, 130}
+    table = "\n".join(line for line in README.splitlines() if re.match(r"\| [0-9]", line))
+    for code in all_codes:
+        assert re.search(rf"\b{code}\b", table), code
+        assert re.search(rf"\b{code}\b", OVERVIEW.partition("exit codes:")[2]), code
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", document.read_text()):
+        if not target.startswith("http"):
+            assert (document.parent / target).exists(), target
+
+
+def test_the_verdict_in_the_readme_is_todays() -> None:
+    command = re.search(r"\$ postmortem analyze (\S+)", README)
+    assert command
+    headline = analyze([str(ROOT / command[1])]).document["verdict"]["headline"]
+    assert words(headline) in words(README), "paste what `make demo` prints into README.md"
+
+
+def test_make_targets_of_the_readme_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert targets == {"help", "demo", "test", "check", "bench", "clean"}
+    for document in DOCUMENTS:
+        assert set(re.findall(r"^    make ([a-z]+)", document.read_text(), re.MULTILINE)) <= targets
