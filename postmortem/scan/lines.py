@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -18,9 +19,10 @@ from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty, raw_index
 from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
 from postmortem.scan.reader import Readable, Reader
-from postmortem.scan.tally import Found, Row, Tally
+from postmortem.scan.tally import Block, Found, Row, Tally
 
 PIECE = 1 << 20
+WAITING = 8 << 20  # of blocks whose hits are not made yet
 MARGIN = 3 * WINDOW
 NUMPY_PAYS = 384 << 20  # its import costs as much as it saves on counting the lines of this many bytes
 
@@ -66,7 +68,7 @@ class _Pass:
         self.next_sample = limits.stride
         self.tallies = {s.id: Tally(limits.first, limits.last) for s in engine.signatures}
         self.by_number = [self.tallies[s.id] for s in engine.signatures]
-        self.touched: set[Tally] = set()
+        self.waiting: deque[Block] = deque()
 
     def run(self) -> Scanned:
         reader = self.reader
@@ -110,19 +112,29 @@ class _Pass:
     # ── a block of whole lines ───────────────────────────────────────────────────────────────────────────────────────
 
     def _block(self, cut: int) -> None:
-        if is_dirty(self.reader.data, self.at, cut):
-            self._dirty_block(cut)
+        block = Block(self.reader.data, self.reader.base)
+        if is_dirty(block.data, self.at, cut):
+            self._dirty_block(block, cut)
         else:
-            self._clean_block(cut)
+            self._clean_block(block, cut)
         self.at = cut
-        for tally in self.touched:
-            for row in tally.rows():
-                if row.hit is None:
-                    row.hit = self._hit(row)
-                    row.text = row.found = None
-        self.touched.clear()
+        if block.tallies:
+            self.waiting.append(block)
+            self._make_hits(WAITING)
 
-    def _clean_block(self, cut: int) -> None:
+    def _make_hits(self, spare: int) -> None:
+        """Make the hits that are still wanted from the oldest blocks, until the rest are `spare` bytes."""
+        size = sum(len(block.data) for block in self.waiting)
+        while size > spare:
+            block = self.waiting.popleft()
+            size -= len(block.data)
+            for tally in block.tallies:
+                for row in tally.rows():
+                    if row.block is block:
+                        row.hit = self._hit(row, block)
+                        row.block = row.text = row.found = None
+
+    def _clean_block(self, block: Block, cut: int) -> None:
         """Scan the bytes as they stand."""
         data, at = self.reader.data, self.at
         found = self.engine.find(memoryview(data)[at:cut])
@@ -134,9 +146,9 @@ class _Pass:
                 self._sample(line, start, end)
                 numbers = [n for n in numbers if n != NUMBER]
             if numbers:
-                self._see(Row(line, start, end, numbers))
+                self._see(block, Row(block, line, start, end, numbers))
 
-    def _dirty_block(self, cut: int) -> None:
+    def _dirty_block(self, block: Block, cut: int) -> None:
         """Scan the block without colours and NULs, and find its lines in the file again by their number."""
         data, at, first = self.reader.data, self.at, self.line
         text = clean(data[at:cut])
@@ -151,7 +163,7 @@ class _Pass:
             self._sample(first + index, start, starts[index + 1])
         for line, low, high, numbers in self._lines(text, 0, len(text), found):
             index = line - first
-            self._see(Row(line, starts[index], starts[index + 1], numbers, text[low:high].rstrip(b"\r\n")))
+            self._see(block, Row(block, line, starts[index], starts[index + 1], numbers, text[low:high].rstrip(b"\r\n")))
 
     def _lines(self, text: bytes, low: int, high: int, found: list[int]) -> Iterator[tuple[int, int, int, list[int]]]:
         """Give (line, start, end, numbers) for each line with hits in text[low:high], and count all lines."""
@@ -172,10 +184,10 @@ class _Pass:
             yield line, start, end, numbers
         self.line = line + newlines(text, start, high)
 
-    def _see(self, row: Row) -> None:
+    def _see(self, block: Block, row: Row) -> None:
         """Count a line for each of its patterns, and remember it if it is among the first or, so far, the last."""
         if row.end - row.start > WHOLE:
-            self._see_long(row)
+            self._see_long(block, row)
             return
         if len(row.numbers) > 1:
             row.numbers = sorted(set(row.numbers))
@@ -183,32 +195,27 @@ class _Pass:
             tally = self.by_number[number]
             if tally.seen == row.line:
                 continue
-            if not tally.trusted and not self.confirm.on_line(number, self._text(row)):
+            if not tally.trusted and not self.confirm.on_line(number, text_of(row, block)):
                 tally.missed = True
                 continue
             tally.add(row)
-            self.touched.add(tally)
+            block.tallies.add(tally)
 
-    def _see_long(self, row: Row) -> None:
-        row.found = self.confirm.long(self._text(row))
+    def _see_long(self, block: Block, row: Row) -> None:
+        row.found = self.confirm.long(text_of(row, block))
         for name in row.found:
             self.tallies[name].add(row)
-            self.touched.add(self.tallies[name])
+            block.tallies.add(self.tallies[name])
         for number in row.numbers:
             self.by_number[number].missed |= self.engine.signatures[number].id not in row.found
 
-    def _text(self, row: Row) -> bytes:
-        if row.text is None:
-            row.text = self.reader.data[row.start : row.end].rstrip(b"\r\n")
-        return row.text
-
-    def _hit(self, row: Row) -> Hit:
-        data = self.reader.data
-        found = self.confirm.short(row.numbers, self._text(row)) if row.found is None else row.found
+    def _hit(self, row: Row, block: Block) -> Hit:
+        data = block.data
+        found = self.confirm.short(row.numbers, text_of(row, block)) if row.found is None else row.found
         raw = data[row.start : row.end].removesuffix(b"\n").removesuffix(b"\r")
         text = around(raw, found) if len(raw) > WHOLE else raw
         before, after = self._reach(found)
-        offset = self.reader.base + row.start
+        offset = block.base + row.start
         return _make(row.line, offset, text, found, lines_before(data, row.start, before), lines_after(data, row.end, after))
 
     def _reach(self, found: Found) -> tuple[int, int]:
@@ -230,7 +237,7 @@ class _Pass:
         if not found:
             return
         before, after = self._reach(found)
-        row = Row(line, 0, 0, ())
+        row = Row(None, line, 0, 0, ())
         row.hit = _make(line, offset, text, found, lines_before(history, len(history), before), lines_after(reader.data, self.at, after))
         for name in found:
             self.tallies[name].add(row)
@@ -305,6 +312,7 @@ class _Pass:
     # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _result(self) -> Scanned:
+        self._make_hits(0)
         reader = self.reader
         lines = self.line - 1 + (reader.data[-1:] not in (b"", b"\n"))
         rows = {row.line: row.hit for tally in self.tallies.values() for row in tally.rows()}
@@ -322,7 +330,9 @@ class _Pass:
 
     def _skips(self) -> Iterator[Skip]:
         reader, path = self.reader, self.source.path
-        if reader.error:
+        if isinstance(reader.skip, Skip):
+            yield reader.skip
+        elif reader.error:
             what = "truncated" if reader.error.startswith("EOFError") else "read error"
             yield Skip(path, 0, f"{what} at decompressed offset {reader.total}: {reader.error}")
         if self.want_content and reader.copy is None:
@@ -339,6 +349,13 @@ def _make(line: int, offset: int, text: bytes, found: Found, before: bytes, afte
     matches = tuple(match for _, match in found.values() if match)
     openers = tuple(name for name, (_, match) in found.items() if match is None)
     return Hit(line, offset, text, before, after, matches, openers)
+
+
+def text_of(row: Row, block: Block) -> bytes:
+    """Return the line as the regexes see it."""
+    if row.text is None:
+        row.text = block.data[row.start : row.end].rstrip(b"\r\n")
+    return row.text
 
 
 def around(raw: bytes, found: Found) -> bytes:

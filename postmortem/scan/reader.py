@@ -23,6 +23,7 @@ class Reader:
         self.base = 0
         self.eof = False
         self.error = ""
+        self.skip: object = None  # the ledger's row, where the stream brings one (collect's Incomplete does)
         self.copy: list[bytes] | None = [] if copy_up_to >= 0 else None
         self._copy_up_to = copy_up_to
         self._stream = stream
@@ -54,6 +55,7 @@ class Reader:
         try:
             return self._stream.read(n) or b""
         except Exception as e:  # each codec and archive has errors of its own, and a log is hostile input
+            self.skip = getattr(e, "skip", None)
             self.error = f"{type(e).__name__}: {str(e)[:200]}"
             return b""
 

@@ -14,14 +14,26 @@ TRUST = 1000
 Found = dict[str, tuple[int, Match | None]]  # id -> where it stands in the cleaned line, and what it says; None for openers
 
 
+class Block:
+    """Bytes of the source that hits are still to be made from: `data[0]` is byte `base`. `tallies` have rows in it."""
+
+    __slots__ = ("base", "data", "tallies")
+
+    def __init__(self, data: bytes, base: int) -> None:
+        self.data = data
+        self.base = base
+        self.tallies: set[Tally] = set()
+
+
 class Row:
-    """One line with gates on it. `hit` is filled in while its bytes are at hand, if the line is still wanted then."""
+    """One line with gates on it. `hit` is filled in late: most lines of a flood are pushed out before by later ones."""
 
-    __slots__ = ("end", "found", "hit", "line", "numbers", "start", "text")
+    __slots__ = ("block", "end", "found", "hit", "line", "numbers", "start", "text")
 
-    def __init__(self, line: int, start: int, end: int, numbers: Sequence[int], text: bytes | None = None) -> None:
+    def __init__(self, block: Block | None, line: int, start: int, end: int, numbers: Sequence[int], text: bytes | None = None) -> None:
+        self.block = block
         self.line = line
-        self.start = start  # of the line in the reader's data, valid until the next read
+        self.start = start  # of the line in the block's data
         self.end = end  # of the line with its line end
         self.numbers = numbers  # of the signatures whose gates it passed
         self.text = text  # cleaned
