@@ -227,3 +227,16 @@ def test_the_order_of_work_does_not_show(tmp_path: Path, order: int) -> None:
     assert [row.path for row in ledger.skipped] == ["a", "b", "c"]
     assert ledger.to_json()["skipped"] == [{"path": name, "bytes": 0, "reason": rows(ledger)[name][1]} for name in ("a", "b", "c")]
     assert list(ledger.to_json()) == ["bytes", "scanned", "skipped"]
+
+
+def test_the_real_scan_brings_the_rows_along(tmp_path: Path) -> None:
+    from postmortem.scan import Engine, scan
+
+    (tmp_path / "core.gz").write_bytes(gzip.compress(CORE))
+    (tmp_path / "rank0.log.gz").write_bytes(gzip.compress(b"step 1\n" * 1000)[:-3])
+    found = collect([str(tmp_path)])
+    engine = Engine.compile([])
+    got = [scan(source, stream, engine) for container in found.containers for source, stream in open_sources(container)]
+    told = rows(build(found.containers, got, found.skipped))
+    assert told["core.gz"] == ((tmp_path / "core.gz").stat().st_size, "binary (ELF core)")
+    assert told["rank0.log.gz"][1].startswith("gz ends early")
