@@ -156,7 +156,7 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
         others = {
             r for f in findings if f is not root and f.pattern.category == "host-oom" and f.role in ("cause", "confirms") for r in f.ranks
         }
-        others = others or {r for r in case.exits if case.exit_code(r) in (-9, 137)}
+        others = others or {r for r in case.exits if case.exit_code(r) in (-9, 137)} or _speechless(case, findings)
         if len(others) == 1:
             case.note(f"the kill is joined to rank {min(others)}: the only rank that ended this way")
             return tuple(others)
@@ -167,6 +167,13 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
             case.note(f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice")
             return (absent[0],)
     return ()
+
+
+def _speechless(case: Case, findings: Sequence[Finding]) -> set[int]:
+    """Ranks that neither complained nor finished: what a process does that is killed from outside."""
+    told = {r for f in findings if f.role in ("cause", "symptom") for r in f.ranks} | case.finished
+    told |= {r for f in findings if f.role == "symptom" and (r := case.registry.rank_of(f.event)) is not None}
+    return set(case.registry.ranks) - told
 
 
 def _outcome(case: Case, root: Finding | None, findings: Sequence[Finding]) -> str:
