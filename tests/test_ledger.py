@@ -129,7 +129,7 @@ def plant(root: Path, tree: object) -> int:
 
 
 @given(TREE)
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_every_byte_is_accounted_for_exactly_once(tree: object) -> None:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "logs"
