@@ -6,6 +6,7 @@ earlier jobs, generic names where a specific one stands on the same line, text t
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,6 +15,7 @@ from postmortem.diagnose.case import LONE, Case, Observation, as_int
 from postmortem.model import Event
 
 GENERIC = "python-exception"
+_TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 DISTRIBUTED = (
     "DistBackendError",
     "DistNetworkError",
@@ -64,7 +66,7 @@ def _specific_over_generic(case: Case, observations: list[Observation]) -> list[
             named = _named_nearby(o.event, specific, documents)
             if named is not None:
                 continue
-            if short in DISTRIBUTED:
+            if short in DISTRIBUTED or _TRANSPORT.search(str(o.event.fields.get("line", ""))):
                 o = demote(case, o, "symptom", f"{short} says that a peer or the store did not answer")
             elif short in ("KeyboardInterrupt", "SystemExit"):
                 o = demote(case, o, "symptom", f"{short} is how a process is asked to stop")

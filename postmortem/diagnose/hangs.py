@@ -373,6 +373,10 @@ def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     groups: dict[Any, list[int]] = defaultdict(list)
     for r, place in placed.items():
         groups[place].append(r)
+    outside = [r for r, place in placed.items() if place[0] == "none"]
+    if outside and len(outside) < len(placed):
+        text = f"the others wait in a collective, while {_ranks_text(outside)} is at {placed[outside[0]][1]}"
+        return _make(case, "rank-never-arrived", outside, [*(seen[r].stack for r in outside), *(v.complaint for v in seen.values())], text)
     odd, majority = minority(groups)
     if len(groups) > 3 and not majority:
         return None

@@ -12,6 +12,7 @@ from postmortem.diagnose.hangs import _make as make
 from postmortem.model import Event, Finding
 
 STORE = ("store-clients-joined", "store-wait-timeout", "rendezvous-timeout")
+Accusation = tuple[list[int], list[Event], str]  # who, the proof, and why
 CLIENT = ("tcp-client-timeout",)
 
 
@@ -72,9 +73,10 @@ def _one_per_source(events: list[Event]) -> list[Event]:
     return list(found.values())
 
 
-def _stuck(case: Case, observations: list[Observation], complaints: list[Event], present: set[int]) -> tuple[list[int], list[Event], str] | None:
+def _stuck(case: Case, observations: list[Observation], complaints: list[Event], present: set[int]) -> Accusation | None:
     """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before init_process_group."""
-    spoke_up = {r for o in observations if o.role in ("cause", "symptom") and (r := case.registry.rank_of(o.event)) is not None and not _launchers(o)}
+    accused = [o.event for o in observations if o.role in ("cause", "symptom") and not _launchers(o)]
+    spoke_up = {r for e in accused if (r := case.registry.rank_of(e)) is not None}
     ready = {r for e in case.of_kind("progress") if (r := case.registry.rank_of(e)) is not None}
     waiting = {r for e in complaints if (r := case.registry.rank_of(e)) is not None}
     stuck = sorted(present - spoke_up - ready)
@@ -83,14 +85,15 @@ def _stuck(case: Case, observations: list[Observation], complaints: list[Event],
     last = [max((e for e in case.by_rank[r] if e.kind in ("line", "notice")), key=lambda e: e.where.line or 0, default=None) for r in stuck]
     named = ", ".join(map(str, stuck))
     words = next((f" (last line: `{e.text.strip()[:80]}`)" for e in last if e is not None), "")
-    return stuck, [*(e for e in last if e is not None), *complaints], f"{len(waiting)} ranks waited in the store; rank {named} had started and never came to it{words}"
+    why = f"{len(waiting)} ranks waited in the store; rank {named} had started and never came to it{words}"
+    return stuck, [*(e for e in last if e is not None), *complaints], why
 
 
 def _launchers(o: Observation) -> bool:
     return o.event.source_kind == "agent" or o.pattern.id.startswith("launcher-")
 
 
-def _found_no_store(case: Case, observations: list[Observation], complaints: list[Event]) -> tuple[list[int], list[Event], str] | None:
+def _found_no_store(case: Case, observations: list[Observation], complaints: list[Event]) -> Accusation | None:
     """Most ranks met in the store, and a few could not reach one: those few have another address or port, or no way to it."""
     outside = {rank: o.event for o in observations if o.pattern.id in CLIENT and (rank := case.registry.rank_of(o.event)) is not None}
     met = {r for e in complaints if (r := case.registry.rank_of(e)) is not None} - set(outside)
@@ -105,7 +108,7 @@ def _found_no_store(case: Case, observations: list[Observation], complaints: lis
     )
 
 
-def _late(case: Case, observations: list[Observation], complaints: list[Event]) -> tuple[list[int], list[Event], str] | None:
+def _late(case: Case, observations: list[Observation], complaints: list[Event]) -> Accusation | None:
     """A client that started after the others had given up found nobody."""
     gave_up = [e.at for e in complaints if e.at is not None and e.at_sigma < 30]
     for o in observations:

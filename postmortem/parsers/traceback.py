@@ -15,6 +15,7 @@ original. In: the excerpt of a line that opens a traceback. Out: one event of ki
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -180,9 +181,18 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
 def code_line(frames: list[tuple[str, int, str]]) -> str | None:
     """The innermost frame of the user's own code as `train.py:412`."""
     for file, line, _ in reversed(frames):
-        if not _LIBRARY.search(file):
+        if not _LIBRARY.search(file) and not _shortened(file):
             return f"{file.rsplit('/', 1)[-1]}:{line}"
     return None
+
+
+_PACKAGES = ("torch", "numpy", "lightning", "transformers", "accelerate", "deepspeed", "ray")
+
+
+def _shortened(file: str) -> bool:
+    """py-spy cuts paths at the import root: `torch/autograd/graph.py`, `selectors.py`."""
+    top = file.split("/", 1)[0].removesuffix(".py")
+    return not file.startswith("/") and (top in sys.stdlib_module_names or (top in _PACKAGES and "/" in file))
 
 
 _COLLECTIVES = {
