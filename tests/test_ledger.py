@@ -23,7 +23,7 @@ from postmortem.collect import Collection, Container, Incomplete, Ledger, Limits
 from postmortem.model import Scanned, Skip, Source
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
+    "gz": partial(gzip.compress, mtime=0),
     "xz": partial(lzma.compress, preset=0),
     "bz2": bz2.compress,
     "zst": zstandard.compress,
@@ -69,7 +69,7 @@ def zip_of(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
         for name, data in files.items():
-            z.writestr(name, data)
+            z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)  # without today's date: a strategy must not depend on it
     return out.getvalue()
 
 

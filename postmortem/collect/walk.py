@@ -49,7 +49,6 @@ class _Found:
     path: str
     label: str
     reason: str = ""
-    size: int = 0
 
 
 def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
@@ -62,13 +61,19 @@ def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
             found.setdefault(item.path, item)  # roots may overlap
     containers: list[Container] = []
     skipped: list[Skip] = []
+    passed_by: list[_Found] = []
     seen: dict[tuple[int, int], str] = {}
     for item in _named_apart(sorted(found.values(), key=lambda item: (item.label, item.path))):
-        row = _open(item, seen) if not item.reason else Skip(item.label, item.size, item.reason)
+        if item.reason == PASSED_BY_REASON:
+            passed_by.append(item)
+            continue
+        row = Skip(item.label, 0, item.reason) if item.reason else _open(item, seen)
         if isinstance(row, Container):
             containers.append(row)
         else:
             skipped.append(row)
+    skipped += [Skip(item.label, _weigh(item, seen), item.reason) for item in passed_by]
+    skipped.sort(key=lambda row: row.path)
     return Collection(tuple(containers), tuple(skipped), tuple(Path(root) for root in roots))
 
 
@@ -124,7 +129,7 @@ def _walk(root: str, prefix: str, inside: list[str]) -> Iterator[_Found]:
             elif not entry.is_dir(follow_symlinks=False):
                 yield _Found(entry.path, label)
             elif entry.name in PASSED_BY:
-                yield _Found(entry.path, f"{label}/", PASSED_BY_REASON, _weigh(entry.path))
+                yield _Found(entry.path, f"{label}/", PASSED_BY_REASON)
             else:
                 folders.append((entry.path, f"{label}/"))
 
@@ -139,9 +144,9 @@ def _link(path: str, inside: list[str]) -> str:
     return "link out of the given folder: not followed, name its target on the command line to read it"
 
 
-def _weigh(folder: str) -> int:
-    """Sum the sizes of the regular files in a folder that is passed by."""
-    total, folders = 0, [folder]
+def _weigh(found: _Found, seen: dict[tuple[int, int], str]) -> int:
+    """Sum the sizes of the regular files in a folder that is passed by, but for those that were read by another name."""
+    total, folders = 0, [found.path]
     while folders:
         try:
             with os.scandir(folders.pop()) as entries:
@@ -149,7 +154,9 @@ def _weigh(folder: str) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         folders.append(entry.path)
                     elif entry.is_file(follow_symlinks=False):
-                        total += entry.stat(follow_symlinks=False).st_size
+                        info = entry.stat(follow_symlinks=False)
+                        if seen.setdefault((info.st_dev, info.st_ino), entry.path) == entry.path:
+                            total += info.st_size
         except OSError:
             continue  # what cannot be listed has no size either
     return total
@@ -165,7 +172,7 @@ def _named_apart(items: list[_Found]) -> Iterator[_Found]:
             copy += 1
             label = f"{base}~{copy}"
         used.add(label)
-        yield item if label == item.label else _Found(item.path, label, item.reason, item.size)
+        yield item if label == item.label else _Found(item.path, label, item.reason)
 
 
 def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
