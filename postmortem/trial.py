@@ -16,7 +16,6 @@ from postmortem.errors import UsageError
 from postmortem.model import Example, Pattern
 from postmortem.patterns import Library, load
 
-
 BLOCK = 'Traceback (most recent call last):\n  File "train.py", line 31, in <module>\n    main()\n'
 
 
