@@ -84,12 +84,18 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
-    timeline, document = _diagnose(events, sources, library, ledger.to_json(), options)
+    usual = _usual(options.baseline, options)
+    timeline, document = _diagnose(events, sources, library, ledger.to_json(), options, usual)
     return Incident(_redacted(document) if options.redact else document, timeline)
 
 
 def _diagnose(
-    events: list[Event], sources: list[Source], library: patterns.Library, ledger: dict[str, object], options: Options
+    events: list[Event],
+    sources: list[Source],
+    library: patterns.Library,
+    ledger: dict[str, object],
+    options: Options,
+    usual: frozenset[str],
 ) -> tuple[Timeline, dict[str, Any]]:
     from postmortem.align import Timeline, align
     from postmortem.diagnose import diagnose
@@ -99,7 +105,17 @@ def _diagnose(
         lo, hi = options.since or float("-inf"), options.until or float("inf")
         kept = tuple(e for e in timeline.events if e.at is None or lo <= e.at <= hi)
         timeline = Timeline(kept, timeline.clocks)
-    return timeline, diagnose(timeline, sources, library, ledger, options.job)
+    return timeline, diagnose(timeline, sources, library, ledger, options.job, usual)
+
+
+def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
+    """Line shapes of a run that went well."""
+    if baseline is None:
+        return frozenset()
+    from postmortem.diagnose import novelty
+
+    reads = _read_all(collect.collect([str(baseline)]).containers, options)
+    return novelty.shapes(e for r in reads for e in r.events)
 
 
 def _redacted(document: dict[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,11 @@ The steps stand in `solve`, in their order. Nothing here opens a file or knows a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, verdict
+from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, novelty, verdict
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build
@@ -31,12 +31,18 @@ class Solution:
     alternatives: tuple[Finding, ...]
     job: str | None = None
     attempts: int = 1
+    leads: tuple[Event, ...] = ()
 
 
 def diagnose(
-    timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Mapping[str, object], job: str | None = None
+    timeline: Timeline,
+    sources: Sequence[Source],
+    library: Library,
+    ledger: Mapping[str, object],
+    job: str | None = None,
+    usual: Set[str] = frozenset(),
 ) -> dict[str, object]:
-    """The incident document of the latest failed job among these sources, or of `job`."""
+    """The incident document of the latest failed job among these sources, or of `job`. `usual` are line shapes of a healthy run."""
     by_path = {s.path: s for s in sources}
     solutions = []
     for name, paths in jobs.split(timeline.events, sources).items():
@@ -44,7 +50,9 @@ def diagnose(
         own = [e for e in timeline.events if e.where.source in wanted]
         solutions.append(solve_job(own, {p: by_path[p] for p in paths}, library, name))
     chosen = _choose(solutions, job)
-    return document.write(chosen, [s for s in solutions if s is not chosen], timeline, sources, ledger)
+    if chosen.outcome == "undetermined":
+        chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, usual)))
+    return document.write(chosen, [s for s in solutions if s.case is not chosen.case], timeline, sources, ledger)
 
 
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:

@@ -129,6 +129,8 @@ def _victims(solution: Solution) -> dict[str, list[int]]:
 
 def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evidence) -> dict[str, Any]:
     case, root = solution.case, solution.root
+    for e in solution.leads:
+        evidence.add(e, None)
     base: dict[str, Any] = {"outcome": solution.outcome, "category": None, "pattern": None}
     culprit: dict[str, Any] = {"ranks": [], "hosts": [], "gpus": [], "pids": [], "code": None}
     if root is None:
@@ -139,7 +141,7 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
             "category": category,
             "headline": headline,
             "confidence": "supported" if solution.outcome == "healthy" else "hypothesis",
-            "because": _rootless_because(solution),
+            "because": [*_rootless_because(solution), *_lead_sentences(solution)],
             "culprit": culprit,
             "evidence": evidence.items,
             "actions": [] if solution.outcome == "healthy" else [{"kind": "none", "text": "Collect what is missing, then analyse again."}],
@@ -203,6 +205,16 @@ def _rootless_because(solution: Solution) -> list[str]:
             "No line of these logs states a failure, and no launcher reports one."
         ]
     return [f"{f.event.where}: {f.pattern.title}" for f in solution.findings if f.role == "symptom"][:6]
+
+
+def _lead_sentences(solution: Solution) -> list[str]:
+    """What one rank alone printed, where no pattern knows the failure."""
+    out = []
+    for e in solution.leads:
+        rank = solution.case.registry.rank_of(e)
+        who = f"Only rank {rank} printed" if rank is not None else "Not seen in a healthy run"
+        out.append(f"{who}: `{gist(e.text)[:160]}` ({e.where}).")
+    return out
 
 
 def _because(solution: Solution, victims: dict[str, list[int]]) -> list[str]:
