@@ -23,6 +23,7 @@ from postmortem.report import text, view
 SEVERITIES = ("info", "warning", "error", "fatal")
 MAX_LANES = 44
 BINS = 300
+_PREFIX = re.compile(r"^(\s*\[[^\]]*\]:?)*\s*")
 _MARK = re.compile(r"\[REDACTED:([a-z0-9-]+):\d+\]")
 REACH = 7200.0  # seconds around the decisive line in which errors belong to the same failure
 SHARED = "Ranks that behaved alike share a lane."
@@ -49,6 +50,7 @@ class Mark(NamedTuple):
 
     row: Row
     more: int
+    decisive: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,8 @@ def _from_evidence(item: Mapping[str, Any], severity: str) -> Row:
 
 def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     """Choose the lanes and the window; None where fewer than two events have a time: a dot is no picture."""
-    every = list(rows)
+    decisive, culprit = _decisive(document)
+    every = [row._replace(rank=culprit) if row.rank is None and row.address == decisive else row for row in rows]
     timed = [row for row in every if math.isfinite(row.time)]
     if len({row.time for row in timed}) < 2:
         return None
@@ -144,7 +147,7 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     start, end = _window(timed, whole, zero, [moment for moment in cited if moment is not None])
     shown = [row for row in timed if start <= row.time <= end]
     name, notes = _naming(document, shown)
-    lanes = _lanes(document, shown, name, end - start)
+    lanes = _lanes(document, shown, name, end - start, decisive)
     if len(lanes) > MAX_LANES:
         notes.append(f"{len(lanes) - MAX_LANES} lanes without anything worse than these are not drawn.")
         lanes = _worst(lanes, MAX_LANES)
@@ -153,6 +156,16 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     if len(timed) > len(shown):
         notes.append(f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job.")
     return Picture(tuple(lanes), start, end, whole, _overview(timed, whole), zero, len(shown), tuple(notes))
+
+
+def _decisive(document: view.Document) -> tuple[str, int | None]:
+    """The address of the decisive line, and the one rank it speaks of: a kernel line names a pid, the verdict its rank."""
+    verdict = view.part(document, "verdict")
+    evidence = view.rows(verdict.get("evidence"))
+    ranks = [rank for rank in view.part(verdict, "culprit").get("ranks") or [] if isinstance(rank, int)]
+    if not evidence or verdict.get("outcome") == "healthy":
+        return "", None
+    return view.address(evidence[0]), ranks[0] if len(ranks) == 1 and evidence[0].get("rank") in (None, ranks[0]) else None
 
 
 def _window(timed: list[Row], whole: tuple[float, float], zero: float | None, cited: list[float]) -> tuple[float, float]:
@@ -191,13 +204,13 @@ def _naming(document: view.Document, rows: list[Row]) -> tuple[Name, list[str]]:
     return over_all, [SHARED]
 
 
-def _lanes(document: view.Document, rows: list[Row], name: Name, span: float) -> list[Lane]:
+def _lanes(document: view.Document, rows: list[Row], name: Name, span: float, decisive: str) -> list[Lane]:
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
     refused = _refused(document)
     members: dict[Key, list[Row]] = {}
     for row in rows:
         members.setdefault(name(row.host, row.rank), []).append(row)
-    lanes = [_lane(key, found, state, refused, span) for key, found in members.items()]
+    lanes = [_lane(key, found, state, refused, _marks(found, span, decisive)) for key, found in members.items()]
     return sorted(lanes, key=_place)
 
 
@@ -207,7 +220,7 @@ def _place(lane: Lane) -> tuple[str, bool, int, str]:
     return (lane.host, not lane.is_host, int(digits[0][:12]) if digits else 0, lane.label)
 
 
-def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str], span: float) -> Lane:
+def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str], marks: list[Mark]) -> Lane:
     ranks = sorted({row.rank for row in rows if row.rank is not None})
     hosts = sorted({row.host for row in rows})
     where = hosts[0] if len(hosts) == 1 else "" if not key[0] else key[0]
@@ -223,7 +236,7 @@ def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str]
         state=min(states, key=lambda s: view.STATES.index(s) if s in view.STATES else 2) if states else "",
         is_host=not ranks,
         refused=bool(hosts) and all(host in refused for host in hosts),
-        marks=tuple(_marks(rows, span)),
+        marks=tuple(marks),
         first=min(row.time for row in rows),
         last=max(row.time for row in rows),
     )
@@ -236,14 +249,17 @@ def _refused(document: view.Document) -> set[str]:
     return {view.known(clock.get("host")) for clock in clocks} - good
 
 
-def _marks(rows: list[Row], span: float) -> list[Mark]:
-    """One mark per bin and severity; warnings hide plain lines of their bin, so that what matters is not drawn over."""
+def _marks(rows: list[Row], span: float, decisive: str) -> list[Mark]:
+    """One mark per bin and severity, the decisive line one of its own; the worst last, so that nothing is drawn over it."""
     width = span / BINS
-    bins: dict[tuple[int, str], list[Row]] = {}
+    bins: dict[tuple[bool, int, str], list[Row]] = {}
     for row in rows:
-        bins.setdefault((int(row.time / width), row.severity), []).append(row)
-    marks = [Mark(min(found, key=lambda r: (r.time, r.address)), len(found) - 1) for found in bins.values()]
-    return sorted(marks, key=lambda m: (SEVERITIES.index(m.row.severity), m.row.time, m.row.address))
+        bins.setdefault((row.address == decisive, int(row.time / width), row.severity), []).append(row)
+    marks = [Mark(min(found, key=lambda r: (r.time, r.address)), len(found) - 1, key[0]) for key, found in bins.items()]
+    if any(mark.decisive for mark in marks):
+        worst = max((mark for mark in marks if mark.decisive), key=lambda m: SEVERITIES.index(m.row.severity))
+        marks = [mark for mark in marks if mark is worst or not mark.decisive]
+    return sorted(marks, key=lambda m: (m.decisive, SEVERITIES.index(m.row.severity), m.row.time, m.row.address))
 
 
 def _worst(lanes: list[Lane], limit: int) -> list[Lane]:
@@ -278,17 +294,27 @@ class Moment(NamedTuple):
     others: int
 
 
-def moments(rows: Iterable[Row], limit: int = 14) -> list[Moment]:
+def moments(rows: Iterable[Row], limit: int = 10) -> list[Moment]:
     """The first of each kind of warning and error, by time, with the number of ranks that said the same."""
     first: dict[str, Row] = {}
     said: dict[str, set[tuple[str, int | None]]] = {}
-    worth = [row for row in rows if math.isfinite(row.time) and row.severity != "info"]
-    for row in sorted(worth, key=lambda r: (r.time, r.address)):
-        key = row.pattern or row.text[:60]
+    for row in sorted(_one_per_line(rows), key=lambda r: (r.time, r.address)):
+        key = row.pattern or _PREFIX.sub("", row.text)[:40]
         first.setdefault(key, row)
         said.setdefault(key, set()).add((row.host if row.rank is None else "", row.rank))
     chosen = sorted(first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time))[:limit]
     return [_moment(row, len(said[key]) - 1) for key, row in sorted(chosen, key=lambda kv: (kv[1].time, kv[1].address))]
+
+
+def _one_per_line(rows: Iterable[Row]) -> list[Row]:
+    """The worst reading of each line that is more than plain: a line may be an exception and a pattern at once."""
+    best: dict[str, Row] = {}
+    for row in rows:
+        if math.isfinite(row.time) and row.severity != "info":
+            other = best.setdefault(row.address, row)
+            if (SEVERITIES.index(row.severity), row.pattern) > (SEVERITIES.index(other.severity), other.pattern):
+                best[row.address] = row
+    return list(best.values())
 
 
 def _moment(row: Row, others: int) -> Moment:

@@ -18,6 +18,7 @@ PLOT = WIDTH - LEFT - RIGHT
 STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
 GLYPHS = {"cause": "◆", "victim": "▽", "silent": "◌", "healthy": "●", "unknown": "·"}
 FILLS = {"fatal": "#b3261e", "error": "#b3261e", "warning": "#8a5a00", "info": "#7a828c"}
+TONES = {"cause": "#b3261e", "victim": "#7d5200", "silent": "#6438a0", "healthy": "#17673f", "unknown": "#5a626c"}
 LABEL = 22  # characters of a lane's label
 
 
@@ -123,6 +124,12 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     if lane.refused:
         out.append(f'<rect x="{LEFT}" y="{top + 3}" width="{PLOT}" height="{step - 6}" fill="url(#tl-hatch)"/>')
     out.append(_label(lane, middle))
+    state = lane.state if lane.state in TONES else "unknown"
+    out += [
+        f'<rect class="sigma t-{state}" x="{left}" y="{middle - 5}" width="{right - left:.1f}" height="10" rx="5" fill="{TONES[state]}" '
+        'fill-opacity="0.16"/>'
+        for left, right in _bands(picture, lane)
+    ]
     first, last = _x(picture, lane.first), _x(picture, lane.last)
     if not lane.is_host:
         out.append(f'<path class="life" d="M{first} {middle}H{last}" stroke="#b9bfc7" stroke-width="2"/>')
@@ -130,7 +137,7 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     plain = "".join(f"M{_x(picture, mark.row.time)} {middle - 4}v8" for mark in lane.marks if mark.row.severity == "info")
     if plain:
         out.append(f'<path class="info" d="{plain}" stroke="#7a828c" stroke-width="1.3"/>')
-    out += [_mark(picture, mark, middle) for mark in lane.marks if mark.row.severity != "info"]
+    out += [_mark(picture, mark, middle, state) for mark in lane.marks if mark.row.severity != "info" or mark.decisive]
     return f"<g>{''.join(out)}</g>"
 
 
@@ -144,24 +151,35 @@ def _label(lane: lanes.Lane, middle: float) -> str:
     return f'<text class="lane s-{state}" x="16" y="{middle + 4}" fill="#2b3138">{told}{GLYPHS[state]} {_safe(short)}</text>'
 
 
-def _mark(picture: lanes.Picture, mark: lanes.Mark, y: float) -> str:
-    row = mark.row
-    x = _x(picture, row.time)
+def _mark(picture: lanes.Picture, mark: lanes.Mark, y: float, state: str) -> str:
+    """The shape says how bad, the colour whose; the decisive line is larger and in the colour of the cause."""
+    x, severity = _x(picture, mark.row.time), mark.row.severity
+    told = f"<title>{_safe(_told(mark))}</title>"
+    if mark.decisive:
+        return f'<g><path class="m-fatal t-cause" d="M{x} {y - 10}l10 10l-10 10l-10 -10z" fill="{TONES["cause"]}"/>{told}</g>'
     shape = {
-        "fatal": f"M{x} {y - 7}l7 7l-7 7l-7 -7z",
+        "fatal": f"M{x} {y - 6}l6 6l-6 6l-6 -6z",
         "error": f"M{x - 5} {y - 4.5}h10l-5 9z",
         "warning": f"M{x - 4} {y}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0",
-    }[row.severity]
-    fill = f'fill="{FILLS[row.severity]}"' if row.severity != "warning" else 'fill="#ffffff" stroke="#8a5a00" stroke-width="1.6"'
-    return f'<g>{_band(picture, row, y)}<path class="m-{row.severity}" d="{shape}" {fill}/><title>{_safe(_told(mark))}</title></g>'
+    }[severity]
+    if severity == "warning":
+        return f'<g><path class="m-warning u-{state}" d="{shape}" fill="#ffffff" stroke="{TONES[state]}" stroke-width="1.6"/>{told}</g>'
+    return f'<g><path class="m-{severity} t-{state}" d="{shape}" fill="{TONES[state]}"/>{told}</g>'
 
 
-def _band(picture: lanes.Picture, row: lanes.Row, y: float) -> str:
-    """The uncertainty of the time as a width, where it is wide enough to see."""
-    left, right = _x(picture, row.time - row.sigma), _x(picture, row.time + row.sigma)
-    if right - left <= 6:
-        return ""
-    return f'<rect class="sigma" x="{left}" y="{y - 5}" width="{right - left:.1f}" height="10" rx="5" fill="#b3261e" fill-opacity="0.18"/>'
+def _bands(picture: lanes.Picture, lane: lanes.Lane) -> list[tuple[float, float]]:
+    """Where the marks of a lane may really lie: overlapping uncertainties as one band, where wide enough to see."""
+    spans = sorted(
+        (_x(picture, row.time - row.sigma), _x(picture, row.time + row.sigma))
+        for row in (mark.row for mark in lane.marks if mark.row.severity != "info" or mark.decisive)
+    )
+    joined: list[tuple[float, float]] = []
+    for left, right in spans:
+        if joined and left <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], right))
+        else:
+            joined.append((left, right))
+    return [(left, right) for left, right in joined if right - left > 6]
 
 
 def _told(mark: lanes.Mark) -> str:

@@ -77,16 +77,16 @@ def size(count: object) -> str:
 
 
 def seconds(value: object) -> str:
-    """0.0004 -> "0.4 ms", 37.01 -> "37 s", 4000 -> "1 h 6 min"."""
+    """0.004 -> "4 ms", 37.01 -> "37 s", 4000 -> "1 h 6 min"."""
     if not isinstance(value, int | float) or not math.isfinite(value):
         return ""
     number = abs(float(value))
     if number < 0.0005:
         return "0 s" if number == 0 else "under 1 ms"
-    if number < 0.995:
+    if number < 0.0995:
         return f"{number * 1000:.0f} ms"
     if number < 120:
-        return f"{number:.1f}".rstrip("0").rstrip(".") + " s"
+        return f"{number:.{2 if number < 0.995 else 1}f}".rstrip("0").rstrip(".") + " s"
     whole = round(number)
     if whole < 7200:
         return f"{whole // 60} min" + (f" {whole % 60} s" if whole % 60 else "")
@@ -108,11 +108,9 @@ def epoch(stamp: object) -> float | None:
 
 
 def day_and_time(stamp: object) -> tuple[str, str]:
-    """ "2026-11-20T21:13:48.704416Z" -> ("2026-11-20", "21:13:48.704"). What cannot be read is shown as it is."""
+    """Day and time of day in UTC, `2026-11-20` and `21:13:48.704`; nothing for what is no time."""
     moment = epoch(stamp)
-    if moment is None:
-        return "", line(stamp, 40) if isinstance(stamp, str) else ""
-    return utc(moment, "%Y-%m-%d"), clock(moment)
+    return ("", "") if moment is None else (utc(moment, "%Y-%m-%d"), clock(moment))
 
 
 def utc(moment: float, form: str) -> str:

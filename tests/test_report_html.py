@@ -1,0 +1,137 @@
+"""The HTML report: one file, nothing from outside, and nothing that a log says becomes part of the page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+
+import pytest
+from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
+
+from postmortem import report
+
+
+class Skeleton(HTMLParser):
+    """The elements of a page with their attributes, and the text of those that are data or code."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, tuple[str, ...]]] = []
+        self.links: list[str] = []
+        self.inside: dict[str, str] = {}
+        self.policy = ""
+        self._open = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.elements.append((tag, tuple(sorted(given))))
+        self.links += [f"{name}={value}" for name, value in attrs if name in ("href", "src", "action", "data", "srcset", "xlink:href")]
+        if given.get("http-equiv") == "Content-Security-Policy":
+            self.policy = given["content"] or ""
+        named = tag in ("script", "style", "h1") or (tag == "title" and "title" not in self.inside)  # pictures have titles too
+        self._open = given.get("id") or tag if named else ""
+
+    def handle_endtag(self, tag: str) -> None:
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.inside[self._open] = self.inside.get(self._open, "") + data
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_comes_from_outside_and_only_our_style_and_script_may_run(name: str) -> None:
+    page = Skeleton(report.render_html(load(name)))
+    assert page.links and all(re.fullmatch(r"href=#[a-z]+\d*", link) for link in page.links)
+    assert not [e for e in page.elements if any(attribute.startswith("on") or attribute == "style" for attribute in e[1])]
+    rules = dict(rule.strip().split(" ", 1) for rule in page.policy.split(";"))
+    assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
+    for directive, content in (("style-src", page.inside["style"]), ("script-src", page.inside["script"])):
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert rules[directive] == f"'sha256-{digest}'"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_headline_is_the_only_h1_and_the_document_can_be_read_back(name: str) -> None:
+    case = load(name)
+    page = Skeleton(report.render_html(case))
+    assert [tag for tag, _ in page.elements].count("h1") == 1
+    assert page.inside["headline"] == page.inside["title"] == case.document["verdict"]["headline"]
+    assert json.loads(page.inside["postmortem-incident"]) == case.document
+    assert json.loads(page.inside["postmortem-markdown"])["text"] == report.render_markdown(case)
+
+
+HARMLESS = Skeleton(report.render_html(poisoned("x"))).elements
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
+    """The same document with an injection in every field must give the same elements with the same attributes."""
+    case = poisoned(payload)
+    text = report.render_html(case)
+    page = Skeleton(text)
+    assert page.elements == HARMLESS
+    assert all(re.fullmatch(r"href=#[a-z]+\d*", link) for link in page.links)
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
+    read_back = json.loads(page.inside["postmortem-incident"])
+    assert json.dumps(read_back, sort_keys=True) == json.dumps(case.document, sort_keys=True)
+
+
+def test_the_page_reads_in_the_order_an_engineer_asks() -> None:
+    page = report.render_html(load("oom"))
+    order = ["headline", "chips", "What to do now", "How it happened", "What else it could have been", "Missing evidence", "Timeline"]
+    order += ["Ranks", "Evidence", "Clocks", "Replay", "Other jobs in these logs", "What was read", "How this was made"]
+    places = [
+        page.index(f'id="{word}"' if word == "headline" else f'class="{word}"' if word == "chips" else f">{word}</h2>") for word in order
+    ]
+    assert places == sorted(places)
+
+
+def test_an_undetermined_verdict_says_on_the_first_screen_what_would_tell() -> None:
+    page = report.render_html(load("undetermined"))
+    assert page.index("py-spy dump") < page.index('<nav aria-label="Contents">')
+
+
+def test_a_healthy_run_blames_nobody() -> None:
+    page = report.render_html(load("healthy"))
+    assert 'class="chips"' not in page and "s-cause" not in page.split("</style>")[1]
+
+
+def test_an_incomplete_analysis_says_so_before_anything_but_the_verdict() -> None:
+    page = report.render_html(load("oom"))
+    assert page.index("</h1>") < page.index("Not everything was read") < page.index('class="because"')
+
+
+def test_secrets_in_the_timeline_stay_out_of_the_picture() -> None:
+    """The document comes redacted; the events are the logs' own words, and the picture quotes some of them."""
+    token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
+    case = load("oom")
+    columns = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
+    rows = [[1795209228.0 + i, 0.0, "a", 0, "line", "error", None, f"401 for {token}", f"{token}.log", i, "naive"] for i in range(3)]
+    page = report.render_html(Case(case.document, frames({"columns": columns, "rows": rows})))
+    assert token not in page
+    assert "401 for [REDACTED:" in page
+
+
+def test_the_same_incident_gives_the_same_bytes() -> None:
+    assert report.render_html(load("oom")) == report.render_html(load("oom"))
+
+
+def test_a_card_for_notebooks_is_short_and_inert() -> None:
+    card = report.card(load("oom").document)
+    assert "node-b/kernel/dmesg.txt:81" in card and len(card) < 4000
+    skeleton = Skeleton(report.card(poisoned("x").document)).elements
+    for payload in PAYLOADS:
+        assert Skeleton(report.card(poisoned(payload).document)).elements == skeleton
+
+
+def test_asking_for_the_verdict_on_a_terminal_costs_neither_jinja_nor_pandas() -> None:
+    """`postmortem --help` and a terminal verdict must stay light on an engineer's laptop."""
+    script = "import sys; from postmortem import report; report.render_terminal; print({'jinja2', 'pandas', 'rich'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
