@@ -47,8 +47,9 @@ def line(text: object, limit: int = 2000) -> str:
 
 
 def sentence(text: object, limit: int = 1000) -> str:
-    """Return prose on one line: line ends become spaces, the rest as `line`."""
-    return line(" ".join(str(text).split()), limit)
+    """Return prose on one line, without control characters, cut between two words where it is too long."""
+    shown = visible(" ".join(str(text).split()))
+    return shown if len(shown) <= limit else f"{shown[:limit].rsplit(' ', 1)[0]} …"
 
 
 def plural(count: int, noun: str, many: str = "") -> str:
