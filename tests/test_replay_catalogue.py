@@ -71,7 +71,7 @@ def test_only_the_rank_at_fault_is_started_oddly(tmp_path: Path) -> None:
     absent = processes(default_plan(by_id["missing-rank"]), _place(tmp_path / "a"), 29500)
     assert [p.name for p in absent] == ["rank0", "rank1", "rank2"]
     twice = processes(default_plan(by_id["duplicate-rank"]), _place(tmp_path / "b"), 29500)
-    assert [p.env["RANK"] for p in twice] == ["0", "0", "2"]
+    assert [p.env["RANK"] for p in twice] == ["0", "1", "1", "3"]
     unset = processes(default_plan(by_id["missing-env"]), _place(tmp_path / "c"), 29500)
     assert ["RANK" in p.env for p in unset] == [True, False, True]
 

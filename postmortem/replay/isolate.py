@@ -172,20 +172,19 @@ def _wire(made: Place) -> None:
         _ip("-n", name, "addr", "add", f"{made.address(index)}/24", "dev", "eth0")
         _ip("-n", name, "link", "set", "eth0", "up")
     if made.wants.block:
-        _filter(a, {"all": "1-65535", "data-ports": "32768-60999"}[made.wants.block])
-        if made.wants.block == "data-ports":
-            _filter(b, "32768-60999")
+        _filter(a, {"all": [], "data-ports": ["dport", "32768-60999"]}[made.wants.block])
 
 
-def _filter(namespace: str, ports: str) -> None:
+def _filter(namespace: str, ports: list[str]) -> None:
     """Drop what comes in for these ports, silently, as a firewall's DROP does.
 
+    The range the kernel hands out holds the data ports, and the client's end of every connection this host opens.
     A routing rule before the `local` table does it without iptables: the lookup of an incoming packet fails, and a host
     that does not forward answers nothing.
     """
     _ip("-n", namespace, "rule", "add", "pref", "100", "lookup", "local")
     _ip("-n", namespace, "rule", "del", "pref", "0")
-    _ip("-n", namespace, "rule", "add", "pref", "10", "iif", "eth0", "ipproto", "tcp", "dport", ports, "blackhole")
+    _ip("-n", namespace, "rule", "add", "pref", "10", "iif", "eth0", "ipproto", "tcp", *ports, "blackhole")
 
 
 # ── processes, and the way out ───────────────────────────────────────────────────────────────────────────────────────

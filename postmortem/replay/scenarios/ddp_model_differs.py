@@ -1,7 +1,7 @@
 """One rank builds its model from another configuration: DDP's check of the parameter shapes fails.
 
 Shows: `appears not to match sizes of the same param in process 0`
-Expected: pattern ddp-param-shape-differs, category ddp-usage, culprit the rank at fault.
+Expected: pattern ddp-shape-mismatch, category ddp-usage, culprit the rank at fault.
 """
 
 from __future__ import annotations

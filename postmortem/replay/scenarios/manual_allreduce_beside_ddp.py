@@ -1,4 +1,4 @@
-"""A hand-written reduction of one parameter's gradient inside the backward pass, on one rank only, beside those of DDP.
+"""A hand-written reduction of the gradients after the backward pass, on one rank only, beside those of DDP.
 
 Shows: DDP's own bucket meets the foreign reduction: wrong size or time-out
 Expected: pattern gloo-size-mismatch, category collective-mismatch, culprit the rank at fault.
