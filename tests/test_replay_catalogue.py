@@ -6,8 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, SAMPLES
 
+from conftest import ROOT, SAMPLES
 from postmortem.model import CATEGORIES
 from postmortem.replay import kernel
 from postmortem.replay.catalogue import SCENARIOS, Scenario

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, needs
 
+from conftest import ROOT, needs
 from postmortem.replay.isolate import PREFIX, sweep
 from postmortem.replay.record import main
 
