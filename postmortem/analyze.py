@@ -10,7 +10,7 @@ result does not depend on their number, because results are put in the order of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -86,7 +86,7 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     events = [e for r in reads for e in r.events]
     usual = _usual(options.baseline, options)
     timeline, document = _diagnose(events, sources, library, ledger.to_json(), options, usual)
-    return Incident(_redacted(document) if options.redact else document, timeline)
+    return _redacted(document, timeline) if options.redact else Incident(document, timeline)
 
 
 def _diagnose(
@@ -118,10 +118,14 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     return novelty.shapes(e for r in reads for e in r.events)
 
 
-def _redacted(document: dict[str, Any]) -> dict[str, Any]:
+def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:
+    """Secrets out of everything that leaves, with the same marks in the document and in the timeline."""
     from postmortem.redact import Redactor
 
-    return cast(dict[str, Any], Redactor().document(document))
+    redactor = Redactor()
+    cleaned = cast(dict[str, Any], redactor.document(document))
+    events = tuple(e._replace(text=redactor.text(e.text), context=(), fields={}) for e in timeline.events)
+    return Incident(cleaned, replace(timeline, events=events))
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:

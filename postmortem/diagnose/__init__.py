@@ -63,6 +63,7 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
 
 def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None = None) -> Solution:
     """Solve each attempt; the first failing one has the cause, and a good last one makes it a recovery."""
+    events = jobs.infer_attempts(events)
     numbers = jobs.attempts(events)
     if len(numbers) < 2:
         return replace(solve(events, sources, library, numbers[0] if numbers else None), job=name)

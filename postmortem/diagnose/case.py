@@ -81,7 +81,8 @@ class Case:
                 rank = self.registry.rank_of(e)
             code = _int(e.fields.get("exitcode"))
             if rank is not None and code is not None and rank not in found:
-                found[rank] = e._replace(kind="exit", rank=rank, fields=dict(e.fields) | {"exitcode": code})
+                pid = _int(e.fields.get("pid"))  # the line's own prefix names the agent's pid
+                found[rank] = e._replace(kind="exit", rank=rank, pid=pid, fields=dict(e.fields) | {"exitcode": code})
         return found
 
     def exit_code(self, rank: int) -> int | None:

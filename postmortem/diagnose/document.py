@@ -30,13 +30,15 @@ class _Evidence:
         self.items: list[dict[str, Any]] = []
         self.index: dict[tuple[str, int | None, str], int] = {}
 
-    def add(self, e: Event, pattern: str | None) -> int | None:
+    def add(self, e: Event, pattern: str | None, spoken_of: Sequence[int] = ()) -> int | None:
         key = (e.where.source, e.where.line, e.text[:200])
         if key in self.index:
             return self.index[key]
         if len(self.items) >= MAX_EVIDENCE:
             return None
         rank = self.case.registry.rank_of(e)
+        if rank is None and len(spoken_of) == 1:
+            rank = spoken_of[0]
         self.index[key] = len(self.items)
         self.items.append(
             {
@@ -188,7 +190,7 @@ def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str
             if n
             else "No failure in these logs."
         )
-    told = [f"{words.ranks_text(ranks).lower()} {verb}" for verb, ranks in victims.items() if ranks]
+    told = [f"{words.ranks_text(r).lower()} {v.replace('were ', 'was ') if len(r) == 1 else v}" for v, r in victims.items() if r]
     seen = "; ".join(told) if told else "the job failed"
     return f"Undetermined: {seen}, and the cause is not in these logs."
 
@@ -220,7 +222,7 @@ def _lead_sentences(solution: Solution) -> list[str]:
 def _because(solution: Solution, victims: dict[str, list[int]]) -> list[str]:
     case, root = solution.case, solution.root
     assert root is not None
-    out = [f"{root.event.where} states it: {gist(root.event.text)[:200]}"] if not root.pattern.derived else []
+    out = [f"{root.event.where} states it."] if not root.pattern.derived else []
     if root.because:
         out.append(root.because[0].upper() + root.because[1:] + ".")
     for f in solution.findings:
@@ -232,10 +234,11 @@ def _because(solution: Solution, victims: dict[str, list[int]]) -> list[str]:
     out.extend(f"The launcher saw rank {r} end with {code}." for r, code in exits.items() if root.pattern.id != "rank-exit-sigkill")
     for verb, ranks in victims.items():
         if ranks:
-            out.append(f"{words.ranks_text(ranks)} {verb}: that follows from it.")
+            told = verb.replace("were ", "was ") if len(ranks) == 1 else verb
+            out.append(f"{words.ranks_text(ranks)} {told}: that follows from it.")
     if root.pattern.why:
         out.append(root.pattern.why)
-    return out
+    return list(dict.fromkeys(out))
 
 
 def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
@@ -287,7 +290,8 @@ def _by_pattern(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _row(name: str, f: Finding, evidence: _Evidence) -> dict[str, Any]:
-    numbers = [n for e in f.events[:PER_FINDING] if (n := evidence.add(e, f.pattern.id)) is not None]
+    shown = f.events[:PER_FINDING] if f.role != "context" else ()
+    numbers = [n for e in shown if (n := evidence.add(e, f.pattern.id, f.ranks)) is not None]
     entity: dict[str, Any] = {}
     if f.ranks:
         entity["rank" if len(f.ranks) == 1 else "ranks"] = f.ranks[0] if len(f.ranks) == 1 else list(f.ranks)

@@ -58,11 +58,12 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         if pattern is not None and (p := case.library.get(pattern)) is not None:
             pids = (event.pid,) if event.pid else ()
             host = event.host or case.registry.host_of.get(rank)
+            proof = (*_counters(case, host)[:1], event) if pattern == "rank-killed-in-full-cgroup" else (event,)
             found.append(
                 Finding(
                     p,
                     p.role,
-                    (event,),
+                    proof,
                     (rank,),
                     (host,) if host else (),
                     (),
@@ -82,7 +83,9 @@ def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: b
     if code is None or code == 0 or caused:
         return None
     if code in KILL:
-        return None if _forced(case, event) else "rank-exit-sigkill"
+        if _forced(case, event):
+            return None
+        return "rank-killed-in-full-cgroup" if _counted(case, event) else "rank-exit-sigkill"
     if code in LIMIT:
         return "rank-exit-cpu-limit"
     if explained:
@@ -92,6 +95,17 @@ def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: b
     if code > 0 and code not in (143, 130, 129):
         return "rank-exit-without-reason"
     return None
+
+
+def _counters(case: Case, host: str | None) -> list[Event]:
+    """Counters of memory cgroups that say that something in them was OOM-killed."""
+    return [e for e in (*case.of_kind("counter"), *case.seen("cgroup-oom-kill-count")) if host is None or e.host is None or e.host == host]
+
+
+def _counted(case: Case, event: Event) -> bool:
+    """A cgroup counted OOM kills, and this is the only rank that ended with SIGKILL."""
+    killed = [r for r in case.exits if case.exit_code(r) in KILL]
+    return len(killed) == 1 and bool(_counters(case, event.host or case.registry.host_of.get(killed[0])))
 
 
 def _forced(case: Case, event: Event) -> bool:

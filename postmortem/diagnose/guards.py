@@ -38,7 +38,7 @@ def apply(case: Case, observations: list[Observation]) -> list[Observation]:
     observations = [_quoted(case, o) for o in observations]
     observations = [_handled(case, o) for o in observations]
     observations = [o for o in (_stale(case, o, observations) for o in observations) if o is not None]
-    return _after_loss(case, observations)
+    return _promoted(case, _after_loss(case, observations))
 
 
 def demote(case: Case, o: Observation, role: str, why: str) -> Observation:
@@ -186,6 +186,24 @@ def _fits_container(case: Case, o: Observation) -> bool:
 def _silent_candidates(case: Case) -> tuple[int, ...]:
     """Ranks whose launcher says SIGKILL."""
     return tuple(sorted(r for r in case.exits if case.exit_code(r) in (-9, 137)))
+
+
+def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
+    """What only confirms becomes the cause where it is joined to a rank and nothing nearer is there.
+
+    A kernel's segfault line with a rank's pid; a debugger's; a DataLoader worker's SIGKILL that no kernel line explains.
+    """
+    caused = {r for o in observations if o.role == "cause" for r in o.ranks}
+    host_oom = any(o.role == "cause" and o.pattern.category == "host-oom" for o in observations)
+    out = []
+    for o in observations:
+        alone = bool(o.ranks) and not set(o.ranks) & caused
+        if o.pattern.id in ("kernel-segfault", "kernel-trap", "debugger-fatal-signal") and o.role == "confirms" and alone:
+            o = replace(o, role="cause", because="the process is this rank, and nothing nearer to the cause is in these logs")
+        elif o.pattern.id == "dataloader-worker-killed" and o.role == "symptom" and alone and not host_oom:
+            o = replace(o, role="cause", because="the worker was killed from outside; only a kernel log could tell whether for memory")
+        out.append(o)
+    return out
 
 
 def _after_loss(case: Case, observations: list[Observation]) -> list[Observation]:

@@ -62,6 +62,31 @@ def attempts(events: Sequence[Event]) -> list[int]:
     return sorted({e.attempt for e in events if e.attempt is not None})
 
 
+def infer_attempts(events: Sequence[Event]) -> list[Event]:
+    """Number the lives of a job whose launcher log is all there is: torchrun does not say that it restarts, but after
+    `failed (exitcode: -9)` the ranks introduce themselves again in the same file."""
+    if any(e.attempt is not None for e in events):
+        return list(events)
+    deaths: dict[str, list[int]] = defaultdict(list)
+    births: dict[str, list[int]] = defaultdict(list)
+    for e in events:
+        if e.where.line is not None and e.pattern == "launcher-exit-code":
+            deaths[e.where.source].append(e.where.line)
+        elif e.where.line is not None and e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
+            births[e.where.source].append(e.where.line)
+    cuts = {s: [d for d in lines if any(b > d + 3 for b in births[s])] for s, lines in deaths.items()}
+    cuts = {s: lines for s, lines in cuts.items() if lines}
+    if not cuts:
+        return list(events)
+
+    def number(e: Event) -> Event:
+        if e.where.source not in cuts or e.where.line is None:
+            return e
+        return e._replace(attempt=sum(1 for cut in cuts[e.where.source] if e.where.line > cut + 3))
+
+    return [number(e) for e in events]
+
+
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
     """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the one whose time it falls in."""
     copies: dict[tuple[str, str], set[int]] = defaultdict(set)

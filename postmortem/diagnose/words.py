@@ -43,46 +43,68 @@ def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str,
     hosts = root.hosts if len(root.hosts) == 1 else ()
     if who and hosts and len(ranks) <= 6:
         who += f" on {hosts[0]}"
-    what = _what(case, root, who)
-    return f"{what}{clock_time(e.at, e.at_sigma)}{_effects(victims)}."
+    what, remark = _what(case, root, who)
+    when = "" if root.pattern.derived and not remark else clock_time(e.at, e.at_sigma)
+    return f"{what}{when}{'; ' + remark if remark else ''}{_effects(victims)}."
 
 
-def _what(case: Case, root: Finding, who: str) -> str:
+def _what(case: Case, root: Finding, who: str) -> tuple[str, str]:
+    """What happened to whom, and a remark that comes after the time."""
     e, p = root.event, root.pattern
     title = p.title.rstrip(".")
     subject = who or (f"GPU {root.gpus[0]}" if root.gpus else "")
     if root.gpus and who:
         subject += f" (GPU {root.gpus[0]})"
     line = str(e.fields.get("line") or "")
-    if p.id == "python-exception" or (e.kind == "exception" and line):
-        code = e.fields.get("code")
-        shown = line if len(line) <= 160 else line[:157] + "…"
-        return f"{subject or 'A process'} raised {shown.rstrip('.')}" + (f" ({code})" if code else "")
+    code = e.fields.get("code")
     match p.id:
+        case "python-exception":
+            return f"{subject or 'A process'} raised {_short(line)}" + (f" in {code}" if code else ""), ""
         case "kernel-oom-killed-process" | "kernel-oom-summary":
-            comm = e.fields.get("comm") or "process"
+            name = e.fields.get("comm") or "process"
             pid = f", pid {e.fields['pid']}" if e.fields.get("pid") else ""
-            return f"{subject + ' was' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({comm}{pid})"
+            return f"{subject + ' was' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({name}{pid})", ""
         case "faulthandler-fatal-error":
-            code = e.fields.get("code")
-            return f"{subject or 'A process'} crashed: {gist(line or e.text)[:120]}" + (f" in {code}" if code else "")
+            return f"{subject or 'A process'} crashed with {_crash(e)}" + (f" in {code}" if code else ""), ""
         case "rank-exit-sigkill":
-            return f"{subject} was killed with SIGKILL from outside; nothing here says by whom"
+            return f"{subject} was killed with SIGKILL from outside", "nothing here says by whom"
         case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
-            return f"{subject} ended with {describe(_code(e))} and printed no reason"
+            return f"{subject} ended with {_ending(e)}", "it printed no reason"
     if p.derived and root.because:
-        return f"{subject + ': ' if subject else ''}{title[0].lower() + title[1:] if subject else title} ({root.because})"
-    detail = _detail(e.text)
-    return f"{subject + ': ' if subject else ''}{title}" + (f" (`{detail}`)" if detail else "")
+        return f"{_entitled(title, root.ranks, subject)}: {root.because}", ""
+    detail = _short(line or gist(e.text))
+    said = f"{subject}: {title[0].lower() + title[1:] if title[1:2].islower() else title}" if subject else title
+    return said + (f" ({detail})" if detail else "") + (f" in {code}" if code and e.kind == "exception" else ""), ""
+
+
+def _entitled(title: str, ranks: Sequence[int], subject: str) -> str:
+    """`A rank did not arrive …` with the rank's name in it."""
+    if not subject or not title.startswith("A rank "):
+        return title
+    said = title.removeprefix("A rank ")
+    if len(ranks) > 1:
+        said = said.replace("was ", "were ", 1)
+    return f"{subject} {said}"
+
+
+def _crash(e: Event) -> str:
+    return str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100]
+
+
+def _ending(e: Event) -> str:
+    code = _code(e)
+    told = describe(code) or "an error"
+    return told if told.startswith("SIG") else f"exit code {told}"
+
+
+def _short(text: str) -> str:
+    """One line of log as it can stand in a sentence."""
+    shown = " ".join(text.split()).rstrip(".")
+    return shown if len(shown) <= 150 else shown[:147] + "…"
 
 
 def _code(e: Event) -> int | None:
     return as_int(e.fields.get("exitcode"))
-
-
-def _detail(text: str) -> str:
-    shown = gist(text).replace("`", "'")
-    return shown if len(shown) <= 110 else shown[:107] + "…"
 
 
 def _effects(victims: dict[str, list[int]]) -> str:

@@ -21,7 +21,7 @@ NO_YEAR = 1972
 MONTHS = {m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])}
 _CLOCK = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 
-_ISO = re.compile(rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)")
+_ISO = re.compile(rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)")
 _GLOG = re.compile(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
 _CTIME = re.compile(rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) {_CLOCK} (?P<Y>\d{{4}})")
 _NAMED = re.compile(rf"(?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) (?P<Y>\d{{4}}) {_CLOCK}")
@@ -58,7 +58,7 @@ def from_match(m: re.Match[str]) -> Stamp | None:
     g = m.groupdict()
     year = int(g["Y"]) if g.get("Y") else NO_YEAR
     month = MONTHS.get(g["b"], 0) if g.get("b") else int(g["M"])
-    whole = epoch(year, month, int(g["D"]), int(g["h"]), int(g["m"]), int(g["s"]))
+    whole = epoch(year, month, int(g["D"]), _hour(int(g["h"]), g.get("p")), int(g["m"]), int(g["s"]))
     if whole is None:
         return None
     digits = g.get("f") or ""
@@ -77,6 +77,13 @@ def epoch(year: int, month: int, day: int, hour: int, minute: int, second: int) 
     if not 1 <= day <= calendar.monthrange(year, month)[1]:
         return None
     return calendar.timegm((year, month, day, hour, minute, second)) + extra
+
+
+def _hour(hour: int, half: str | None) -> int:
+    """Hour of the day of a twelve-hour clock: 12 AM is midnight."""
+    if half is None or not 1 <= hour <= 12:
+        return hour
+    return hour % 12 + (12 if "P" in half else 0)
 
 
 def _zone(text: str | None) -> tuple[int, ClockKind]:
