@@ -256,6 +256,9 @@ def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
     ]
     symptoms = [f for f in solution.findings if f.role == "symptom" and f is not root]
     rows = [_row("f1", root, evidence)]
+    announced = _announcement(solution.case, root)
+    if announced is not None and (n := evidence.add(announced, None, root.ranks)) is not None:
+        rows[0]["evidence"].append(n)
     for f in helpers[:6]:
         rows.append(_row(f"f{len(rows) + 1}", f, evidence))
         rows[-1]["role"] = "confirms"
@@ -265,6 +268,14 @@ def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
         explained.append(rows[-1]["id"])
     rows[0]["explains"] = explained
     return rows
+
+
+def _announcement(case: Case, root: Finding) -> Event | None:
+    """The log line right above a traceback that somebody caught and logged: `ERROR bad batch 8, skipping it`."""
+    opened = root.event.fields.get("opened")
+    if not isinstance(opened, int) or root.event.fields.get("excepthook"):
+        return None
+    return next((e for e in case.of_kind("notice") if e.where.source == root.event.where.source and e.where.line == opened - 1), None)
 
 
 def _about(f: Finding, solution: Solution) -> bool:

@@ -324,7 +324,7 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         groups[(v.stack.fields.get("collective"), v.stack.fields.get("code"))].append(r)
     outside = [r for r, v in stacked.items() if v.stack is not None and not v.stack.fields.get("collective")]
     if outside and len(outside) < len(stacked):
-        places = "; ".join(f"rank {r} in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
+        places = "; ".join(f"rank {r} is in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
         children = [e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside]
         return _make(
             case,
