@@ -111,3 +111,16 @@ def test_a_stale_kernel_log_changes_nothing(case: Path, tmp_path: Path) -> None:
     (copy / "old_dmesg.txt").write_text("\n".join(lines) + "\n")
     after = analyze([str(copy)], Options()).document["verdict"]
     assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after["headline"]
+
+
+@pytest.mark.parametrize("case", [c for c in INCIDENTS if "healthy" not in c.name], ids=lambda p: p.name)
+def test_an_older_healthy_run_beside_it_changes_nothing(case: Path, tmp_path: Path) -> None:
+    """People keep runs side by side: the healthy one must not lend its ranks, its goodbyes or its pids to the failed one."""
+    before = analyze([str(case / "logs")]).document["verdict"]
+    copy = tmp_path / "logs"
+    shutil.copytree(case / "logs", copy)
+    shutil.copytree(SAMPLES / "healthy-torchrun" / "logs", copy / "previous_run")
+    document = analyze([str(copy)]).document
+    after = document["verdict"]
+    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after["headline"]
+    assert [job["outcome"] for job in document["other_jobs"]] == ["healthy"]

@@ -58,7 +58,8 @@ def diagnose(
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
     named = [s for s in solutions if s.job == job] if job else []
     failed = [s for s in solutions if s.outcome in ("incident", "undetermined")]
-    return (named or failed or list(solutions))[-1]
+    recovered = [s for s in solutions if s.outcome == "recovered"]
+    return (named or failed or recovered or list(solutions))[-1]
 
 
 def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None = None) -> Solution:

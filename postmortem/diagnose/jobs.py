@@ -1,60 +1,118 @@
 """Which events belong together: the jobs in a folder, and the attempts of a job.
 
-Two top folders are two jobs if the same ranks live in both; `node-a/` and `node-b/` with different ranks are one job.
+Two folders are two jobs if the same ranks live in both at different times; `node-a/` and `node-b/` with different ranks are one job.
 An attempt is a life between two restarts (torchrun's attempt_N); lines without an attempt join it by their text or time.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from postmortem.diagnose.case import gist
 from postmortem.model import Event, Source
 
+SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
 
 
+Unit = tuple[str, str | None]  # top folder, torchrun's run folder
+SLACK_S = 1.0
+
+
+@dataclass
+class _Unit:
+    """Files that surely belong together, and what they show of their job."""
+
+    sources: list[Source] = field(default_factory=list)
+    ranks: set[int] = field(default_factory=set)
+    span: tuple[float, float] | None = None
+    spoken: bool = False
+    ended_well: bool = False
+
+
 def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None, list[str]]:
-    """Job name -> paths of its sources. One job named None where nothing tells several apart."""
-    tops: dict[str, list[Source]] = defaultdict(list)
-    for s in sources:
-        top, slash, _ = s.path.partition("/")
-        tops[top if slash else ""].append(s)
-    ranks: dict[str, set[int]] = {}
-    spans: dict[str, tuple[float, float]] = {}
-    spoken = _spoken(events)
-    for top, members in tops.items():
-        found = [spoken[s.path] for s in members if s.path in spoken]
-        ranks[top] = {r for rs, _, _ in found for r in rs} | {s.rank for s in members if s.rank is not None}
-        times = [t for _, lo, hi in found for t in (lo, hi) if t is not None]
-        if times:
-            spans[top] = (min(times), max(times))
-    whole = [t for t in tops if t and ranks[t] and t in spans and len({s.host for s in tops[t] if s.host} | {None}) <= 2]
-    repeated = [t for t in whole if any(o != t and ranks[t] & ranks[o] and _disjoint(spans[t], spans[o]) for o in whole)]
-    if len(repeated) < 2:
+    """Job name -> paths of its sources, earliest job first. One job named None where nothing tells several apart.
+
+    Two units are two jobs if the same ranks live in both at different times, or if one of them ended well and the other did
+    not and neither has a clock. `node-a/` and `node-b/` have different ranks and are one job, however their clocks differ.
+    """
+    units = _units(events, sources)
+    talking = {name: u for name, u in units.items() if u.spoken}
+    groups: list[set[Unit]] = []
+    for name in talking:
+        mates = [g for g in groups if not any(_separate(talking[name], talking[other]) for other in g)]
+        for g in mates:
+            groups.remove(g)
+        groups.append({name}.union(*mates))
+    if len(groups) < 2:
         return {None: [s.path for s in sources]}
-    shared = [s.path for t, members in tops.items() if t not in repeated for s in members]
-    return {t: [s.path for s in tops[t]] + shared for t in sorted(repeated, key=lambda t: spans[t])}
+    home = next((g for g in groups if any(top == "" for top, _ in g)), None)
+    mute = [s.path for name, u in units.items() if name not in talking for s in u.sources]
+    order = sorted(groups, key=lambda g: _start(talking, g))
+    out: dict[str | None, list[str]] = {}
+    for g in order:
+        paths = [s.path for name in sorted(g, key=str) for s in talking[name].sources]
+        out[_name(g, out)] = paths + (mute if home is None or g is home else [])
+    return out
 
 
-def _spoken(events: Iterable[Event]) -> dict[str, tuple[set[int], float | None, float | None]]:
-    found: dict[str, tuple[set[int], float | None, float | None]] = {}
+def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Unit]:
+    depth = _common_depth([s.path for s in sources])
+    units: dict[Unit, _Unit] = {}
+    where: dict[str, _Unit] = {}
+    for s in sources:
+        parts = s.path.split("/")[depth:]
+        unit = units.setdefault((parts[0] if len(parts) > 1 else "", s.run), _Unit())
+        unit.sources.append(s)
+        where[s.path] = unit
+        if s.rank is not None:
+            unit.ranks.add(s.rank)
+    finished: dict[int, set[int | None]] = defaultdict(set)
     for e in events:
-        if e.fields.get("kernel") or e.kind not in ATTEMPT_KINDS:
+        own = where.get(e.where.source)
+        if own is None or e.fields.get("kernel") or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN:
             continue
-        ranks, lo, hi = found.get(e.where.source, (set(), None, None))
+        own.spoken = True
         if e.rank is not None:
-            ranks.add(e.rank)
+            own.ranks.add(e.rank)
+        if e.kind == "finished":
+            finished[id(own)].add(e.rank)
         if e.at is not None and e.at_sigma < 30:
-            lo = e.at if lo is None else min(lo, e.at)
-            hi = e.at if hi is None else max(hi, e.at)
-        found[e.where.source] = (ranks, lo, hi)
-    return found
+            lo, hi = own.span or (e.at, e.at)
+            own.span = (min(lo, e.at), max(hi, e.at))
+    for unit in units.values():
+        unit.ended_well = bool(finished[id(unit)]) and len(finished[id(unit)]) >= len(unit.ranks)
+    return units
 
 
-def _disjoint(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    return a[1] < b[0] or b[1] < a[0]
+def _common_depth(paths: Sequence[str]) -> int:
+    """How many leading folders all paths share."""
+    folders = [p.split("/")[:-1] for p in paths]
+    depth = 0
+    while folders and all(len(f) > depth and f[depth] == folders[0][depth] for f in folders):
+        depth += 1
+    return depth
+
+
+def _separate(a: _Unit, b: _Unit) -> bool:
+    apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
+    if a.ranks and b.ranks:
+        return bool(a.ranks & b.ranks) and (bool(apart) if a.span and b.span else a.ended_well != b.ended_well)
+    return a.ended_well != b.ended_well and (bool(apart) or not (a.span and b.span))
+
+
+def _start(units: dict[Unit, _Unit], group: set[Unit]) -> tuple[bool, float, str]:
+    starts = [span[0] for name in group if (span := units[name].span)]
+    return (bool(starts), min(starts, default=0.0), str(sorted(map(str, group))))
+
+
+def _name(group: set[Unit], taken: dict[str | None, list[str]]) -> str:
+    tops = sorted({top for top, _ in group if top})
+    runs = sorted({run for _, run in group if run})
+    name = tops[0] if tops else (runs[0] if runs else "job")
+    return name if name not in taken else f"{name} {runs[0] if runs else len(taken) + 1}"
 
 
 def attempts(events: Sequence[Event]) -> list[int]:
