@@ -3,6 +3,7 @@
     [default1]:[rank3]: Traceback (most recent call last):      torchrun --tee 3: local rank 1, global rank 3
     1: 2026-11-20 22:34:32.133 engine INFO: epoch 33 ...        srun --label: task 1
     (RayTrainWorker pid=23737, ip=192.0.2.2) worker ready       Ray
+    (Worker_TP0 pid=4062) ERROR 09-05 01:18:30 [core.py:708] ... vLLM: nested processes, then its logger
     gpu003:4063850:4063871 [0] NCCL INFO Bootstrap : ...        NCCL: host, pid, thread, local CUDA device
     10.0.0.7: kern: warning: [2026-04-20T18:06:20.59Z]: NVRM:   Talos
 
@@ -52,7 +53,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)| (?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
 _MPI = re.compile(r"\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>: ?")
-_RAY = re.compile(r"\(([A-Za-z_][\w.:]*) pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?")
+_RAY = re.compile(r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?")
+_WORKER_TP = re.compile(r"Worker_TP(\d{1,5})$")
+_VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./-]{1,80}:\d+\] ?")
 _KUBE = re.compile(r"\[pod/([\w.-]+)/[\w.-]+\] ?")
 _TORCHX = re.compile(r"[\w.-]+/\d+ (?=\[)")
 _CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\] ?")
@@ -69,7 +72,7 @@ _KERNEL = re.compile(
 )
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
+    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
 _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
@@ -158,8 +161,10 @@ class _Peeler:
             self.key.append(m[1])
             self.learn(rank=int(m[1]))
         elif m := self.take(_RAY):
-            self.key.append(m[2])
-            self.learn(pid=int(m[2]), host=m[3])
+            self.key.append(m[3])
+            part = _WORKER_TP.match(m[1])  # vLLM names its workers by their place in the tensor-parallel group
+            rank = m[2] or (part[1] if part else None)
+            self.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
         elif m := self.take(_KUBE):
             self.key.append(m[1])
             self.learn(host=m[1])
@@ -176,6 +181,8 @@ class _Peeler:
             self.learn(stamp=times.find(m[0]), pid=int(m[2]))
         elif m := self.take(_TP):
             self.learn(stamp=times.find(m[0]), rank=int(m[1]))
+        elif m := self.take(_VLLM):
+            self.learn(stamp=times.find(m[1]))
         elif m := self.take(_NCCL):
             self.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))
         elif self.at < 200 and (m := self.take(_SYSLOG)):
