@@ -8,7 +8,7 @@ exitcode  : -15                             stopped by the launcher, a victim
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from postmortem.diagnose.case import Case, Observation, as_int
 from postmortem.model import Event, Finding
@@ -32,6 +32,14 @@ NAMES = (
     | CRASH
     | LIMIT
 )
+
+TOLD = ("deepspeed-return-code", "called-process-error", "spawn-process-exited", "mpirun-process-signalled", "horovod-rank-exited",
+        "container-exit-code", "k8s-exit-code", "bash-killed-line")  # fmt: skip
+_SIGNALS = {
+    "kill": -9, "9": -9, "segv": -11, "segmentation fault": -11, "11": -11, "bus": -7, "bus error": -7, "7": -7, "abrt": -6, "abort": -6,
+    "aborted": -6, "6": -6, "fpe": -8, "floating point exception": -8, "8": -8, "ill": -4, "illegal instruction": -4, "4": -4,
+    "killed": -9, "illegal hardware instruction": -4,
+}  # fmt: skip
 
 
 def describe(code: int | None) -> str | None:
@@ -72,7 +80,32 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
                     f"the launcher saw rank {rank} end with {describe(code)}",
                 )
             )
-    return found
+    return found or told(case, observations)
+
+
+def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
+    """The end of a process of which a launcher, a shell or a container tells, where nothing in the logs accounts for it.
+
+    [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 'main.py'] exits with return code = -9
+    Exception: process 0 terminated with signal SIGKILL
+    """
+    if any(o.role == "cause" for o in observations) or (case.finished and case.finished >= set(case.registry.ranks)):
+        return []
+    complaints = any(o.role == "symptom" and o.pattern.category is not None for o in observations)
+    for o in observations:
+        code = _code(o) if o.pattern.id in TOLD else None
+        pattern = "rank-exit-sigkill" if code in KILL else "rank-exit-crash-signal" if code in CRASH else "rank-exit-without-reason"
+        p = case.library.get(pattern)
+        if p is None or code in (None, 0, -15, 143, -2, 130, -1, 129) or (complaints and code not in KILL) or case.seen("launcher-forced-kill"):
+            continue
+        why = f"{o.event.where} tells of an end with {describe(code)}"
+        return [Finding(p, p.role, (o.event,), o.ranks, o.hosts, (), o.pids, case.attempt, why)]
+    return []
+
+
+def _code(o: Observation) -> int | None:
+    signal = str(o.event.fields.get("signal") or "").lower().removeprefix("sig")
+    return _SIGNALS.get(signal) if signal else as_int(o.event.fields.get("exitcode"))
 
 
 def _is_exit(o: Observation) -> bool:
