@@ -38,7 +38,7 @@ def apply(case: Case, observations: list[Observation]) -> list[Observation]:
     observations = [_quoted(case, o) for o in observations]
     observations = [_handled(case, o) for o in observations]
     observations = [o for o in (_stale(case, o, observations) for o in observations) if o is not None]
-    return _promoted(case, _after_loss(case, observations))
+    return _aborted(case, _promoted(case, _after_loss(case, observations)))
 
 
 def demote(case: Case, o: Observation, role: str, why: str) -> Observation:
@@ -231,3 +231,23 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
             o = demote(case, o, "symptom", f"the rank had lost its peers before ({loss.event.where})")
         out.append(o)
     return out
+
+
+def _aborted(case: Case, observations: list[Observation]) -> list[Observation]:
+    """SIGABRT is how a process ends that has said why: any other cause of the same process is nearer."""
+    told = [o for o in observations if o.role == "cause" and o.pattern.category != "native-crash" and not o.event.fields.get("kernel")]
+    out = []
+    for o in observations:
+        if o.role == "cause" and o.pattern.category == "native-crash" and str(o.event.fields.get("signal")) in _ABORT:
+            why = next((c for c in told if c.event.where.source == o.event.where.source and _meet(c.ranks, o.ranks)), None)
+            if why is not None:
+                o = demote(case, o, "symptom", f"an abort is the end of what {why.pattern.id} says ({why.event.where})")
+        out.append(o)
+    return out
+
+
+_ABORT = ("Aborted", "SIGABRT", "6")
+
+
+def _meet(a: Sequence[int], b: Sequence[int]) -> bool:
+    return not a or not b or bool(set(a) & set(b))

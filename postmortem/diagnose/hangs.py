@@ -35,7 +35,8 @@ class View:
     seq: int | None = None
     op: str | None = None
     numel: str | None = None
-    enqueued: int | None = None
+    group: str | None = None
+    enqueued: dict[str, int] = field(default_factory=dict)
     step: int | None = None
     finished: Event | None = None
     last: Event | None = None
@@ -117,12 +118,13 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         rank = as_int(e.fields.get("rank"))
         rank = case.registry.rank_of(e) if e.rank is not None or rank is None else rank
         if rank in seen:
-            seen[rank].enqueued = as_int(e.fields.get("enqueued"))
+            _status(seen[rank], e)
     if not _something_waits(case, seen, observations):
         return []
     steps: tuple[Callable[[Case, dict[int, View], list[Observation]], Finding | None], ...] = (
         _fingerprints,
         _recorder,
+        _desync,
         _numbers,
         _stacks,
         _left,
@@ -134,6 +136,17 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     )
     found = [f for step in steps if (f := step(case, seen, observations)) is not None]
     return [_with_last_words(f, seen) for f in found]
+
+
+def _status(view: View, e: Event) -> None:
+    """The watchdog's account of itself: this rank waits too, in this group, and so far had the group come."""
+    group, seq, enqueued = str(e.fields.get("pg") or ""), as_int(e.fields.get("seq")), as_int(e.fields.get("enqueued"))
+    view.complaint = view.complaint or e
+    view.seq = seq if view.seq is None else view.seq
+    if view.group is None and view.seq == seq:
+        view.group = group
+    if enqueued is not None:
+        view.enqueued[group] = enqueued
 
 
 def _with_last_words(f: Finding, seen: dict[int, View]) -> Finding:
@@ -259,6 +272,15 @@ def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Findin
     return None
 
 
+def _desync(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """TORCH_NCCL_DESYNC_DEBUG: torch itself compared what the ranks had recorded and names those that did not come."""
+    for e in case.seen("desync-lagging-ranks"):
+        named = [int(r) for r in re.findall(r"\d+", str(e.fields.get("ranks") or ""))]
+        if named and case.registry.rank_of(e) not in named:
+            return _make(case, "rank-never-arrived", named, [e], f"torch's desync report says `{gist(e.text)[:110]}`")
+    return None
+
+
 def _one_behind(numbers: dict[int, int]) -> list[int]:
     if len(set(numbers.values())) < 2:
         return []
@@ -270,6 +292,10 @@ def _one_behind(numbers: dict[int, int]) -> list[int]:
 def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
     """NCCL: the watchdogs name number, operation and size of the collective that each rank waits in."""
     counted = {r: v for r, v in seen.items() if v.seq is not None}
+    groups = Counter(v.group for v in counted.values() if v.group is not None)
+    if len(groups) > 1:  # numbers of different process groups have nothing to do with each other
+        busiest = groups.most_common(1)[0][0]
+        counted = {r: v for r, v in counted.items() if v.group in (busiest, None)}
     if len(counted) < 2:
         return _enqueued(case, seen)
     what: dict[Any, list[int]] = defaultdict(list)
@@ -299,18 +325,19 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
 
 
 def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
-    numbers = {r: v.enqueued for r, v in seen.items() if v.enqueued is not None}
-    behind = _one_behind(numbers) if len(numbers) >= 2 else []
-    if not behind:
-        return None
-    proof = [e for e in case.seen("nccl-pg-status") if case.registry.rank_of(e) in behind]
-    return _make(
-        case,
-        "rank-behind",
-        behind,
-        proof,
-        f"{_ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}",
-    )
+    """How far each rank had come in one process group; numbers of two groups say nothing about each other."""
+    for group in sorted({g for v in seen.values() for g in v.enqueued}):
+        numbers = {r: v.enqueued[group] for r, v in seen.items() if group in v.enqueued}
+        behind = _one_behind(numbers) if len(numbers) >= 2 else []
+        if behind:
+            return _make(
+                case,
+                "rank-behind",
+                behind,
+                [e for e in case.seen("nccl-pg-status") if case.registry.rank_of(e) in behind],
+                f"{_ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}",
+            )
+    return None
 
 
 def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
