@@ -1,5 +1,7 @@
 """Golden incidents: every folder of sample_logs/ is a real run with its story, and the verdict must tell that story.
 
+Those under tests/incidents/synthetic/ need GPUs or a cluster that were not at hand and are built from format strings.
+
 A truth.json accepts outcomes and categories where honest engineers differ; the ranks named must be those at fault, and one
 of the first five evidence lines must be a line that the truth names.
 """
@@ -17,7 +19,8 @@ import pytest
 from postmortem.analyze import Incident, Options, analyze
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
-CASES = sorted(p.parent for p in SAMPLES.glob("*/truth.json"))
+SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
+CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
 
 
 @cache
@@ -91,3 +94,14 @@ def test_how_the_verdict_came_about_can_be_read(case: Path) -> None:
 
     text = report.render_verbose(solved(case))
     assert solved(case).document["verdict"]["headline"][:40] in text or len(text) > 40
+
+
+def test_the_synthetic_incidents_are_what_their_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import runpy
+
+    script = runpy.run_path(str(SAMPLES.parent / "scripts" / "synthetic_incidents.py"))
+    monkeypatch.setitem(script["write"].__globals__, "ROOT", tmp_path)
+    for name in script["INCIDENTS"]:
+        script["write"](name)
+    written = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert written == {p.relative_to(SYNTHETIC): p.read_bytes() for p in SYNTHETIC.rglob("*") if p.is_file()}

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 
 from postmortem.diagnose.case import Case, Observation, as_int
-from postmortem.diagnose.identity import bus_key
 from postmortem.model import Event, Pattern
 
 _NUMBERS = re.compile(r"\d+(?:-\d+)?")
@@ -84,6 +83,8 @@ def _by_pid(case: Case, e: Event, pids: tuple[int, ...]) -> tuple[int, ...]:
     local = as_int(e.fields.get("local_rank"))
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
         return (rank,)
+    if not e.fields.get("kernel") and e.source_kind != "agent":
+        return _one(e.rank)  # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`
     return ()
 
 
@@ -101,7 +102,7 @@ def _by_gpu(case: Case, e: Event) -> tuple[tuple[int, ...], tuple[str, ...]]:
     gpus: tuple[str, ...] = ()
     if isinstance(text, str) and (m := _BUS.search(text)):
         gpus = (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),)
-        rank = case.registry.by_bus.get(bus_key(gpus[0]))
+        rank = case.registry.rank_of_bus(gpus[0], e.host)
     elif e.fields.get("gpu") is not None:
         rank = case.registry.rank_of(e)
     pid = as_int(e.fields.get("pid"))

@@ -96,10 +96,18 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
         code = _code(o) if o.pattern.id in TOLD else None
         pattern = "rank-exit-sigkill" if code in KILL else "rank-exit-crash-signal" if code in CRASH else "rank-exit-without-reason"
         p = case.library.get(pattern)
-        if p is None or code in (None, 0, -15, 143, -2, 130, -1, 129) or (complaints and code not in KILL) or case.seen("launcher-forced-kill"):
+        if (
+            p is None
+            or code in (None, 0, -15, 143, -2, 130, -1, 129)
+            or (complaints and code not in KILL)
+            or case.seen("launcher-forced-kill")
+        ):
             continue
         why = f"{o.event.where} tells of an end with {describe(code)}"
-        return [Finding(p, p.role, (o.event,), o.ranks, o.hosts, (), o.pids, case.attempt, why)]
+        event = o.event._replace(fields=dict(o.event.fields) | {"exitcode": code})
+        local = as_int(event.fields.get("local_rank")) if not case.registry.ranks else None  # spawn without a word of ranks: one host
+        ranks = o.ranks or (() if local is None else (local,))
+        return [Finding(p, p.role, (event,), ranks, o.hosts, (), o.pids, case.attempt, why)]
     return []
 
 

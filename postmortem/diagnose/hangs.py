@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from postmortem.diagnose import recorder
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
 from postmortem.model import Event, Finding
 
@@ -228,48 +229,14 @@ def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Fi
 
 def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
     """Flight recorder: compare, for each process group, the last enqueued collective and the entry with the same number."""
-    dumps = {r: e for e in case.of_kind("recorder") if (r := case.registry.rank_of(e)) is not None}
-    if len(dumps) < 2:
+    dated = sorted(case.of_kind("recorder"), key=lambda e: (e.time or 0.0, bool(e.fields.get("code"))))
+    dumps = {r: e for e in dated if (r := case.registry.rank_of(e)) is not None}  # of several dumps of a rank the latest
+    reading = recorder.read(dumps) if len(dumps) >= 2 else None
+    if reading is None:
         return None
-    last: dict[str, dict[int, int]] = defaultdict(dict)
-    entries: dict[str, dict[int, dict[int, tuple[str, str]]]] = defaultdict(lambda: defaultdict(dict))
-    for rank, e in dumps.items():
-        recorded = e.fields.get("entries")
-        for group, seq, name, detail in recorded if isinstance(recorded, tuple) else ():
-            entries[group][seq][rank] = (name, detail)
-            last[group][rank] = max(last[group].get(rank, -1), seq)
-    for group, numbers in sorted(last.items()):
-        members = set(numbers)
-        for seq in sorted(entries[group]):
-            here = entries[group][seq]
-            if set(here) != members or len(set(here.values())) < 2:
-                continue
-            groups: dict[Any, list[int]] = defaultdict(list)
-            for rank, what in here.items():
-                groups[what].append(rank)
-            odd, _majority = minority(groups)
-            told = "; ".join(f"{_ranks_text(ranks)} {name} {detail}" for (name, detail), ranks in sorted(groups.items(), key=str))
-            behind = _one_behind(numbers)
-            if behind and set(behind) != set(odd):
-                odd = behind if len(odd) != 1 else odd
-            return _make(
-                case,
-                "recorder-collectives-differ",
-                odd,
-                [dumps[r] for r in [*odd, *sorted(members - set(odd))]],
-                f"collective {seq} of group {group} differs: {told}",
-            )
-        behind = _one_behind(numbers)
-        if behind:
-            top = max(numbers.values())
-            return _make(
-                case,
-                "recorder-rank-behind",
-                behind,
-                [dumps[r] for r in [*behind, *sorted(members - set(behind))]],
-                f"in group {group} {_ranks_text(behind)} last enqueued collective {numbers[behind[0]]}, the others {top}",
-            )
-    return None
+    proof = [dumps[r] for r in dict.fromkeys([*reading.odd, *reading.group]) if r in dumps]
+    made = _make(case, reading.pattern, reading.odd, proof, reading.because)
+    return made if reading.sure or made is None else replace(made, derived_confidence="hypothesis")
 
 
 def _desync(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:

@@ -16,6 +16,7 @@ from postmortem.model import Event, Source
 Local = tuple[str | None, str | None, int]  # run, host, local rank
 _STEM = re.compile(r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr)$")
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
+COMM_LINES = ("nccl-init-complete", "nccl-init-start")
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
 
 
@@ -26,7 +27,7 @@ class Registry:
     by_pid: dict[tuple[str | None, int], int] = field(default_factory=dict)
     by_local: dict[Local, int] = field(default_factory=dict)
     by_source: dict[str, int] = field(default_factory=dict)
-    by_bus: dict[str, int] = field(default_factory=dict)
+    by_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)
     by_address: dict[str, str] = field(default_factory=dict)
     host_of: dict[int, str] = field(default_factory=dict)
     pids: dict[int, list[int]] = field(default_factory=dict)
@@ -67,6 +68,11 @@ class Registry:
             for (r, h, n), rank in self.by_local.items()
             if n == local and (run is None or r is None or r == run) and (host is None or h is None or h == host)
         }
+        return found.pop() if len(found) == 1 else None
+
+    def rank_of_bus(self, bus: str, host: str | None) -> int | None:
+        """The rank on this GPU; without a host only if one host alone has such a bus id."""
+        found = {rank for (h, b), rank in self.by_bus.items() if b == bus_key(bus) and (host is None or h is None or same_host(h, host))}
         return found.pop() if len(found) == 1 else None
 
     def ranks_on(self, host: str) -> tuple[int, ...]:
@@ -133,6 +139,8 @@ def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
 def _learn(reg: Registry, e: Event) -> None:
     """Facts that name a rank together with something else."""
     rank = e.rank
+    if e.pattern in COMM_LINES:
+        _learn_comm(reg, e)
     if e.kind == "identity" and rank is None and isinstance(e.fields.get("said_rank"), int):
         rank = int(str(e.fields["said_rank"]))
     if rank is None or e.fields.get("quoted"):
@@ -150,7 +158,24 @@ def _learn(reg: Registry, e: Event) -> None:
         _bind_pid(reg, e.host, e.pid, rank)
     bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in ("nccl-init-complete", "nccl-init-start") else None)
     if isinstance(bus, str):
-        reg.by_bus.setdefault(bus_key(bus), rank)
+        reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
+
+
+def _learn_comm(reg: Registry, e: Event) -> None:
+    """NCCL's own map: host:pid [cudaDev] … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first and largest
+    communicator counts global ranks; sub-groups number their own."""
+    said, world, bus = e.fields.get("rank"), e.fields.get("world"), e.fields.get("pci") or e.fields.get("bus")
+    if not (isinstance(said, str) and said.isdigit()) or (e.rank is not None and e.rank != int(said)):
+        return
+    known = reg.rank_of_pid(e.pid, e.host)
+    if known is not None and known != int(said):
+        return
+    rank = int(said)
+    _bind_pid(reg, e.host, e.pid, rank)
+    if e.host:
+        reg.host_of.setdefault(rank, e.host)
+    if isinstance(bus, str) and isinstance(world, str):
+        reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
 
 def bus_key(text: str) -> str:

@@ -67,9 +67,9 @@ def _what(case: Case, root: Finding, who: str) -> tuple[str, str]:
         case "faulthandler-fatal-error":
             return f"{subject or 'A process'} crashed with {_crash(e)}" + (f" in {code}" if code else ""), ""
         case "rank-exit-sigkill":
-            return f"{subject} was killed with SIGKILL from outside", "nothing here says by whom"
+            return f"{subject or 'A process'} was killed with SIGKILL from outside", "nothing here says by whom"
         case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
-            return f"{subject} ended with {_ending(e)}", "it printed no reason"
+            return f"{subject or 'A process'} ended with {_ending(e)}", "it printed no reason"
     if p.derived and root.because:
         return f"{_entitled(title, root.ranks, subject)}: {root.because}", ""
     detail = _short(line or gist(e.text))
