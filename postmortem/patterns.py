@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from postmortem import resources
+from postmortem import pattern_cache, resources
 from postmortem.errors import PatternError
 from postmortem.model import (
     ACTIONS,
@@ -81,15 +81,21 @@ def load(*extra: Path) -> Library:
 
 @lru_cache(maxsize=8)
 def _load(extra: tuple[str, ...]) -> Library:
-    patterns: dict[str, Pattern] = {}
-    digest = hashlib.sha256()
+    digest, files = hashlib.sha256(), hashlib.sha256()
+    found: list[tuple[Path, bytes]] = []
     for root in (resources.folder("patterns"), *map(Path, extra)):
         for path in sorted(root.rglob("*.yaml")):
             data = path.read_bytes()
-            pattern = parse(data, path)
-            patterns[pattern.id] = pattern
+            found.append((path, data))
             digest.update(path.name.encode() + b"\0" + data)
-    return Library(dict(sorted(patterns.items())), digest.hexdigest()[:16])
+            files.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
+    kept = pattern_cache.place(files)
+    patterns = pattern_cache.fetch(kept)
+    if patterns is None:
+        read = {pattern.id: pattern for pattern in (parse(data, path) for path, data in found)}  # the last of an id wins
+        patterns = dict(sorted(read.items()))
+        pattern_cache.store(kept, patterns)
+    return Library(patterns, digest.hexdigest()[:16])
 
 
 def parse(data: bytes, path: Path) -> Pattern:

@@ -25,6 +25,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("scan",),
     ("catalogue", "skeleton", "schema"),
     ("patterns",),
+    ("pattern_cache",),
     ("collect",),
     ("redact", "regexes", "output"),
     ("model", "errors", "resources"),

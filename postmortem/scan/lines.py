@@ -19,7 +19,7 @@ from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty, raw_index
 from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
 from postmortem.scan.reader import Readable, Reader
-from postmortem.scan.tally import Block, Found, Row, Tally
+from postmortem.scan.tally import Block, Found, Row, Tallies
 
 PIECE = 1 << 20
 WAITING = 8 << 20  # of blocks whose hits are not made yet
@@ -66,8 +66,7 @@ class _Pass:
         self.head: Sample | None = None
         self.samples: list[Sample] = []
         self.next_sample = limits.stride
-        self.tallies = {s.id: Tally(limits.first, limits.last) for s in engine.signatures}
-        self.by_number = [self.tallies[s.id] for s in engine.signatures]
+        self.tallies = Tallies(limits.first, limits.last)
         self.waiting: deque[Block] = deque()
 
     def run(self) -> Scanned:
@@ -192,7 +191,7 @@ class _Pass:
         if len(row.numbers) > 1:
             row.numbers = sorted(set(row.numbers))
         for number in row.numbers:
-            tally = self.by_number[number]
+            tally = self.tallies[self.engine.signatures[number].id]
             if tally.seen == row.line:
                 continue
             if not tally.trusted and not self.confirm.on_line(number, text_of(row, block)):
@@ -207,7 +206,8 @@ class _Pass:
             self.tallies[name].add(row)
             block.tallies.add(self.tallies[name])
         for number in row.numbers:
-            self.by_number[number].missed |= self.engine.signatures[number].id not in row.found
+            name = self.engine.signatures[number].id
+            self.tallies[name].missed |= name not in row.found
 
     def _hit(self, row: Row, block: Block) -> Hit:
         data = block.data
@@ -323,7 +323,7 @@ class _Pass:
             lines=lines,
             hits=tuple(hits),
             samples=self._all_samples(lines),
-            counts={name: tally.count for name, tally in self.tallies.items() if tally.count},
+            counts={name: tally.count for name, tally in sorted(self.tallies.items()) if tally.count},
             content=None if reader.copy is None else b"".join(reader.copy),
             skips=tuple(self._skips()),
         )

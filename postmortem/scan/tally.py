@@ -72,3 +72,15 @@ class Tally:
     def rows(self) -> Iterator[Row]:
         yield from self.first
         yield from self.last
+
+
+class Tallies(dict[str, Tally]):
+    """A tally for each id that was seen: 600 empty ones would cost more than reading a small file."""
+
+    def __init__(self, first: int, last: int) -> None:
+        super().__init__()
+        self._first, self._last = first, last
+
+    def __missing__(self, name: str) -> Tally:
+        tally = self[name] = Tally(self._first, self._last)
+        return tally

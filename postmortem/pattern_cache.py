@@ -1,0 +1,77 @@
+"""The parsed pattern library on disk: reading 500 YAML files takes 0.3 s, their JSON 20 ms.
+
+    store(path, patterns); fetch(path)   ->   {"kernel-oom-killed-process": Pattern(...), ...}
+
+The file's name is the hash of all pattern files and of this program's own text, so an old one is never read again. It holds data
+only. What is damaged, or belongs to another user, counts as missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from postmortem.model import Action, Example, Explains, Pattern, Variant
+
+
+def folder() -> Path:
+    """Return where caches are kept."""
+    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() raises where there is none
+    return Path(os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache") / "postmortem"
+
+
+def place(files: hashlib._Hash) -> Path:
+    """Return the cache file for pattern files of this hash, read by this version of the program."""
+    here = Path(__file__).parent
+    for name in ("patterns.py", "pattern_cache.py", "model.py"):
+        try:
+            files.update((here / name).read_bytes())
+        except OSError:
+            files.update(b"?")
+    return folder() / f"{files.hexdigest()}.patterns.json"
+
+
+def fetch(path: Path) -> dict[str, Pattern] | None:
+    """Return the patterns kept in `path`, or None."""
+    try:
+        with path.open("rb") as f:
+            if hasattr(os, "geteuid") and os.fstat(f.fileno()).st_uid not in (0, os.geteuid()):
+                return None
+            digest, body = f.read(64), f.read()
+        if hashlib.sha256(body).hexdigest().encode() != digest:
+            return None
+        return {row["id"]: _pattern(row) for row in json.loads(body)}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def store(path: Path, patterns: Mapping[str, Pattern]) -> None:
+    """Keep the patterns for the next start. Where that is not possible, the next start reads the files again."""
+    body = json.dumps([asdict(p) for p in patterns.values()], separators=(",", ":")).encode()
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
+        with os.fdopen(handle, "wb") as f:
+            f.write(hashlib.sha256(body).hexdigest().encode() + body)
+        Path(temporary).replace(path)
+    except OSError:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+
+
+def _pattern(row: dict[str, Any]) -> Pattern:
+    row["variants"] = tuple(Variant(**v) for v in row["variants"])
+    row["explains"] = tuple(Explains(**e) for e in row["explains"])
+    row["actions"] = tuple(Action(**a) for a in row["actions"])
+    for name in ("matches", "no_matches"):
+        row[name] = tuple(Example(**e) for e in row[name])
+    for name in ("sources", "references"):
+        row[name] = tuple(row[name])
+    return Pattern(**row)
