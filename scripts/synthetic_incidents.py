@@ -1,3 +1,4 @@
+# ruff: noqa: E501, ISC004 - log lines are long
 """Writes tests/incidents/synthetic/: incidents that need several GPUs or a cluster, which were not at hand.
 
 NOT real runs. Every line is a format string of its emitter (torch ProcessGroupNCCL.cpp and torchelastic, NCCL init.cc and

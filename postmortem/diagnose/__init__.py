@@ -51,7 +51,8 @@ def diagnose(
         solutions.append(solve_job(own, {p: by_path[p] for p in paths}, library, name))
     chosen = _choose(solutions, job)
     if chosen.outcome == "undetermined":
-        chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, usual)))
+        known = {(e.where.source, e.where.line) for f in chosen.findings for e in f.events}
+        chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, known, usual)))
     return document.write(chosen, [s for s in solutions if s.case is not chosen.case], timeline, sources, ledger)
 
 

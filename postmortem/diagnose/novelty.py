@@ -20,12 +20,14 @@ def shapes(events: Iterable[Event]) -> frozenset[str]:
     return frozenset(shape(e.text) for e in events if e.kind in ("notice", "exception"))
 
 
-def leads(case: Case, usual: Set[str]) -> list[Event]:
-    """Troubled lines that one rank alone printed and a healthy run does not, latest first. Of a job with one voice: all of them."""
+def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:
+    """Troubled lines that one rank alone printed and a healthy run does not, latest first. `known` are addresses that a pattern
+    accounts for. A job with one voice has no other to compare with; then only a healthy run tells."""
     speakers: dict[str, dict[int | None, Event]] = defaultdict(dict)
     for e in case.of_kind("notice", "exception"):
-        if shape(e.text) not in usual:
+        if shape(e.text) not in usual and (e.where.source, e.where.line) not in known:
             speakers[shape(e.text)].setdefault(case.registry.rank_of(e), e)
-    voices = {rank for found in speakers.values() for rank in found}
-    lone = [next(iter(found.values())) for found in speakers.values() if len(found) == 1 or len(voices) == 1]
+    if len(case.by_rank) < 2 and not usual:
+        return []
+    lone = [next(iter(found.values())) for found in speakers.values() if len(found) == 1 or len(case.by_rank) < 2]
     return sorted(lone, key=lambda e: (e.at or 0.0, e.where.source, e.where.line or 0), reverse=True)[:MOST]

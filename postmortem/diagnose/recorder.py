@@ -144,7 +144,9 @@ def _ahead(group: _Group, busy: set[int]) -> Reading | None:
     low = sorted(set(group.last) - set(high))
     if not busy.intersection(high) or busy.intersection(low) or 2 * len(high) >= len(group.last):
         return None
-    because = f"only {ranks_text(high)} enqueued collective {number} of group {group.key} ({group.what(number)}), the others stopped before it"
+    because = (
+        f"only {ranks_text(high)} enqueued collective {number} of group {group.key} ({group.what(number)}), the others stopped before it"
+    )
     return Reading("recorder-collectives-differ", tuple(high), _all(group), because)
 
 
@@ -164,7 +166,9 @@ def _behind(groups: list[_Group]) -> Reading | None:
     odd = sorted(free or waiting)
     others = ranks_text(set(group.last) - free - waiting)
     number = group.stuck
-    because = f"in group {group.key} {ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {number} ({group.what(number)})"
+    because = (
+        f"in group {group.key} {ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {number} ({group.what(number)})"
+    )
     return Reading("recorder-rank-behind", tuple(odd), _all(group), because)
 
 

@@ -73,7 +73,7 @@ def _what(case: Case, root: Finding, who: str) -> tuple[str, str]:
     if p.derived and root.because:
         return f"{_entitled(title, root.ranks, subject)}: {root.because}", ""
     detail = _short(line or gist(e.text))
-    said = f"{subject}: {title[0].lower() + title[1:] if title[1:2].islower() else title}" if subject else title
+    said = f"{subject}: {_inside(title)}" if subject else title
     return said + (f" ({detail})" if detail else "") + (f" in {code}" if code and e.kind == "exception" else ""), ""
 
 
@@ -85,6 +85,32 @@ def _entitled(title: str, ranks: Sequence[int], subject: str) -> str:
     if len(ranks) > 1:
         said = said.replace("was ", "were ", 1)
     return f"{subject} {said}"
+
+
+def _inside(title: str) -> str:
+    """A title as it stands after a colon: only words that are no names lose their capital."""
+    first = title.split(" ", 1)[0]
+    return title[0].lower() + title[1:] if first in _COMMON else title
+
+
+_COMMON = {
+    "A",
+    "An",
+    "The",
+    "One",
+    "Two",
+    "Not",
+    "No",
+    "Some",
+    "All",
+    "Tensor",
+    "Tensors",
+    "Ranks",
+    "Rank",
+    "Parameters",
+    "Shared",
+    "Memory",
+}
 
 
 def _crash(e: Event) -> str:
