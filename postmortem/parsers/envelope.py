@@ -52,7 +52,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)| (?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
-_MPI = re.compile(r"\[\d+,(\d+)\]<(?:stdout|stderr|stddiag)>: ?")
+_MPI = re.compile(r"\[\d+,(?:mpirank:)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")
 _RAY = re.compile(r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?")
 _WORKER_TP = re.compile(r"Worker_TP(\d{1,5})$")
 _VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./-]{1,80}:\d+\] ?")
@@ -70,6 +70,7 @@ _KERNEL = re.compile(
     r"|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
+_KERNEL_FIRST = frozenset("<k[0123456789")
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
@@ -151,6 +152,19 @@ class _Peeler:
         return self._launcher() or self._kernel() or self._logger()
 
     def _launcher(self) -> bool:
+        first = self.text[self.at : self.at + 1]
+        if first == "[":  # each form is tried only where it can begin: most lines have no prefix at all
+            return self._bracket()
+        if first == "(" and (m := self.take(_RAY)):
+            self.key.append(m[2])
+            self.learn(pid=int(m[2]), host=m[3])
+        elif first == ">" and self.take(_QUOTE):
+            self.learn(quoted=True)
+        else:
+            return self.take(_TORCHX) is not None
+        return True
+
+    def _bracket(self) -> bool:
         if m := self.take(_TEE):
             name = "rank" if m[1].lower() == "rank" else "local_rank"
             self.key.append(m[0].strip())
@@ -160,34 +174,26 @@ class _Peeler:
         elif m := self.take(_MPI):
             self.key.append(m[1])
             self.learn(rank=int(m[1]))
-        elif m := self.take(_RAY):
-            self.key.append(m[3])
-            part = _WORKER_TP.match(m[1])  # vLLM names its workers by their place in the tensor-parallel group
-            rank = m[2] or (part[1] if part else None)
-            self.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
         elif m := self.take(_KUBE):
             self.key.append(m[1])
             self.learn(host=m[1])
-        elif self.take(_QUOTE):
-            self.learn(quoted=True)
         else:
-            return self.take(_TORCHX) is not None
+            return False
         return True
 
     def _logger(self) -> bool:
-        if m := self.take(_CXX):
+        bracket = self.text.startswith("[", self.at)
+        if bracket and (m := self.take(_CXX)):
             self.learn(stamp=times.find(m[0]))
         elif m := self.take(_PYLOG):
             self.learn(stamp=times.find(m[0]), pid=int(m[2]))
-        elif m := self.take(_TP):
+        elif bracket and (m := self.take(_TP)):
             self.learn(stamp=times.find(m[0]), rank=int(m[1]))
-        elif m := self.take(_VLLM):
-            self.learn(stamp=times.find(m[1]))
         elif m := self.take(_NCCL):
             self.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))
         elif self.at < 200 and (m := self.take(_SYSLOG)):
             self.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None)
-        elif m := self.take(_SLASH_RANK):
+        elif bracket and (m := self.take(_SLASH_RANK)):
             self.learn(rank=int(m[1]), world=int(m[2]))
         elif self.at < 200 and "stamp" not in self.got and (m := self.take(_STAMPED)):
             self.learn(stamp=times.find(m[0]))
@@ -196,6 +202,8 @@ class _Peeler:
         return True
 
     def _kernel(self) -> bool:
+        if self.text[self.at : self.at + 1] not in _KERNEL_FIRST:
+            return False
         m = _KERNEL.match(self.text, self.at)
         if not m or not m[0].strip():
             return False
@@ -207,7 +215,7 @@ class _Peeler:
         body = self.text[self.at :]
         head = body[:160]
         if "rank" not in self.got:
-            for form in _IN_TEXT:
+            for form in _IN_TEXT if "rank" in head.lower() else ():
                 if m := form.search(head):
                     self.got["rank"] = int(m[1])
                     break

@@ -36,6 +36,9 @@ _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin 
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
 _SPAWN = re.compile(r"-- Process (?P<rank>\d+) terminated with the following error")
+_SPAWNED = re.compile(
+    r"Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
+)  # torch < 1.6
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>"
     r"|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d"
@@ -162,7 +165,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "collective": collective_of(reading.frames),
         "opened": excerpt.number,
     }
-    if short in WRAPPERS:
+    if short in WRAPPERS or _SPAWNED.match(body):
         fields["wrapper"] = True
     if reading.chained:
         fields["chained"] = True
