@@ -156,8 +156,10 @@ class _Peeler:
         if first == "[":  # each form is tried only where it can begin: most lines have no prefix at all
             return self._bracket()
         if first == "(" and (m := self.take(_RAY)):
-            self.key.append(m[2])
-            self.learn(pid=int(m[2]), host=m[3])
+            self.key.append(m[3])
+            part = _WORKER_TP.match(m[1])  # vLLM names its workers by their place in the tensor-parallel group
+            rank = m[2] or (part[1] if part else None)
+            self.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
         elif first == ">" and self.take(_QUOTE):
             self.learn(quoted=True)
         else:
@@ -189,6 +191,8 @@ class _Peeler:
             self.learn(stamp=times.find(m[0]), pid=int(m[2]))
         elif bracket and (m := self.take(_TP)):
             self.learn(stamp=times.find(m[0]), rank=int(m[1]))
+        elif m := self.take(_VLLM):
+            self.learn(stamp=times.find(m[1]))
         elif m := self.take(_NCCL):
             self.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))
         elif self.at < 200 and (m := self.take(_SYSLOG)):

@@ -21,6 +21,7 @@ NO_YEAR = 1972
 MONTHS = {m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])}
 _CLOCK = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 
+_HMS = re.compile(r"\d:\d\d:\d\d")  # stands in each of the forms below
 _ISO = re.compile(rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)")
 _GLOG = re.compile(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
 _CTIME = re.compile(rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) {_CLOCK} (?P<Y>\d{{4}})")
@@ -36,10 +37,12 @@ def find(text: str) -> Stamp | None:
     """Return the first time in the first 160 characters of `text`, or None."""
     head = text[:160]
     best: re.Match[str] | None = None
-    for form in _FORMS:
-        m = form.search(head)
+    for form in _FORMS if _HMS.search(head) else ():
+        m = form.search(head, 0, len(head) if best is None else min(len(head), best.start() + 48))
         if m and (best is None or m.start() < best.start()):
             best = m
+            if not m.start():
+                break
     if best is not None:
         return from_match(best)
     if m := _UNIX.search(head):
