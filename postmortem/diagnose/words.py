@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+import regex
+
 from postmortem.diagnose.case import Case, as_int, gist
 from postmortem.diagnose.exits import describe
 from postmortem.model import Confidence, Event, Finding
@@ -65,16 +67,40 @@ def _what(case: Case, root: Finding, who: str) -> tuple[str, str]:
             pid = f", pid {e.fields['pid']}" if e.fields.get("pid") else ""
             return f"{subject + ' was' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({name}{pid})", ""
         case "faulthandler-fatal-error":
-            return f"{subject or 'A process'} crashed with {_crash(e)}" + (f" in {code}" if code else ""), ""
+            return f"{subject or 'A process'} crashed: {_crash(e)}" + (f" in {code}" if code else ""), ""
         case "rank-exit-sigkill":
             return f"{subject or 'A process'} was killed with SIGKILL from outside", "nothing here says by whom"
         case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
-            return f"{subject or 'A process'} ended with {_ending(e)}", "it printed no reason"
+            return f"{subject or 'A process'} ended with {_ending(e)}", f"{'they' if len(root.ranks) > 1 else 'it'} printed no reason"
     if p.derived and root.because:
         return f"{_entitled(title, root.ranks, subject)}: {root.because}", ""
-    detail = _short(line or gist(e.text))
+    if root.because and root.derived_confidence:
+        return f"{subject} {'were' if len(root.ranks) > 1 else 'was'} out of step with the others: {root.because}", _inside(title)
+    detail = _short(line or _telling(root))
     said = f"{subject}: {_inside(title)}" if subject else title
     return said + (f" ({detail})" if detail else "") + (f" in {code}" if code and e.kind == "exception" else ""), ""
+
+
+_COMMON = (
+    "A ",
+    "An ",
+    "The ",
+    "Two ",
+    "No ",
+    "Not ",
+    "Tensor ",
+    "Tensors ",
+    "Ranks ",
+    "Processes ",
+    "Opening ",
+    "Probabilities ",
+    "Gradients ",
+)
+
+
+def _inside(title: str) -> str:
+    """A title behind a colon: a common word becomes small, a name (Xid, Slurm, DeepSpeed) stays."""
+    return title[0].lower() + title[1:] if title.startswith(_COMMON) else title
 
 
 def _entitled(title: str, ranks: Sequence[int], subject: str) -> str:
@@ -114,7 +140,16 @@ _COMMON = {
 
 
 def _crash(e: Event) -> str:
-    return str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100]
+    return str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower().replace("sig", "SIG")
+
+
+def _telling(root: Finding) -> str:
+    """The line from where the pattern starts to match: what stands before it in a glued line is a progress bar or a prefix."""
+    text = gist(root.event.text)
+    for form in root.pattern.variants:
+        if m := regex.search(form.regex, text):
+            return text[m.start() :]
+    return text
 
 
 def _ending(e: Event) -> str:
