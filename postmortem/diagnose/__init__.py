@@ -100,6 +100,7 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     ordered = _scheduler_last(case, ordered)
     root = ordered[0] if ordered else None
     ranks = culprits(case, root, findings) if root else ()
+    root = _told_by_the_group(root, ranks, findings)
     outcome = _outcome(case, root, findings)
     if outcome == "healthy":
         root, ranks = None, ()
@@ -178,6 +179,17 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
             case.note(f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice")
             return (absent[0],)
     return ()
+
+
+def _told_by_the_group(root: Finding | None, ranks: tuple[int, ...], findings: Sequence[Finding]) -> Finding | None:
+    """A mismatch is stated by one rank's line, but who is out of step only the comparison of all ranks tells: then it says why."""
+    if root is None or root.pattern.derived or root.pattern.category not in UNRANKED or not ranks:
+        return root
+    told = next((f for f in findings if f.pattern.derived and f.ranks == ranks), None)
+    if told is None:
+        return root
+    events = (*root.events[:1], *told.events[:2], *root.events[1:])
+    return replace(root, because=told.because, events=events, derived_confidence="supported")
 
 
 def _speechless(case: Case, findings: Sequence[Finding]) -> set[int]:

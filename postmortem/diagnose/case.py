@@ -157,9 +157,10 @@ def merge_copies(events: Iterable[Event], case_sources: Mapping[str, Source], re
         groups[(*key, attempt)].append(e)
     out: list[Event] = []
     for group in groups.values():
-        per_source: dict[str, list[Event]] = defaultdict(list)
+        per_source: dict[object, list[Event]] = defaultdict(list)
         for e in group:
-            per_source[e.where.source].append(e)
+            # a launcher log holds a rank's line twice, as tee and as quotation in its summary: that is one event
+            per_source[(e.where.source, bool(e.fields.get("reported_by")))].append(e)
         rows = [sorted(copies, key=lambda e: e.where.line or 0) for copies in per_source.values()]
         for i in range(max(map(len, rows))):
             copies = sorted((row[i] for row in rows if i < len(row)), key=lambda e: address_quality(e, case_sources))

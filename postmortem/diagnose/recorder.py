@@ -44,9 +44,11 @@ class _Group:
         waits = [min(numbers) for numbers in self.pending.values() if numbers]
         return min(waits) if waits else max(self.last.values(), default=0)
 
-    def what(self, number: int) -> str:
+    def name(self, number: int) -> str:
+        """`collective 19 of group default_pg (gloo:all_reduce [] Float)`"""
         found = self.entries.get(number)
-        return " ".join(next(iter(found.values()))).strip() if found else "not recorded"
+        what = " ".join(next(iter(found.values()))).strip() if found else "not recorded"
+        return f"collective {number} of group {self.key} ({what})"
 
 
 def read(dumps: Mapping[int, Event]) -> Reading | None:
@@ -144,9 +146,7 @@ def _ahead(group: _Group, busy: set[int]) -> Reading | None:
     low = sorted(set(group.last) - set(high))
     if not busy.intersection(high) or busy.intersection(low) or 2 * len(high) >= len(group.last):
         return None
-    because = (
-        f"only {ranks_text(high)} enqueued collective {number} of group {group.key} ({group.what(number)}), the others stopped before it"
-    )
+    because = f"only {ranks_text(high)} enqueued {group.name(number)}, the others stopped before it"
     return Reading("recorder-collectives-differ", tuple(high), _all(group), because)
 
 
@@ -165,10 +165,7 @@ def _behind(groups: list[_Group]) -> Reading | None:
     group, free, waiting = found[0]
     odd = sorted(free or waiting)
     others = ranks_text(set(group.last) - free - waiting)
-    number = group.stuck
-    because = (
-        f"in group {group.key} {ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {number} ({group.what(number)})"
-    )
+    because = f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
     return Reading("recorder-rank-behind", tuple(odd), _all(group), because)
 
 
@@ -179,7 +176,7 @@ def _left_in(group: _Group) -> Reading | None:
     gone = [r for r, n in group.last.items() if r not in inside and n > number]
     if not inside or 2 * len(inside) >= len(group.last) or len(inside) + len(gone) < len(group.last):
         return None
-    because = f"{ranks_text(inside)} still in collective {number} of group {group.key} ({group.what(number)}), the others went on"
+    because = f"{ranks_text(inside)} still in {group.name(number)}, the others went on"
     return Reading("recorder-rank-behind", tuple(inside), _all(group), because)
 
 
@@ -191,7 +188,7 @@ def _not_started(group: _Group) -> Reading | None:
     idle = sorted(r for r, n in group.started.items() if n < number)
     if not idle or 2 * len(idle) >= max(3, len(group.last)):
         return None
-    because = f"collective {number} of group {group.key} ({group.what(number)}) started on all ranks but {ranks_text(idle)}"
+    because = f"{group.name(number)} started on all ranks but {ranks_text(idle)}"
     return Reading("recorder-rank-behind", tuple(idle), _all(group), because)
 
 
@@ -201,7 +198,7 @@ def _absent(group: _Group) -> Reading | None:
     missing = sorted(group.members - set(group.last))
     if not missing or 2 * len(missing) >= len(group.members) or not all(min(group.pending[r], default=0) == number for r in group.last):
         return None
-    because = f"{ranks_text(group.last)} wait in collective {number} of group {group.key} ({group.what(number)}), no dump of {ranks_text(missing)}"
+    because = f"{ranks_text(group.last)} wait in {group.name(number)}, {ranks_text(missing)} left no dump"
     return Reading("recorder-rank-behind", tuple(missing), _all(group), because, sure=False)
 
 

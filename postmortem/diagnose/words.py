@@ -45,12 +45,12 @@ def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str,
     hosts = root.hosts if len(root.hosts) == 1 else ()
     if who and hosts and len(ranks) <= 6:
         who += f" on {hosts[0]}"
-    what, remark = _what(case, root, who)
+    what, remark = _what(root, who, len(ranks) > 1)
     when = "" if root.pattern.derived and not remark else clock_time(e.at, e.at_sigma)
     return f"{what}{when}{'; ' + remark if remark else ''}{_effects(victims)}."
 
 
-def _what(case: Case, root: Finding, who: str) -> tuple[str, str]:
+def _what(root: Finding, who: str, many: bool) -> tuple[str, str]:
     """What happened to whom, and a remark that comes after the time."""
     e, p = root.event, root.pattern
     title = p.title.rstrip(".")
@@ -71,36 +71,14 @@ def _what(case: Case, root: Finding, who: str) -> tuple[str, str]:
         case "rank-exit-sigkill":
             return f"{subject or 'A process'} was killed with SIGKILL from outside", "nothing here says by whom"
         case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
-            return f"{subject or 'A process'} ended with {_ending(e)}", f"{'they' if len(root.ranks) > 1 else 'it'} printed no reason"
+            return f"{subject or 'A process'} ended with {_ending(e)}", f"{'they' if many else 'it'} printed no reason"
     if p.derived and root.because:
         return f"{_entitled(title, root.ranks, subject)}: {root.because}", ""
     if root.because and root.derived_confidence:
-        return f"{subject} {'were' if len(root.ranks) > 1 else 'was'} out of step with the others: {root.because}", _inside(title)
+        return f"{subject} {'were' if many else 'was'} out of step with the others: {root.because}", _inside(title)
     detail = _short(line or _telling(root))
     said = f"{subject}: {_inside(title)}" if subject else title
     return said + (f" ({detail})" if detail else "") + (f" in {code}" if code and e.kind == "exception" else ""), ""
-
-
-_COMMON = (
-    "A ",
-    "An ",
-    "The ",
-    "Two ",
-    "No ",
-    "Not ",
-    "Tensor ",
-    "Tensors ",
-    "Ranks ",
-    "Processes ",
-    "Opening ",
-    "Probabilities ",
-    "Gradients ",
-)
-
-
-def _inside(title: str) -> str:
-    """A title behind a colon: a common word becomes small, a name (Xid, Slurm, DeepSpeed) stays."""
-    return title[0].lower() + title[1:] if title.startswith(_COMMON) else title
 
 
 def _entitled(title: str, ranks: Sequence[int], subject: str) -> str:
@@ -119,24 +97,9 @@ def _inside(title: str) -> str:
     return title[0].lower() + title[1:] if first in _COMMON else title
 
 
-_COMMON = {
-    "A",
-    "An",
-    "The",
-    "One",
-    "Two",
-    "Not",
-    "No",
-    "Some",
-    "All",
-    "Tensor",
-    "Tensors",
-    "Ranks",
-    "Rank",
-    "Parameters",
-    "Shared",
-    "Memory",
-}
+_COMMON = frozenset(
+    "A An The One Two Not No Some All Tensor Tensors Rank Ranks Parameters Shared Memory Processes Opening Probabilities Gradients".split()
+)
 
 
 def _crash(e: Event) -> str:

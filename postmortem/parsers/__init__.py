@@ -75,7 +75,7 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
 
 def _with_frames(events: list[Event]) -> list[Event]:
     """A pattern on an exception's line knows the exception's frames."""
-    exceptions = {e.where.line: e for e in events if e.kind == "exception" and e.where.line is not None}
+    exceptions = {e.where.line: e for e in events if e.kind in ("exception", "crash") and e.where.line is not None}
     out = []
     for e in events:
         found = exceptions.get(e.where.line) if e.kind == "pattern" and e.where.line is not None else None
