@@ -12,7 +12,7 @@ from postmortem.align import Timeline
 from postmortem.diagnose import accounts, verdict, words
 from postmortem.diagnose.case import Case, gist
 from postmortem.diagnose.exits import describe
-from postmortem.diagnose.hangs import WAITING
+from postmortem.diagnose.views import WAITING
 from postmortem.model import Event, Finding, Source
 
 if TYPE_CHECKING:

@@ -9,107 +9,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from postmortem.diagnose import recorder
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
+from postmortem.diagnose.views import View, make, minority, ranks_text, status, views
 from postmortem.model import Event, Finding
 
-WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
-COUNTED = ("nccl-watchdog-timeout", "nccl-pg-status")
 _BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
-_TROUBLE = re.compile(r"Error\b|Traceback|^\s|\]:   |^Extension modules")
 FEW = 8  # a collective number this low means that the job was still setting up
-
-
-@dataclass
-class View:
-    """What one rank shows of the hang."""
-
-    rank: int
-    complaint: Event | None = None
-    lost: Event | None = None
-    fatal: Event | None = None
-    stack: Event | None = None
-    seq: int | None = None
-    op: str | None = None
-    numel: str | None = None
-    group: str | None = None
-    enqueued: dict[str, int] = field(default_factory=dict)
-    step: int | None = None
-    finished: Event | None = None
-    last: Event | None = None
-    exit_code: int | None = None
-    lines: list[Event] = field(default_factory=list)
-
-    @property
-    def silent(self) -> bool:
-        return self.complaint is None and self.lost is None and self.fatal is None
-
-    def last_words(self) -> list[Event]:
-        """Its last ordinary line in each of its files, latest first."""
-        ordinary = [e for e in self.lines if not e.fields.get("first") and not _TROUBLE.search(e.text)]
-        return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:3]
-
-    @property
-    def place(self) -> tuple[str, str] | None:
-        """Where it waits: collective and line of the user's code."""
-        for e in (self.stack, self.complaint, self.lost, self.fatal):
-            if e is not None and e.fields.get("code") and (e.fields.get("collective") or e is self.stack):
-                return str(e.fields.get("collective") or "none"), str(e.fields["code"])
-        return None
-
-
-def views(case: Case, observations: list[Observation]) -> dict[int, View]:
-    """One view for every rank of the job."""
-    out = {r: View(r, exit_code=case.exit_code(r)) for r in case.registry.ranks[:65536]}
-    for e in case.events:
-        rank = case.registry.rank_of(e)
-        if rank is None:
-            continue
-        view = out.setdefault(rank, View(rank, exit_code=case.exit_code(rank)))
-        _see(view, e)
-    for o in observations:
-        if o.role not in ("cause", "symptom"):
-            continue
-        rank = case.registry.rank_of(o.event)
-        if rank is None or rank not in out or o.event.fields.get("kernel"):
-            continue
-        _see_observation(out[rank], o)
-    return out
-
-
-def _see(view: View, e: Event) -> None:
-    if e.kind == "stack" and not e.fields.get("child"):
-        view.stack = view.stack or e
-    elif e.kind == "progress":
-        step = as_int(e.fields.get("step"))
-        if step is not None:
-            view.step = step if view.step is None else max(view.step, step)
-    elif e.kind == "finished":
-        view.finished = e
-    if e.kind in ("line", "progress", "finished") and (view.last is None or (e.at or 0) >= (view.last.at or 0)):
-        view.last = e
-    if e.kind in ("line", "progress"):
-        view.lines.append(e)
-
-
-def _see_observation(view: View, o: Observation) -> None:
-    e = o.event
-    if o.pattern.id in WAITING:
-        frames = view.complaint is None or (not view.complaint.fields.get("code") and e.fields.get("code"))
-        if frames:
-            view.complaint = e
-        if view.seq is None and o.pattern.id in COUNTED:
-            view.seq, view.op = as_int(e.fields.get("seq")), str(e.fields["op"]) if e.fields.get("op") else None
-            view.numel = str(e.fields["numel_in"]) if e.fields.get("numel_in") else None
-    elif o.pattern.category == "peer-lost" or o.pattern.category == "network" and o.role == "symptom":
-        if view.lost is None or (not view.lost.fields.get("code") and e.fields.get("code")):
-            view.lost = e
-    elif not o.pattern.id.startswith(("launcher-", "slurm-task", "deepspeed-return", "bash-killed")):
-        view.fatal = view.fatal or e
 
 
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
@@ -119,7 +29,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         rank = as_int(e.fields.get("rank"))
         rank = case.registry.rank_of(e) if e.rank is not None or rank is None else rank
         if rank in seen:
-            _status(seen[rank], e)
+            status(seen[rank], e)
     if not _something_waits(case, seen, observations):
         return []
     steps: tuple[Callable[[Case, dict[int, View], list[Observation]], Finding | None], ...] = (
@@ -139,17 +49,6 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     return [_with_last_words(f, seen) for f in found]
 
 
-def _status(view: View, e: Event) -> None:
-    """The watchdog's account of itself: this rank waits too, in this group, and so far had the group come."""
-    group, seq, enqueued = str(e.fields.get("pg") or ""), as_int(e.fields.get("seq")), as_int(e.fields.get("enqueued"))
-    view.complaint = view.complaint or e
-    view.seq = seq if view.seq is None else view.seq
-    if view.group is None and view.seq == seq:
-        view.group = group
-    if enqueued is not None:
-        view.enqueued[group] = enqueued
-
-
 def _with_last_words(f: Finding, seen: dict[int, View]) -> Finding:
     """What a suspect said last in the ordinary way shows where it was: put it behind the first proof."""
     words = [e for r in f.ranks[:2] if r in seen for e in seen[r].last_words() if e not in f.events]
@@ -165,37 +64,6 @@ def _something_waits(case: Case, seen: dict[int, View], observations: list[Obser
         return True
     stacked = [v for v in seen.values() if v.stack is not None]
     return len(stacked) >= 2 and not all(v.finished for v in seen.values())
-
-
-def _make(case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Finding | None:
-    p = case.library.get(pattern)
-    named = tuple(sorted(set(ranks)))
-    proof = tuple(e for e in events if e is not None)
-    if p is None or not proof:
-        return None
-    hosts = tuple(sorted({h for r in named if (h := case.registry.host_of.get(r))}))
-    case.note(f"{pattern}: {because}")
-    return Finding(p, p.role, proof, named, hosts, (), (), case.attempt, because)
-
-
-def _ranks_text(ranks: Iterable[int]) -> str:
-    named = sorted(ranks)
-    if len(named) == 1:
-        return f"rank {named[0]}"
-    if len(named) > 6:
-        return f"{len(named)} ranks"
-    return "ranks " + ", ".join(map(str, named[:-1])) + f" and {named[-1]}"
-
-
-def minority(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
-    """The ranks outside the largest group, and whether that group is a true majority. A tie accuses everybody."""
-    ordered = sorted(groups.values(), key=len, reverse=True)
-    total = sum(map(len, ordered))
-    if len(ordered) < 2:
-        return [], False
-    if len(ordered[0]) * 2 > total:
-        return [r for g in ordered[1:] for r in g], True
-    return [r for g in ordered for r in g], False
 
 
 _SELF = re.compile(r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d+)|$)")
@@ -223,8 +91,8 @@ def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Fi
         accused = [r for r, n in named.items() if n == len(own) and r not in own]
         odd = accused if len(own) >= 2 and accused else []
     proof = [own[r][1] for r in sorted(own, key=lambda r: r not in odd)]
-    told = "; ".join(f"{_ranks_text(ranks)}: {text}" for text, ranks in sorted(groups.items(), key=str)[:3])
-    return _make(case, "ranks-in-different-collectives", odd, proof, f"the ranks announced different collectives: {told}")
+    told = "; ".join(f"{ranks_text(ranks)}: {text}" for text, ranks in sorted(groups.items(), key=str)[:3])
+    return make(case, "ranks-in-different-collectives", odd, proof, f"the ranks announced different collectives: {told}")
 
 
 def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -235,7 +103,7 @@ def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Findin
     if reading is None:
         return None
     proof = [dumps[r] for r in dict.fromkeys([*reading.odd, *reading.group]) if r in dumps]
-    made = _make(case, reading.pattern, reading.odd, proof, reading.because)
+    made = make(case, reading.pattern, reading.odd, proof, reading.because)
     return made if reading.sure or made is None else replace(made, derived_confidence="hypothesis")
 
 
@@ -244,7 +112,7 @@ def _desync(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     for e in case.seen("desync-lagging-ranks"):
         named = [int(r) for r in re.findall(r"\d+", str(e.fields.get("ranks") or ""))]
         if named and case.registry.rank_of(e) not in named:
-            return _make(case, "rank-never-arrived", named, [e], f"torch's desync report says `{gist(e.text)[:110]}`")
+            return make(case, "rank-never-arrived", named, [e], f"torch's desync report says `{gist(e.text)[:110]}`")
     return None
 
 
@@ -274,7 +142,7 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
         return _enqueued(case, seen)
     odd, majority = minority(what)
     told = "; ".join(
-        f"{_ranks_text(ranks)} in {op} {seq}" + (f" ({numel} elements)" if numel else "")
+        f"{ranks_text(ranks)} in {op} {seq}" + (f" ({numel} elements)" if numel else "")
         for (seq, op, numel), ranks in sorted(what.items(), key=str)
     )
     same_op = len({(v.op, v.numel) for v in counted.values()}) == 1
@@ -282,7 +150,7 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     if same_op:
         low = min(v.seq for v in counted.values() if v.seq is not None)
         odd = [r for r, v in counted.items() if v.seq == low]
-    return _make(
+    return make(
         case,
         pattern,
         odd,
@@ -297,12 +165,12 @@ def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
         numbers = {r: v.enqueued[group] for r, v in seen.items() if group in v.enqueued}
         behind = _one_behind(numbers) if len(numbers) >= 2 else []
         if behind:
-            return _make(
+            return make(
                 case,
                 "rank-behind",
                 behind,
                 [e for e in case.seen("nccl-pg-status") if case.registry.rank_of(e) in behind],
-                f"{_ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}",
+                f"{ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}",
             )
     return None
 
@@ -320,7 +188,7 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     if outside and len(outside) < len(stacked):
         places = "; ".join(f"rank {r} is in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
         children = [e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside]
-        return _make(
+        return make(
             case,
             "rank-never-arrived",
             outside,
@@ -331,11 +199,10 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         return None
     odd, majority = minority(groups)
     told = "; ".join(
-        f"{_ranks_text(ranks)} in {collective or 'no collective'} at {code}"
-        for (collective, code), ranks in sorted(groups.items(), key=str)
+        f"{ranks_text(ranks)} in {collective or 'no collective'} at {code}" for (collective, code), ranks in sorted(groups.items(), key=str)
     )
     order = sorted(stacked, key=lambda r: r not in odd)
-    return _make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], f"the ranks wait in different places: {told}")
+    return make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], f"the ranks wait in different places: {told}")
 
 
 def _function(e: Event | None) -> str:
@@ -354,8 +221,8 @@ def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | 
     if not waiting or not gone or len(gone) >= len(seen):
         return None
     proof = [seen[r].finished for r in gone] + [seen[r].complaint or seen[r].lost for r in waiting]
-    return _make(
-        case, "rank-left-early", gone, proof, f"{_ranks_text(gone)} had finished while {_ranks_text(waiting)} still waited in a collective"
+    return make(
+        case, "rank-left-early", gone, proof, f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
     )
 
 
@@ -369,15 +236,15 @@ def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         groups[place].append(r)
     outside = [r for r, place in placed.items() if place[0] == "none"]
     if outside and len(outside) < len(placed):
-        text = f"the others wait in a collective, while {_ranks_text(outside)} is at {placed[outside[0]][1]}"
-        return _make(case, "rank-never-arrived", outside, [*(seen[r].stack for r in outside), *(v.complaint for v in seen.values())], text)
+        text = f"the others wait in a collective, while {ranks_text(outside)} is at {placed[outside[0]][1]}"
+        return make(case, "rank-never-arrived", outside, [*(seen[r].stack for r in outside), *(v.complaint for v in seen.values())], text)
     odd, majority = minority(groups)
     if len(groups) > 3 and not majority:
         return None
-    told = "; ".join(f"{_ranks_text(ranks)} in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))
+    told = "; ".join(f"{ranks_text(ranks)} in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))
     order = sorted(placed, key=lambda r: r not in odd)
     proof = [seen[r].complaint or seen[r].lost or seen[r].fatal for r in order]
-    return _make(case, "ranks-in-different-collectives", odd, proof, f"the ranks wait in different places: {told}")
+    return make(case, "ranks-in-different-collectives", odd, proof, f"the ranks wait in different places: {told}")
 
 
 def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -393,17 +260,17 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     only_lost = all(seen[r].complaint is None for r in shouting)
     mismatch = bool(case.seen("gloo-size-mismatch"))
     if only_lost and not mismatch:
-        return _make(
+        return make(
             case,
             "rank-vanished",
             suspects,
             [seen[r].last for r in suspects] + [seen[r].lost for r in shouting],
-            f"{_ranks_text(shouting)} lost the connection to a peer; {_ranks_text(suspects)} said nothing more",
+            f"{ranks_text(shouting)} lost the connection to a peer; {ranks_text(suspects)} said nothing more",
         )
     proof = [seen[r].last for r in suspects] + [seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting]
     last = seen[suspects[0]].last
     where = f" (last line: `{last.text.strip()[:80]}`)" if last else ""
-    return _make(case, "rank-never-arrived", suspects, proof, f"{_ranks_text(shouting)} complained, {_ranks_text(suspects)} did not{where}")
+    return make(case, "rank-never-arrived", suspects, proof, f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}")
 
 
 def _logs_are_complete(case: Case, seen: dict[int, View]) -> bool:
@@ -423,7 +290,7 @@ def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
         nearby = [*e.context[: e.before], e.text]
         bar = next((text for text in reversed(nearby) if _BAR.search(text.split("[E ")[0].split("[rank")[0])), None)
         if bar is not None:
-            return _make(
+            return make(
                 case,
                 "rank0-still-busy",
                 [0],
@@ -447,7 +314,7 @@ def _odd_notice(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
         return None
     rank = ranks.pop()
     events = [e for _, e in lone]
-    return _make(case, "odd-warning-on-one-rank", [rank], events[:3], f"only rank {rank} logged `{gist(events[0].text)[:100]}`")
+    return make(case, "odd-warning-on-one-rank", [rank], events[:3], f"only rank {rank} logged `{gist(events[0].text)[:100]}`")
 
 
 _COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")
@@ -471,4 +338,4 @@ def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     low = [r for r, s in steps.items() if s < common]
     if n < len(steps) - 1 or len(low) != 1:
         return None
-    return _make(case, "rank-behind", low, [seen[low[0]].last], f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}")
+    return make(case, "rank-behind", low, [seen[low[0]].last], f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}")

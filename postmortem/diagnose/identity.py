@@ -237,6 +237,10 @@ def _second(reg: Registry, e: Event) -> None:
                 reg.by_local.setdefault((e.run, e.host, int(local)), rank)
         if rank is not None:
             _bind_pid(reg, e.host, e.fields.get("pid"), rank)
+    if e.pattern == "nccl-proxy-operation-failed" and reg.rank_of_pid(e.pid, e.host) is None:
+        served = e.fields.get("detail")  # `[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)
+        if isinstance(served, str) and served.isdigit() and (reg.world is None or int(served) < reg.world):
+            _bind_pid(reg, e.host, e.pid, int(served))
     if (m := _RAY_PID.search(e.where.source)) and e.where.source not in reg.by_source:
         rank = reg.rank_of_pid(int(m[1]))
         if rank is not None:

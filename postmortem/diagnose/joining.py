@@ -8,7 +8,7 @@ DistNetworkError: The client socket has timed out after 10000ms while trying to 
 from __future__ import annotations
 
 from postmortem.diagnose.case import Case, Observation, as_int
-from postmortem.diagnose.hangs import _make as make
+from postmortem.diagnose.views import make
 from postmortem.model import Event, Finding
 
 STORE = ("store-clients-joined", "store-wait-timeout", "rendezvous-timeout")

@@ -97,9 +97,10 @@ def _inside(title: str) -> str:
     return title[0].lower() + title[1:] if first in _COMMON else title
 
 
-_COMMON = frozenset(
-    "A An The One Two Not No Some All Tensor Tensors Rank Ranks Parameters Shared Memory Processes Opening Probabilities Gradients".split()
-)
+_COMMON = frozenset({
+    "A", "An", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank", "Ranks", "Parameters", "Shared", "Memory",
+    "Processes", "Opening", "Probabilities", "Gradients",
+})  # fmt: skip
 
 
 def _crash(e: Event) -> str:
