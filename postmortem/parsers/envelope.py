@@ -47,7 +47,10 @@ class Style:
 
 
 _SRUN = re.compile(r" {0,5}(\d{1,5}): ?")
-_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*): (?=\S)")
+_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*): (?=\s*\S)")
+_RUNNER = re.compile(
+    r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
+)  # DeepSpeed's head, which labels the others' lines
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)| (?=\[|\d{4}-)) ?")
@@ -61,7 +64,9 @@ _TORCHX = re.compile(r"[\w.-]+/\d+ (?=\[)")
 _CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\] ?")
 _PYLOG = re.compile(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d+) ([^\]\n]{1,200}:\d+)\] ?")
 _NCCL = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d+):(\d+) \[(\d+)\] (?=\S)")
-_STAMPED = re.compile(r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?")
+_STAMPED = re.compile(
+    r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
+)
 _SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\]| )")
 _QUOTE = re.compile(r"(?:> ?)+(?=\[|\w)")
 _KERNEL = re.compile(
@@ -86,7 +91,7 @@ _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A
 
 def learn(lines: Iterable[str]) -> Style:
     """Decide from a file's first lines whether every line carries srun's task label or a host label."""
-    some = [line for line in lines if line.strip()][:200]
+    some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
     if len(some) < 3:
         return Style()
     srun = sum(1 for line in some if _SRUN.match(line) or line.startswith(("srun:", "slurmstepd", "*** ")))

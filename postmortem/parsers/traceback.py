@@ -98,8 +98,9 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
 
 def _read(excerpt: Excerpt) -> _Reading:
     reading = _Reading(last=excerpt.number)
-    lines = iter(excerpt.block())
-    opener = next(lines)
+    block = iter(excerpt.block())
+    opener = next(block)
+    lines = _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
     indent = len(opener.envelope.body) - len(opener.envelope.body.lstrip()) if opener.envelope.body.lstrip().startswith("Traceback") else 0
     for line in lines:
         body = line.envelope.body
@@ -111,6 +112,19 @@ def _read(excerpt: Excerpt) -> _Reading:
         if not _take(reading, line, body[indent:] if body[:indent].isspace() else body):
             return reading
     return reading
+
+
+def _same_lead(lines: Iterator[Line], lead: str) -> Iterator[Line]:
+    """Take off what a collector puts before every line and no envelope knows (`stderr: `, `trainer-1  | `); others' lines are passed by."""
+    led: bool | None = None if lead.strip() else False
+    for line in lines:
+        body = line.envelope.body
+        if led is None and body.strip():
+            led = body.startswith(lead)
+        if not led:
+            yield line
+        elif body.startswith(lead.rstrip()):
+            yield Line(line.number, line.text, line.envelope._replace(body=body[len(lead) :]))
 
 
 def _take(reading: _Reading, line: Line, body: str) -> bool:
