@@ -14,7 +14,7 @@ from postmortem import patterns, scan
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
 from postmortem.parsers import envelope, faulthandler, flight_recorder, progress, stacks, tables, torchrun, traceback
 from postmortem.parsers.envelope import Style
-from postmortem.parsers.excerpt import Excerpt, split
+from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.patterns import Library, Signature
 
 OPENERS: tuple[Signature, ...] = (traceback.OPENER, traceback.HEADLESS, faulthandler.OPENER, faulthandler.DUMP, torchrun.OPENER)
@@ -36,13 +36,13 @@ DOCUMENT_KINDS = frozenset(_DOCUMENTS)  # sources whose whole content a parser w
 _SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 
 
-def parse(scanned: Scanned, library: Library) -> list[Event]:
-    """All events of one source, in the order of its lines."""
+def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> list[Event]:
+    """All events of one source, in the order of its lines. `lines` is how many ordinary ones are read, beside those with hits."""
     source = scanned.source
     if source.kind == "binary":
         return []
     events: list[Event] = []
-    style = envelope.learn(split(scanned.samples[0].text)[:200]) if scanned.samples else Style()
+    style = envelope.learn(first_lines(scanned.samples[0].text, min(200, max(lines, 40)))) if scanned.samples else Style()
     document = _DOCUMENTS.get(source.kind)
     if document is not None and scanned.content is not None:
         events.extend(document(source, scanned.content))
@@ -52,7 +52,7 @@ def parse(scanned: Scanned, library: Library) -> list[Event]:
         for hit in scanned.hits:
             events.extend(_hit(source, hit, style, library))
     if source.kind in _SPOKEN:
-        events.extend(progress.parse(source, scanned.samples, style))
+        events.extend(progress.parse(source, scanned.samples, style, lines))
     events = _one_exception_per_line(events)
     events = _with_frames(events)
     events.extend(_on_events(events, library))

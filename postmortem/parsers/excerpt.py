@@ -36,6 +36,11 @@ def split(data: bytes) -> list[str]:
     return [visible(decode(line)) for line in body.split(b"\n")]
 
 
+def first_lines(data: bytes, most: int) -> list[str]:
+    """The first lines, without a look at the others."""
+    return [visible(decode(line)) for line in data.split(b"\n", most)[:most]]
+
+
 def visible(line: str) -> str:
     """What a terminal would show in the end of a line that a progress bar rewrote with `\\r`."""
     if "\r" not in line:

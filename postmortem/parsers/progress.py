@@ -11,15 +11,16 @@ In: the samples of one source (its head and tail). Out: for every writer in it o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from postmortem.model import Event, Sample, Source, Where
+from postmortem.parsers import interest
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
 
-HEAD_LINES = 400
-TAIL_LINES = 600
+LINES = 1000  # of a source; fewer where there are thousands of sources
+HEAD_SHARE = 0.4  # the rest from its end
 
 _STEP = re.compile(r"\b(?:global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,4}(?P<step>\d{1,9})\b", re.IGNORECASE)
 _EPOCH_STEP = re.compile(r"\bEpoch:? ?\[\d+\][ :]*\[ *(?P<step>\d{1,9})/\d+\]|\| +(?P<bar>\d{1,9})/\d+ \[")
@@ -36,6 +37,7 @@ _NOTICE = re.compile(
     r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
 )
 _BENIGN = re.compile(r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS")
+_KEEPER = re.compile(r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d")  # speaks of steps too, and is no rank
 _MILESTONE = re.compile(
     r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE
 )
@@ -64,56 +66,86 @@ class _Writer:
     finished: Line | None = None
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
+    steps: list[Line] = field(default_factory=list)  # lines that may name a step; only the last that does is looked for
+    goodbyes: list[Line] = field(default_factory=list)
+    milestones: list[Line] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
 
-def parse(source: Source, samples: tuple[Sample, ...], style: Style) -> Iterator[Event]:
-    """Read the samples of a console-like source."""
+def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int = LINES) -> Iterator[Event]:
+    """Read the samples of a console-like source, of each of them at most about `most` lines."""
     writers: dict[int | None, _Writer] = {}
-    for line in _lines(samples, style):
+    notices = max(4, MAX_NOTICES * most // LINES)
+    for line, marks in _lines(samples, style, most):
         env = line.envelope
         if not line.text.strip() or env.kernel:
             continue
         rank = env.rank if env.rank is not None else source.rank
-        _read(writers.setdefault(rank, _Writer()), line)
+        _read(writers.setdefault(rank, _Writer()), line, marks, notices)
         yield from _pairs(source, line)
     for rank, writer in writers.items():
+        _settle(writer)
         yield from _events(source, rank, writer)
 
 
-def _lines(samples: tuple[Sample, ...], style: Style) -> Iterator[Line]:
+def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
+    head = int(most * HEAD_SHARE)
     for i, sample in enumerate(samples):
         texts = sample.text.split(b"\n")
         if texts and not texts[-1]:
             texts.pop()
-        wanted: list[int] = list(range(len(texts)))
-        if len(texts) > HEAD_LINES + TAIL_LINES and len(samples) == 1:
-            wanted = wanted[:HEAD_LINES] + wanted[-TAIL_LINES:]
-        elif len(texts) > TAIL_LINES:
-            wanted = wanted[:HEAD_LINES] if i == 0 else wanted[-TAIL_LINES:]
+        marks = interest.marks(texts, sample.text)
+        wanted: Iterable[int] = range(len(texts))
+        if len(texts) > most and len(samples) == 1:
+            wanted = (*range(head), *range(len(texts) - (most - head), len(texts)))
+        elif len(texts) > most - head:
+            wanted = range(head) if i == 0 else range(len(texts) - (most - head), len(texts))
+        if most < LINES:
+            wanted = sorted({*wanted, *interest.picked(marks)})
         for k in wanted:
             text = visible(decode(texts[k][:4096] if b"\r" not in texts[k] else texts[k][-4096:]))
-            yield Line(sample.line + k, text, peel(text, style))
+            yield Line(sample.line + k, text, peel(text, style)), marks[k]
 
 
-def _read(writer: _Writer, line: Line) -> None:
+def _read(writer: _Writer, line: Line, marks: int, notices: int) -> None:
     body = line.envelope.body
     if line.envelope.stamp is not None and writer.first is None:
         writer.first = line
     writer.last = line
-    if step := _step(body):
-        writer.first_step = writer.first_step or (line, step[0])
-        writer.last_step = (line, step[0])
-        writer.finished = None
-    if _GOODBYE.search(body) and not _NOT_GOODBYE.search(body):
-        writer.finished = line
-    if len(writer.notices) < MAX_NOTICES and _NOTICE.search(body) and not _BENIGN.search(body):
+    if marks & interest.STEP:
+        if writer.first_step is None and (step := _step(body)):
+            writer.first_step = (line, step[0])
+        writer.steps.append(line)
+    if marks & interest.BYE:
+        writer.goodbyes.append(line)
+    if marks & interest.NOTICE and len(writer.notices) < notices and _NOTICE.search(body) and not _BENIGN.search(body):
         writer.notices.append(line)
-    if _MILESTONE.search(body):
-        writer.milestone = line
+    if marks & interest.MILESTONE:
+        writer.milestones.append(line)
+    _introduce(writer, line, bool(marks & interest.FACTS))
+
+
+def _settle(writer: _Writer) -> None:
+    """Find the last step, the last milestone, and the goodbye that no step came after."""
+    for line in reversed(writer.steps):
+        if step := _step(line.envelope.body):
+            writer.last_step = (line, step[0])
+            break
+    for line in reversed(writer.goodbyes):
+        if writer.last_step is not None and line.number < writer.last_step[0].number:
+            break
+        body = line.envelope.body
+        if _GOODBYE.search(body) and not _NOT_GOODBYE.search(body) and not _KEEPER.search(body):
+            writer.finished = line
+            break
+    writer.milestone = next((line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body)), None)
+
+
+def _introduce(writer: _Writer, line: Line, marked: bool) -> None:
+    body = line.envelope.body
     facts = writer.facts
-    if (
+    if marked and (
         "rank " in body
         or "Rank " in body
         or "rank=" in body
@@ -149,6 +181,8 @@ def _learn(facts: dict[str, object], body: str) -> None:
 
 
 def _step(body: str) -> tuple[int] | None:
+    if _KEEPER.search(body):
+        return None
     if m := _EPOCH_STEP.search(body):
         return (int(m["step"] or m["bar"]),)
     return (int(m["step"]),) if (m := _STEP.search(body)) else None

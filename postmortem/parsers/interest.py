@@ -1,0 +1,71 @@
+r"""Lines of a sample -> what may be in each of them, found by one automaton: so that slow regexes run on few lines.
+
+    b"epoch 0 step 15 loss 2.28\nhello\nTraining finished.\n"  ->  [STEP, 0, BYE]
+
+Nearly every line of a healthy log names a step, and only the first and the last step matter. A mark is a cheap superset of
+`progress`'s regex; where the raw line is not what the regex will see (colours, JSON), a line has all marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from postmortem import scan
+from postmortem.patterns import Signature
+from postmortem.scan.engine import NUMBER, SHIFT
+
+STEP, BYE, NOTICE, MILESTONE, FACTS = 1, 2, 4, 8, 16
+ALL = STEP | BYE | NOTICE | MILESTONE | FACTS
+PICKED = ((STEP, 1, 1), (FACTS, 3, 0), (NOTICE, 1, 1), (BYE, 0, 2), (MILESTONE, 0, 1))  # how many of a kind are read, first and last
+_GATES: tuple[tuple[int, str], ...] = (
+    (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,4}[0-9])"),
+    (STEP, r"Epoch:? ?\[[0-9]|\| +[0-9]{1,9}/[0-9]+ \["),
+    (
+        BYE,
+        (
+            r"(?i:\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|epochs?)\b[^.\n]{0,80}"
+            r"\b(?:finished|completed?|done|ended|succeeded|successful|stopped))"
+        ),
+    ),
+    (BYE, r"(?i:finished|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0)"),
+    (NOTICE, r"\b(?:WARN|ERROR|CRITICAL|FATAL)"),
+    (NOTICE, r"\b(?:[Ss]kip|[Ee]xception|[Ff]ailed|[Rr]etry|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall|corrupt)"),
+    (
+        MILESTONE,
+        r"(?i:\b(?:epoch|shard|phase|round|stage)\b[^.\n]{0,100}\b(?:finished|done|complete|end)|\b[0-9]+ batches)",
+    ),
+    (FACTS, r"(?i:\brank[ =:]*[0-9]{1,6}(?: of |/|,? ?(?:world[_ ]size|nranks)[ =:]+)[0-9])"),
+    (FACTS, r"""\b(?:world[_ ]size|nranks|nRanks|num_processes)["']?[ =:]+[0-9]|\bbusId [0-9a-f]{3}"""),
+    (FACTS, r"\btorch(?:[ _]version)?[ =:]+[0-9]\.|NCCL version [0-9]"),
+)
+
+
+@lru_cache(maxsize=1)
+def _engine() -> scan.Engine:
+    return scan.Engine.compile([Signature(f":{n}", gate) for n, (_, gate) in enumerate(_GATES)])
+
+
+def marks(lines: Sequence[bytes], data: bytes) -> list[int]:
+    r"""Return what may be in each of the lines, which are `data` split at `\n`."""
+    if b"\x1b" in data:
+        return [ALL] * len(lines)
+    found = [ALL if line[:1] == b"{" else 0 for line in lines]
+    at = -1
+    end = 0
+    for key in _engine().find(data):
+        last = (key >> SHIFT) - 1
+        while last >= end and at + 1 < len(lines):
+            at += 1
+            end += len(lines[at]) + 1
+        found[at] |= _GATES[key & NUMBER][0]
+    return found
+
+
+def picked(found: Sequence[int]) -> Iterator[int]:
+    """Choose lines by what may be in them: the first and the last of each kind."""
+    for mark, first, last in PICKED:
+        places = [i for i, marks_ in enumerate(found) if marks_ & mark]
+        yield from places[:first]
+        if last:
+            yield from places[-last:]
