@@ -20,10 +20,11 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.metadata import version
 from pathlib import Path
 
-from postmortem.replay import kernel
-from postmortem.replay.catalogue import PARAMETERS, SCENARIOS, Scenario, scenario
+from postmortem.replay import kernel, parameters
+from postmortem.replay.catalogue import SCENARIOS, Scenario, Value, scenario
 from postmortem.replay.isolate import PREFIX, CannotIsolate
 from postmortem.replay.run import SCENARIOS as JOBS
 from postmortem.replay.run import Plan, Ran, default_plan, run
@@ -140,8 +141,6 @@ def _story(row: Scenario, plan: Plan) -> str:
 
 def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
     plan, row = ran.plan, ran.plan.scenario
-    import torch
-
     expected = f"outcome {' or '.join(row.outcomes)}" + (f", category {row.category}" if row.category else "")
     lines = [
         f"# {row.title[0].upper()}{row.title[1:]}",
@@ -153,7 +152,7 @@ def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
         "## How it was made",
         "",
         f"A real run of `postmortem/replay/scenarios/{row.module}.py` (copied as `{plan.script}`) with {plan.nproc} ranks on one machine,",
-        f"torch {torch.__version__}, Python {platform.python_version()}, Linux {platform.release().split('-')[0]}"
+        f"torch {version("torch")}, Python {platform.python_version()}, Linux {platform.release().split('-')[0]}"
         + (", two network namespaces as hosts" if len(plan.hosts) > 1 else "") + ":",
         "",
         f"    {command}",
@@ -193,7 +192,8 @@ def _plan(args: argparse.Namespace) -> Plan:
     row = scenario(args.scenario)
     plan = default_plan(row)
     given = dict(pair.split("=", 1) for pair in args.set)
-    typed: dict[str, str | int | float] = {name: PARAMETERS.get(name, str)(value) for name, value in given.items()}
+    known = {**parameters.taken(row), "backend": parameters.BACKEND}
+    typed: dict[str, Value] = {name: known[name].read(name, value) for name, value in given.items()}
     launcher = args.launcher or row.launcher
     save = args.save or (plan.save if launcher == row.launcher else default_plan(replace(row, launcher=launcher)).save)
     hosts = tuple(filter(None, args.hosts.split(","))) or default_plan(replace(row, launcher=launcher)).hosts
