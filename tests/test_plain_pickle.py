@@ -9,7 +9,6 @@ import random
 import struct
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,7 +85,7 @@ def test_any_plain_value_survives_every_protocol(value: object) -> None:
 def test_what_the_short_forms_of_the_opcodes_do_not_cover() -> None:
     shared = ["a list that stands twice"]
     many = [f"text {i}" for i in range(700)]  # more than one BINPUT and one batch of APPENDS hold
-    for value in (shared, [shared, shared], {"a": shared, "b": shared}, many + many, dict.fromkeys(many, many), "x" * 70000, 1 << 8000):
+    for value in (shared, [shared, shared], {"a": shared, "b": shared}, many + many, dict.fromkeys(many, shared), "x" * 70000, 1 << 8000):
         check_round_trip(value)
     check_round_trip(b"y" * 70000)
 
@@ -269,13 +268,11 @@ ATTACKS = dict(attacks())
 HARMLESS = {"sparse memo", "sparse memo, fetched", "list changed after use"}  # read as the data that they are
 
 
-@pytest.mark.parametrize("name", [n for n in ATTACKS if n not in HARMLESS])
+@pytest.mark.parametrize("name", [name for part in (calls(), broken()) for name, _ in part])
 def test_an_attack_is_refused_with_the_place_that_shows_it(name: str) -> None:
     data = ATTACKS[name]
-    started = time.process_time()
     with pytest.raises(PlainPickleError) as caught:
         loads(data)
-    assert time.process_time() - started < 5
     assert 0 <= caught.value.offset <= len(data)
     assert not MARKER.exists()
 
@@ -294,22 +291,26 @@ def test_limits_hold_to_the_step() -> None:
 
 
 def test_bombs_fit_into_a_small_process() -> None:
-    """One that has 1 GiB of address space and a minute of CPU, whatever it reads."""
+    """One that has 1 GiB of address space, and some seconds for each."""
     code = (
-        "import json, resource, sys, test_plain_pickle as t\n"
+        "import json, resource, time, test_plain_pickle as t\n"
         "resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "resource.setrlimit(resource.RLIMIT_CPU, (60, 60))\n"
+        "resource.setrlimit(resource.RLIMIT_CPU, (90, 90))\n"
         "said = {}\n"
         "for name, data in t.bombs():\n"
-        "    try: said[name] = type(t.loads(data)).__name__\n"
-        "    except t.PlainPickleError as e: said[name] = e.message\n"
+        "    started = time.process_time()\n"
+        "    try: message = type(t.loads(data)).__name__\n"
+        "    except t.PlainPickleError as e: message = str(e)\n"
+        "    said[name] = message, time.process_time() - started\n"
         "print(json.dumps(said))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=170)
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)
     assert set(said) == {name for name, _ in bombs()}
-    assert not any("has not the memory" in message for message in said.values())
+    assert {name for name, (message, _) in said.items() if "(at byte" not in message} == HARMLESS
+    assert not any("has not the memory" in message for message, _ in said.values())
+    assert max(seconds for _, seconds in said.values()) < 15
     assert not MARKER.exists()
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -209,7 +210,8 @@ def _entry(row: dict[object, object], group: _Group | None) -> _Entry | None:
     state = _word(row.get("state"), 20)
     done = state == "completed" or (state != "started" and row.get("retired") is True)
     created = _number(row.get("time_created_ns")) or 0
-    return _Entry(group.key, seq, name, _detail(name, row), done, state, max(0, created), row.get("frames"))
+    detail = sys.intern(_detail(name, row))  # a thousand dumps repeat the same few
+    return _Entry(sys.intern(group.key), seq, sys.intern(name), detail, done, state, max(0, created), row.get("frames"))
 
 
 def _detail(name: str, row: dict[object, object]) -> str:

@@ -16,6 +16,8 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 
 class PlainPickleError(ValueError):
@@ -131,7 +133,7 @@ class _Machine:
             raise self.error("there is nothing on the stack")
         return self.stack.pop()
 
-    def top(self, kind: type) -> object:
+    def top(self, kind: type) -> Any:
         """The container that the next opcode fills. It was made here, so its type is exact."""
         if len(self.stack) <= self.floor or type(self.stack[-1]) is not kind:
             raise self.error(f"there is no {kind.__name__} to fill")
@@ -146,6 +148,23 @@ class _Machine:
         self.marks.pop()
         self.floor = self.marks[-1] if self.marks else 0
         return items
+
+    def mark(self) -> None:
+        self.floor = len(self.stack)
+        self.marks.append(self.floor)
+
+    def drop(self) -> None:
+        if self.marks and len(self.stack) == self.floor:
+            self.to_mark()  # the mark itself is the topmost item
+        else:
+            self.pop()
+
+    def remember(self, index: int) -> None:
+        if len(self.stack) <= self.floor:
+            raise self.error("there is nothing to remember")
+        self.memo[index] = self.stack[-1]
+        if len(self.memo) > self.limits.memo:
+            raise self.error(f"more than {self.limits.memo} values are remembered")
 
     def key(self, value: object) -> object:
         """Check that a value may be hashed: deep, wide or colliding keys cost more than their bytes."""
@@ -203,23 +222,15 @@ class _Level:
 
     __slots__ = ("height", "rest", "size", "value")
 
-    def __init__(self, value: object) -> None:
+    def __init__(self, value: Any) -> None:
         self.value = value
-        self.rest = _children(value)
+        self.rest: Iterator[object] = chain.from_iterable(value.items()) if type(value) is dict else iter(value)
         self.size = 1
         self.height = 1
 
     def add(self, size: int, height: int) -> None:
         self.size += size
         self.height = max(self.height, height + 1)
-
-
-def _children(value: object) -> Iterator[object]:
-    if isinstance(value, dict):
-        for item in value.items():
-            yield from item
-    elif isinstance(value, list | tuple | set | frozenset):
-        yield from value
 
 
 # ── the opcodes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,18 +249,12 @@ def _constant(value: object) -> Callable[[_Machine], None]:
     return lambda m: m.stack.append(value)
 
 
-def _small(m: _Machine) -> None:
-    m.stack.append(m.number(1))  # CPython keeps these; they cost nothing
+def _integer(width: int, signed: bool = False) -> Callable[[_Machine], None]:
+    def read(m: _Machine) -> None:
+        m.charge(32)
+        m.stack.append(int.from_bytes(m.take(width), "little", signed=signed))
 
-
-def _int2(m: _Machine) -> None:
-    m.charge(32)
-    m.stack.append(m.number(2))
-
-
-def _int4(m: _Machine) -> None:
-    m.charge(32)
-    m.stack.append(int.from_bytes(m.take(4), "little", signed=True))
+    return read
 
 
 def _long(width: int) -> Callable[[_Machine], None]:
@@ -268,31 +273,18 @@ def _float(m: _Machine) -> None:
     m.stack.append(struct.unpack(">d", m.take(8))[0])
 
 
-def _bytes_of(m: _Machine, width: int) -> bytes:
-    size = m.number(width)
-    if size > m.limits.string:
-        raise m.error(f"a string of {size} bytes")
-    return m.take(size)
-
-
-def _text(width: int) -> Callable[[_Machine], None]:
+def _string(width: int, text: bool) -> Callable[[_Machine], None]:
     def read(m: _Machine) -> None:
-        data = _bytes_of(m, width)
+        size = m.number(width)
+        if size > m.limits.string:
+            raise m.error(f"a string of {size} bytes")
+        data = m.take(size)
         try:
-            text = data.decode("utf-8", "surrogatepass")
+            value = data.decode("utf-8", "surrogatepass") if text else data
         except UnicodeDecodeError:
             raise m.error("a string is not UTF-8") from None
-        m.charge(sys.getsizeof(text))
-        m.stack.append(text)
-
-    return read
-
-
-def _blob(width: int) -> Callable[[_Machine], None]:
-    def read(m: _Machine) -> None:
-        data = _bytes_of(m, width)
-        m.charge(sys.getsizeof(data))
-        m.stack.append(data)
+        m.charge(sys.getsizeof(value))
+        m.stack.append(value)
 
     return read
 
@@ -305,16 +297,13 @@ def _empty(kind: type, price: int) -> Callable[[_Machine], None]:
     return make
 
 
-def _append(m: _Machine) -> None:
-    item = m.pop()
-    m.charge(_ITEM)
-    m.top(list).append(item)  # type: ignore[attr-defined]
+def _extend(take: Callable[[_Machine], list[object]]) -> Callable[[_Machine], None]:
+    def fill(m: _Machine) -> None:
+        items = take(m)
+        m.charge(_ITEM * len(items))
+        m.top(list).extend(items)
 
-
-def _appends(m: _Machine) -> None:
-    items = m.to_mark()
-    m.charge(_ITEM * len(items))
-    m.top(list).extend(items)  # type: ignore[attr-defined]
+    return fill
 
 
 def _tuple_of(n: int) -> Callable[[_Machine], None]:
@@ -327,16 +316,13 @@ def _tuple_of(n: int) -> Callable[[_Machine], None]:
     return make
 
 
-def _tuple(m: _Machine) -> None:
-    items = m.to_mark()
-    m.charge(_TUPLE + _ITEM * len(items))
-    m.stack.append(tuple(items))
+def _gather(kind: type, price: int) -> Callable[[_Machine], None]:
+    def make(m: _Machine) -> None:
+        items = m.to_mark()
+        m.charge(price + _ITEM * len(items))
+        m.stack.append(kind(items))
 
-
-def _list(m: _Machine) -> None:
-    items = m.to_mark()
-    m.charge(_LIST + _ITEM * len(items))
-    m.stack.append(items)
+    return make
 
 
 def _fill(m: _Machine, found: dict[object, object], items: list[object]) -> None:
@@ -350,26 +336,22 @@ def _fill(m: _Machine, found: dict[object, object], items: list[object]) -> None
 def _dict(m: _Machine) -> None:
     items = m.to_mark()
     m.charge(_DICT)
-    found: dict[object, object] = {}
-    _fill(m, found, items)
-    m.stack.append(found)
+    m.stack.append({})
+    _fill(m, m.top(dict), items)
 
 
-def _set_item(m: _Machine) -> None:
-    value = m.pop()
-    key = m.pop()
-    _fill(m, m.top(dict), [key, value])  # type: ignore[arg-type]
+def _set(take: Callable[[_Machine], list[object]]) -> Callable[[_Machine], None]:
+    def fill(m: _Machine) -> None:
+        items = take(m)
+        _fill(m, m.top(dict), items)
 
-
-def _set_items(m: _Machine) -> None:
-    items = m.to_mark()
-    _fill(m, m.top(dict), items)  # type: ignore[arg-type]
+    return fill
 
 
 def _add_items(m: _Machine) -> None:
     items = m.to_mark()
     m.charge(_ENTRY * len(items))
-    m.top(set).update(map(m.key, items))  # type: ignore[attr-defined]
+    m.top(set).update(map(m.key, items))
 
 
 def _frozen_set(m: _Machine) -> None:
@@ -378,33 +360,8 @@ def _frozen_set(m: _Machine) -> None:
     m.stack.append(frozenset(map(m.key, items)))
 
 
-def _mark(m: _Machine) -> None:
-    m.floor = len(m.stack)
-    m.marks.append(m.floor)
-
-
-def _pop(m: _Machine) -> None:
-    if m.marks and len(m.stack) == m.floor:
-        m.to_mark()  # the mark itself is the topmost item
-    else:
-        m.pop()
-
-
-def _duplicate(m: _Machine) -> None:
-    item = m.pop()
-    m.stack += (item, item)
-
-
-def _remember(m: _Machine, index: int) -> None:
-    if len(m.stack) <= m.floor:
-        raise m.error("there is nothing to remember")
-    m.memo[index] = m.stack[-1]
-    if len(m.memo) > m.limits.memo:
-        raise m.error(f"more than {m.limits.memo} values are remembered")
-
-
 def _put(width: int) -> Callable[[_Machine], None]:
-    return lambda m: _remember(m, m.number(width))
+    return lambda m: m.remember(m.number(width))
 
 
 def _get(width: int) -> Callable[[_Machine], None]:
@@ -426,13 +383,15 @@ def _frame(m: _Machine) -> None:
 
 _OPCODES: dict[bytes, Callable[[_Machine], None]] = {
     b"N": _constant(None), b"\x88": _constant(True), b"\x89": _constant(False),
-    b"K": _small, b"M": _int2, b"J": _int4, b"\x8a": _long(1), b"\x8b": _long(4), b"G": _float,
-    b"\x8c": _text(1), b"X": _text(4), b"\x8d": _text(8), b"C": _blob(1), b"B": _blob(4), b"\x8e": _blob(8),
+    b"K": _integer(1), b"M": _integer(2), b"J": _integer(4, signed=True), b"\x8a": _long(1), b"\x8b": _long(4), b"G": _float,
+    b"\x8c": _string(1, True), b"X": _string(4, True), b"\x8d": _string(8, True),
+    b"C": _string(1, False), b"B": _string(4, False), b"\x8e": _string(8, False),
     b"]": _empty(list, _LIST), b"}": _empty(dict, _DICT), b"\x8f": _empty(set, _SET), b")": _constant(()),
-    b"a": _append, b"e": _appends, b"l": _list, b"t": _tuple, b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3),
-    b"s": _set_item, b"u": _set_items, b"d": _dict, b"\x90": _add_items, b"\x91": _frozen_set,
-    b"(": _mark, b"0": _pop, b"1": lambda m: m.to_mark().clear(), b"2": _duplicate,
-    b"q": _put(1), b"r": _put(4), b"\x94": lambda m: _remember(m, len(m.memo)), b"h": _get(1), b"j": _get(4),
+    b"a": _extend(lambda m: [m.pop()]), b"e": _extend(_Machine.to_mark), b"l": _gather(list, _LIST), b"t": _gather(tuple, _TUPLE),
+    b"\x85": _tuple_of(1), b"\x86": _tuple_of(2), b"\x87": _tuple_of(3),
+    b"s": _set(lambda m: [m.pop(), m.pop()][::-1]), b"u": _set(_Machine.to_mark), b"d": _dict, b"\x90": _add_items, b"\x91": _frozen_set,
+    b"(": _Machine.mark, b"0": _Machine.drop, b"1": lambda m: m.to_mark().clear(), b"2": lambda m: m.stack.extend([m.pop()] * 2),
+    b"q": _put(1), b"r": _put(4), b"\x94": lambda m: m.remember(len(m.memo)), b"h": _get(1), b"j": _get(4),
     b"\x95": _frame,
 }  # fmt: skip
 _TABLE = [_OPCODES.get(bytes((code,)), _refuse) for code in range(256)]
