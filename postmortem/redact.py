@@ -93,6 +93,8 @@ PROVIDERS: tuple[Rule, ...] = (
     ),
 )
 
+_LITERALS = tuple((literal, number) for number, rule in enumerate(PROVIDERS) for literal in rule.literals)
+
 # `token` alone is a word of this trade (pad_token, max_tokens, token: 17): with one of these before it, it is a credential.
 OWNERS = (
     "hf|hub|hugging_?face(?:_?hub)?|push_to_hub|auth|access|refresh|api|github|gitlab|gh|git|ci|wandb|bearer|bot|slack|service|join|secret"
@@ -143,9 +145,8 @@ class Redactor:
         lower = text.lower()
         if "private key" in lower:
             text = self._pem(text)
-        for rule in PROVIDERS:
-            if any(literal in lower for literal in rule.literals):
-                text = self._apply(rule.kind, rule.pattern, text)
+        for number in sorted({number for literal, number in _LITERALS if literal in lower}):
+            text = self._apply(PROVIDERS[number].kind, PROVIDERS[number].pattern, text)
         if any(word in lower for word in NAMED):
             text = "\n".join(map(self._line, text.split("\n")))
         for secret, mark in self._learnt.items():

@@ -178,6 +178,11 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
         if world is not None and len(absent) == 1:
             case.note(f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice")
             return (absent[0],)
+        nameless = [f for f in findings if f.role == "cause" and not f.ranks and f.pattern.entity == "self" for _ in f.events]
+        failed = [r for r in case.exits if (case.exit_code(r) or 0) > 0 and case.exit_code(r) not in (129, 130, 143)]
+        if len(nameless) == 1 and len(failed) == 1:
+            case.note(f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one")
+            return (failed[0],)
     return ()
 
 

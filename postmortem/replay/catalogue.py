@@ -16,7 +16,8 @@ from postmortem.replay.isolate import Wants
 Launcher = Literal["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"]
 Culprit = Literal["rank", "any", "nobody"]  # the rank given by --rank; not compared; nobody (a named rank would be wrong)
 Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "kill-launcher"]
-PARAMETERS: Mapping[str, type] = {"rank": int, "step": int, "steps": int, "timeout": float, "pause": float, "style": str, "backend": str}
+Value = str | int | float
+Arguments = Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,15 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
+class Fallback:
+    """How a scenario shows itself where this machine lacks what it needs, and what is lost by it."""
+
+    arguments: Arguments
+    pattern: str
+    lost: str
+
+
+@dataclass(frozen=True, slots=True)
 class Scenario:
     """One way to fail (or not to), with what an analysis of its logs must say."""
 
@@ -46,10 +56,13 @@ class Scenario:
     nproc: int = 3
     backend: str = "gloo"
     needs: tuple[str, ...] = ()  # of root, gpu, cgroup, netns, kernel-log
+    env: Mapping[str, str] = field(default_factory=dict)  # in every process
     wants: Wants = Wants()
     start: Start = Start()
     act: Act = ""
-    arguments: Mapping[str, str | int | float] = field(default_factory=dict)
+    arguments: Arguments = field(default_factory=dict)
+    proves: Mapping[str, Arguments] = field(default_factory=dict)  # other patterns it can show, and the arguments that make it so
+    fallback: Fallback | None = None
     also: tuple[str, ...] = ()  # categories that are right as well
     outcomes: tuple[str, ...] = ("incident",)
     evidence: tuple[str, ...] = ()  # regular expressions of the lines a reader would underline
@@ -71,7 +84,10 @@ HEALTHY = ("healthy",)
 SCENARIOS: tuple[Scenario, ...] = (
     # memory
     Scenario("host-oom-rank", "one rank is killed by the kernel for memory", "kernel-oom-killed-process", "host-oom",
-             needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=1000), evidence=(OOM_LINE,)),
+             needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=1000), evidence=(OOM_LINE,),
+             proves={"cpu-allocator-out-of-memory": {"limit_mb": 400}},
+             fallback=Fallback({"limit_mb": 400}, "cpu-allocator-out-of-memory",
+                               "an address-space limit stands in for the memory cgroup: the allocation is refused, nobody is killed")),
     Scenario("host-oom-kept-graph", "a kept autograd graph eats the host's memory", "kernel-oom-killed-process", "host-oom",
              needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=1000), evidence=(OOM_LINE,), arguments={"steps": 200}),
     Scenario("host-oom-dataloader-worker", "a DataLoader worker is killed by the kernel for memory", "kernel-oom-killed-process",
@@ -97,6 +113,8 @@ SCENARIOS: tuple[Scenario, ...] = (
              evidence=(r"Fatal Python error: Segmentation fault",)),
     Scenario("segfault-silent", "a native extension crashes, only the kernel says so", "kernel-segfault", "native-crash",
              needs=("kernel-log",),
+             proves={"kernel-trap": {"signal": "FPE"}, "rank-exit-crash-signal": {"kernel_log": 0}},
+             fallback=Fallback({"kernel_log": 0}, "rank-exit-crash-signal", "without the kernel's log only the exit status tells of the crash"),
              evidence=(r"\[{pid}\]: segfault at ", r"exitcode: -11\) local_rank: {local_rank} ", r"exitcode +: -11 \(pid: {pid}\)")),
     Scenario("segfault-dataloader-worker", "a DataLoader worker crashes", "dataloader-worker-segfault", "native-crash", nproc=2,
              evidence=(r"DataLoader worker \(pid [0-9]+\) is killed by signal: Segmentation fault", r"Unexpected segmentation fault")),
@@ -112,6 +130,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     # collectives
     Scenario("shape-mismatch", "one rank reduces a tensor of another size", "gloo-size-mismatch", "collective-mismatch",
              outcomes=("incident", "undetermined"),
+             proves={"collective-fingerprint-mismatch": {"detail": 1}},
              evidence=(r"Received data size doesn't match expected size", r"Detected mismatch between collectives")),
     Scenario("dtype-mismatch", "one rank reduces another dtype", "gloo-size-mismatch", "collective-mismatch",
              outcomes=("incident", "undetermined"), evidence=(r"Received data size doesn't match expected size",)),
@@ -180,7 +199,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("agent-node-missing", "the launcher waits for a second host", "rendezvous-timeout", "rendezvous", culprit="any", nproc=2,
              evidence=(r"RendezvousTimeoutError",)),
     Scenario("nccl-without-gpu", "backend nccl without a GPU", "backend-not-built", "environment", culprit="any", backend="nccl", nproc=2,
-             also=("rendezvous",), evidence=(r"Distributed package doesn't have NCCL built in",)),
+             also=("rendezvous",), proves={"no-gpu-for-nccl": {}}, env={"CUDA_VISIBLE_DEVICES": ""},
+             evidence=(r"Distributed package doesn't have NCCL built in", r"only supported with GPUs, no GPUs found")),
     Scenario("init-error-hidden-by-sleep", "an error before the group forms, and a sleep", "python-exception", "python-exception",
              also=("rendezvous", "hang"), evidence=(r"configuration not ready: KeyError", r"KeyError: 'tokenizer_path'")),
     Scenario("import-error-one-rank", "one rank lacks a package", "module-not-found", "python-exception", also=("environment",),
@@ -198,7 +218,8 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("disk-full-log-write", "the disk is full at a plain write", "no-space-left", "storage", needs=("root",),
              wants=Wants(disk_kb=256), evidence=(r"No space left on device",)),
     Scenario("truncated-checkpoint", "a checkpoint was cut short", "checkpoint-truncated-zip", "checkpoint", culprit="any",
-             also=("storage",), evidence=(r"PytorchStreamReader failed", r"OSError: \[Errno 22\] Invalid argument")),
+             proves={"checkpoint-corrupt": {"keep": 150_000}},
+             also=("storage",), evidence=(r"PytorchStreamReader failed", r"OSError: \[Errno 22\] Invalid argument", r"Ran out of input")),
     Scenario("checkpoint-shape", "a checkpoint of another model", "checkpoint-key-mismatch", "checkpoint", culprit="any",
              evidence=(r"Error\(s\) in loading state_dict", r"size mismatch for ")),
     Scenario("file-missing-one-rank", "a shard is missing on one host", "file-not-found", "storage", also=("python-exception",),
@@ -210,12 +231,39 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("ddp-model-differs", "one rank builds another model", "ddp-shape-mismatch", "ddp-usage", also=("collective-mismatch",),
              evidence=(r"appears not to match sizes of the same param",)),
     Scenario("python-exception-one-rank", "an exception on one rank", "python-exception", "python-exception", nproc=4,
-             evidence=(r"ValueError: sample [0-9]+: label 4711 outside of",)),
+             proves={"index-out-of-range": {"error": "index"}, "tensor-shape-mismatch": {"error": "shape"},
+                     "tensor-dtype-mismatch": {"error": "dtype"}, "autograd-graph-freed": {"error": "graph-freed"},
+                     "autograd-inplace-modified": {"error": "in-place"}, "python-recursion-error": {"error": "recursion"},
+                     "python-memory-error": {"error": "memory"}, "batch-collate-mismatch": {"error": "collate"},
+                     "cannot-pickle": {"error": "pickle"}, "corrupt-data-sample": {"error": "corrupt"},
+                     "process-group-not-initialized": {"error": "not-initialized"}, "python-syntax-error": {"error": "syntax"},
+                     "process-group-initialized-twice": {"error": "initialized-twice"}},
+             evidence=(r"ValueError: sample [0-9]+: label 4711 outside of", r"(Error|Exception): ")),
     Scenario("python-exception-dataloader", "an exception in a DataLoader worker", "python-exception", "python-exception", nproc=2,
              evidence=(r"KeyError: 'features'",)),
     Scenario("silent-exit", "one rank exits without a word", "rank-exit-without-reason", "python-exception",
              outcomes=("incident", "undetermined"), also=("external-signal", "peer-lost"),
              evidence=(r"exitcode: 3\) local_rank: {local_rank} ", r"exitcode +: 3 \(pid: {pid}\)")),
+    # GPUs
+    Scenario("gpu-oom-one-rank", "one rank fills its GPU", "cuda-out-of-memory", "gpu-oom", nproc=2, needs=("gpu",),
+             evidence=(r"CUDA out of memory\. Tried to allocate",)),
+    Scenario("device-assert", "an index out of range inside a CUDA kernel", "cuda-device-assert", "gpu-fault", nproc=2, needs=("gpu",),
+             proves={"cuda-device-side-assert-error": {}}, evidence=(r"Assertion .* failed", r"device-side assert triggered")),
+    Scenario("illegal-access", "a kernel reads where nothing is", "cuda-illegal-address", "gpu-fault", nproc=2, needs=("gpu",),
+             evidence=(r"an illegal memory access was encountered",)),
+    Scenario("cuda-in-forked-worker", "a forked DataLoader worker uses CUDA", "cuda-in-forked-subprocess", "python-exception", nproc=2,
+             needs=("gpu",), evidence=(r"Cannot re-initialize CUDA in forked subprocess",)),
+    Scenario("more-ranks-than-gpus", "a rank takes a GPU that is not there", "cuda-invalid-device-ordinal", "environment", nproc=2,
+             needs=("gpu",), also=("rendezvous",), evidence=(r"invalid device ordinal",)),
+    Scenario("gloo-with-gpu", "a tensor on the GPU in a group of gloo's", "gloo-with-wrong-device", "python-exception", culprit="any",
+             backend="cpu:gloo", nproc=2, needs=("gpu",), also=("environment",), evidence=(r"No backend type associated with device",)),
+    Scenario("two-ranks-one-gpu", "all ranks take the first GPU", "nccl-duplicate-gpu", "environment", culprit="any", backend="nccl",
+             nproc=2, needs=("gpu",), evidence=(r"Duplicate GPU detected", r"Multiple Ranks are using the same GPU")),
+    Scenario("nccl-nan-check", "a NaN in a reduction, with NCCL's check on", "nccl-nan-check", "numerics", backend="nccl", nproc=2,
+             needs=("gpu",), env={"TORCH_NCCL_NAN_CHECK": "1"}, evidence=(r"(NanCheck\.cu|checkForNaN).*Assertion",)),
+    Scenario("nccl-stuck-kernel", "a kernel that does not end before a reduction", "nccl-watchdog-timeout", "hang", culprit="any",
+             backend="nccl", nproc=2, needs=("gpu",), outcomes=("incident", "undetermined"),
+             evidence=(r"Watchdog caught collective operation timeout",)),
     # restarts
     Scenario("restart-recovers", "the second attempt finishes", "python-exception", "python-exception", outcomes=("recovered",),
              evidence=(r"RuntimeError: shard [0-9]+: checksum mismatch",)),

@@ -19,6 +19,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -77,6 +78,10 @@ class Place:
     def control(self) -> Path:
         return self.folder / "control"
 
+    @property
+    def temporary(self) -> Path:
+        return self.folder / "tmp"
+
     def address(self, host: int) -> str:
         return f"{SUBNET}{host + 1}" if len(self.wants.hosts) > 1 else "127.0.0.1"
 
@@ -101,7 +106,7 @@ def place(wants: Wants) -> Iterator[Place]:
     folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     made = Place(folder.name, folder, wants, _cgroup_path(folder.name) if wants.memory_mb else None)
     try:
-        for part in (made.job, made.logs, made.control, made.job / "checkpoints"):
+        for part in (made.job, made.logs, made.control, made.temporary, made.job / "checkpoints"):
             part.mkdir()
         if made.cgroup:
             _make_cgroup(made.cgroup, wants.memory_mb)
@@ -241,11 +246,18 @@ def sweep() -> list[str]:
 
 def free_port() -> int:
     """A port nobody listens on, below the range the kernel hands out to clients."""
-    import socket
-
     for _ in range(200):
         port = 20000 + secrets.randbelow(9000)
-        with contextlib.closing(socket.socket()) as probe, contextlib.suppress(OSError):
-            probe.bind(("", port))
+        if is_free(port):
             return port
     raise CannotIsolate("needs a free TCP port between 20000 and 29000")
+
+
+def is_free(port: int) -> bool:
+    """Can this port be bound here?"""
+    with contextlib.closing(socket.socket()) as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

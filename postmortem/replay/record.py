@@ -152,7 +152,7 @@ def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
         "## How it was made",
         "",
         f"A real run of `postmortem/replay/scenarios/{row.module}.py` (copied as `{plan.script}`) with {plan.nproc} ranks on one machine,",
-        f"torch {version("torch")}, Python {platform.python_version()}, Linux {platform.release().split('-')[0]}"
+        f"torch {version('torch')}, Python {platform.python_version()}, Linux {platform.release().split('-')[0]}"
         + (", two network namespaces as hosts" if len(plan.hosts) > 1 else "") + ":",
         "",
         f"    {command}",

@@ -15,22 +15,26 @@ import contextlib
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from postmortem.replay import kernel, live
-from postmortem.replay.catalogue import Scenario
-from postmortem.replay.isolate import Place, enter_cgroup, free_port, place, tagged
+from postmortem.replay.catalogue import Arguments, Scenario
+from postmortem.replay.isolate import Place, Wants, enter_cgroup, free_port, is_free, place, tagged
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 MASTER_PORT = 29500
+RUNNER_DEFAULTS = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0}
+ADDRESS_SPACE = 48 << 30  # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
+Progress = Callable[[float, int], None]  # seconds since the start, step of the rank at fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,8 @@ class Plan:
     env: Mapping[str, str] = field(default_factory=dict)
     start_log: bool = True
     memory_mb: int = 0  # another limit than the scenario's, where it has one
+    kernel_log: bool = True
+    wants: Wants | None = None  # another place than the scenario's
 
     @property
     def rank(self) -> int:
@@ -100,10 +106,23 @@ class Ran:
 def default_plan(scenario: Scenario) -> Plan:
     """The scenario as the catalogue has it."""
     arguments = {"rank": 1, "backend": scenario.backend, **scenario.arguments}
+    env = dict(scenario.env)
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
     hosts = scenario.wants.hosts or (("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ())
     save = "console" if scenario.launcher == "spawn" else plain
-    return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts)
+    return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts, env=env)
+
+
+def planned(scenario: Scenario, arguments: Arguments, nproc: int = 0) -> Plan:
+    """The scenario with other arguments and another number of ranks; what concerns the runner is taken out of the arguments."""
+    plan = default_plan(scenario)
+    given = {**plan.arguments, **arguments}
+    detail, restarts, kernel_log, memory = (int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items())
+    env = {**plan.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
+    return replace(
+        plan, nproc=nproc or plan.nproc, arguments=given, env=env, restarts=restarts, kernel_log=bool(kernel_log), memory_mb=memory,
+        rendezvous="c10d" if restarts else plan.rendezvous,
+    )  # fmt: skip
 
 
 # ── what is started ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +132,9 @@ def _environment(plan: Plan, made: Place, host: int) -> dict[str, str]:
     """A small, known environment: what the user's shell holds must not decide what the logs say."""
     keep = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ}
     zone = plan.zones[min(host, len(plan.zones) - 1)]
-    ours = {"REPLAY_TAG": made.tag, "REPLAY_CONTROL": str(made.control)}
+    ours = {"REPLAY_TAG": made.tag, "REPLAY_CONTROL": str(made.control), "TMPDIR": str(made.temporary)}
+    if "gpu" not in plan.scenario.needs and plan.arguments.get("backend") != "nccl":
+        ours["REPLAY_DEVICE"] = "cpu"
     return keep | {"LANG": "C.UTF-8", "TZ": zone, "PYTHONDONTWRITEBYTECODE": "1"} | ours | dict(plan.env)
 
 
@@ -183,24 +204,30 @@ def processes(plan: Plan, made: Place, port: int) -> list[Process]:
 
 
 @contextlib.contextmanager
-def run(plan: Plan) -> Iterator[Ran]:
+def run(plan: Plan, progress: Progress | None = None) -> Iterator[Ran]:
     """Run the plan to its end; the folder lives as long as the context."""
-    wants = replace(plan.scenario.wants, hosts=plan.hosts)
+    wants = replace(plan.wants or plan.scenario.wants, hosts=plan.hosts)
     if wants.memory_mb and plan.memory_mb:
         wants = replace(wants, memory_mb=plan.memory_mb)
     with place(wants) as made, contextlib.ExitStack() as stack:
         shutil.copy(SCENARIOS / f"{plan.scenario.module}.py", made.job / plan.script)
         shutil.copy(SCENARIOS / "trainer.py", made.job)
         (made.job / "config.json").write_text(json.dumps(dict(plan.arguments)))
-        port = MASTER_PORT if len(plan.hosts) > 1 else free_port()
+        port = MASTER_PORT if len(plan.hosts) > 1 else _port(plan)
         if plan.scenario.start.port_taken:
             _occupy(stack, port)
         ran = Ran(plan, made, time.time())
         before = kernel.read()
-        _watch(ran, processes(plan, made, port))
+        _watch(ran, processes(plan, made, port), progress)
         time.sleep(0.3)  # the kernel log is written a moment after the process is gone
-        ran.kernel = kernel.since(before, kernel.read())
+        ran.kernel = kernel.since(before, kernel.read()) if plan.kernel_log else []
         yield ran
+
+
+def _port(plan: Plan) -> int:
+    """The port that was asked for, where nobody has it yet; else a free one."""
+    wanted = int(plan.arguments.get("port", 0))
+    return wanted if wanted and is_free(wanted) else free_port()
 
 
 def _occupy(stack: contextlib.ExitStack, port: int) -> None:
@@ -212,15 +239,22 @@ def _occupy(stack: contextlib.ExitStack, port: int) -> None:
 
 def _start(process: Process, made: Place) -> subprocess.Popen[bytes]:
     """Start it in its own session, in the place's namespaces and cgroup."""
-    group = made.cgroup
+    group, on_cpu = made.cgroup, process.env.get("REPLAY_DEVICE") == "cpu"
+
+    def enter() -> None:
+        if group:
+            enter_cgroup(group)
+        if on_cpu:
+            resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+
     with process.stdout.open("ab") as out, process.stderr.open("ab") as err:
         return subprocess.Popen(
             made.argv(process.argv, process.host), cwd=made.job, env=process.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            start_new_session=True, preexec_fn=(lambda: enter_cgroup(group)) if group else None,
+            start_new_session=True, preexec_fn=enter,
         )  # fmt: skip
 
 
-def _watch(ran: Ran, waiting: list[Process]) -> None:
+def _watch(ran: Ran, waiting: list[Process], progress: Progress | None) -> None:
     """Start what is due, act and look when the fault is there, and wait until all have ended or patience has."""
     began, running, acted, looked_at = time.monotonic(), dict[str, subprocess.Popen[bytes]](), False, 0.0
     start_log = Journal(ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None)
@@ -235,6 +269,8 @@ def _watch(ran: Ran, waiting: list[Process]) -> None:
                 ran.exits[name] = running.pop(name).returncode
                 start_log.line(f"{name} pid {popen.pid} ended: {_words(popen.returncode)}")
         step = _observe(ran)
+        if progress:
+            progress(elapsed, step)
         if not acted and ran.plan.scenario.act and step >= ran.plan.step:
             acted = True
             _act(ran, list(running.values()))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
 from postmortem.report import json as plain
-from postmortem.report import lanes, svg, text, view
+from postmortem.report import columns, lanes, svg, text, view
 from postmortem.report.markdown import render_markdown
 
 if TYPE_CHECKING:
@@ -83,7 +83,9 @@ def page(incident: view.Incident) -> dict[str, Any]:
     from markupsafe import Markup
 
     document = incident.document
-    events = lanes.read(incident)
+    raw = lanes.read(incident)
+    events = lanes.redacted(raw)
+    block = columns.block(document, raw)
     picture = lanes.picture(document, events)
     proofs, chain = view.proofs(document), view.steps(document)
     groups = view.rank_groups(document)
@@ -98,6 +100,8 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "alternatives": view.rows(document.get("alternatives")),
         "picture": picture,
         "drawing": Markup(svg.draw(picture)) if picture else "",
+        "block": Markup(block.data) if block else "",
+        "thinned": block.notes if block else (),
         "moments": lanes.moments(events),
         "groups": groups[:MAX_GROUPS],
         "ungrouped": len(groups) - MAX_GROUPS,

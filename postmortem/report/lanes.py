@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -43,6 +43,7 @@ class Row(NamedTuple):
     pattern: str
     text: str
     address: str
+    kind: str = ""
 
 
 class Mark(NamedTuple):
@@ -92,21 +93,24 @@ def read(incident: view.Incident) -> list[Row]:
         return [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in evidence]
     frame = timeline.frame()
     columns = [frame[name].tolist() if name in frame else [None] * len(frame) for name in COLUMNS]
-    return _redacted([_row(*values) for values in zip(*columns, strict=True)])
+    return [_row(*values) for values in zip(*columns, strict=True)]
 
 
-def _redacted(rows: list[Row]) -> list[Row]:
-    """The rows as they may be shown. Unlike the document, a timeline holds the logs' own words.
+def redacted(rows: list[Row], every: bool = False) -> list[Row]:
+    """The rows as they may be shown; without `every`, plain lines lose their words. Unlike the document, a timeline holds
+    the logs' own words.
 
     Marks lose their numbers: they were counted over other texts than the document's, and equal numbers would lie.
     """
-    said = dict.fromkeys(word for row in rows for word in ((row.text, row.host, row.address) if row.severity != "info" else (row.host,)))
+    full = (row for row in rows if every or row.severity != "info")
+    said = dict.fromkeys(word for row in rows for word in (row.host,))
+    said.update(dict.fromkeys(word for row in full for word in (row.text, row.address)))
     cleaned: Any = Redactor().document([[word] for word in said])
     shown = {word: _MARK.sub(r"[REDACTED:\1]", found[0]) for word, found in zip(said, cleaned, strict=True)}
     return [row._replace(text=shown.get(row.text, ""), host=shown[row.host], address=shown.get(row.address, "")) for row in rows]
 
 
-def _row(time: Any, sigma: Any, host: Any, rank: Any, _kind: Any, severity: Any, pattern: Any, said: Any, source: Any, line: Any) -> Row:
+def _row(time: Any, sigma: Any, host: Any, rank: Any, kind: Any, severity: Any, pattern: Any, said: Any, source: Any, line: Any) -> Row:
     number = _number(line)
     return Row(
         time=float(time) if isinstance(time, int | float) else math.nan,
@@ -117,6 +121,7 @@ def _row(time: Any, sigma: Any, host: Any, rank: Any, _kind: Any, severity: Any,
         pattern=pattern if isinstance(pattern, str) else "",
         text=said if isinstance(said, str) else "",
         address=str(source or "") if number is None else f"{source}:{number}",
+        kind=kind if isinstance(kind, str) else "",
     )
 
 
@@ -135,19 +140,15 @@ def _from_evidence(item: Mapping[str, Any], severity: str) -> Row:
 
 def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     """Choose the lanes and the window; None where fewer than two events have a time: a dot is no picture."""
-    decisive, culprit = _decisive(document)
-    every = [row._replace(rank=culprit) if row.rank is None and row.address == decisive else row for row in rows]
+    address, culprit = decisive(document)
+    every = [row._replace(rank=culprit) if row.rank is None and row.address == address else row for row in rows]
     timed = [row for row in every if math.isfinite(row.time)]
     if len({row.time for row in timed}) < 2:
         return None
-    whole = (min(row.time for row in timed), max(row.time for row in timed))
-    verdict = view.part(document, "verdict")
-    cited = [text.epoch(item.get("time")) for item in view.rows(verdict.get("evidence"))]
-    zero = cited[0] if cited and verdict.get("outcome") != "healthy" else None
-    start, end = _window(timed, whole, zero, [moment for moment in cited if moment is not None])
+    zero, (start, end), whole = frame(document, timed)
     shown = [row for row in timed if start <= row.time <= end]
     name, notes = _naming(document, shown)
-    lanes = _lanes(document, shown, name, end - start, decisive)
+    lanes = _lanes(document, shown, name, end - start, address)
     if len(lanes) > MAX_LANES:
         notes.append(f"{len(lanes) - MAX_LANES} lanes without anything worse than these are not drawn.")
         lanes = _worst(lanes, MAX_LANES)
@@ -158,7 +159,16 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     return Picture(tuple(lanes), start, end, whole, _overview(timed, whole), zero, len(shown), tuple(notes))
 
 
-def _decisive(document: view.Document) -> tuple[str, int | None]:
+def frame(document: view.Document, timed: Sequence[Row]) -> tuple[float | None, tuple[float, float], tuple[float, float]]:
+    """The decisive moment, the window to show first, and the whole job."""
+    whole = (min(row.time for row in timed), max(row.time for row in timed))
+    verdict = view.part(document, "verdict")
+    cited = [text.epoch(item.get("time")) for item in view.rows(verdict.get("evidence"))]
+    zero = cited[0] if cited and verdict.get("outcome") != "healthy" else None
+    return zero, _window(timed, whole, zero, [moment for moment in cited if moment is not None]), whole
+
+
+def decisive(document: view.Document) -> tuple[str, int | None]:
     """The address of the decisive line, and the one rank it speaks of: a kernel line names a pid, the verdict its rank."""
     verdict = view.part(document, "verdict")
     evidence = view.rows(verdict.get("evidence"))
@@ -168,7 +178,7 @@ def _decisive(document: view.Document) -> tuple[str, int | None]:
     return view.address(evidence[0]), ranks[0] if len(ranks) == 1 and evidence[0].get("rank") in (None, ranks[0]) else None
 
 
-def _window(timed: list[Row], whole: tuple[float, float], zero: float | None, cited: list[float]) -> tuple[float, float]:
+def _window(timed: Sequence[Row], whole: tuple[float, float], zero: float | None, cited: list[float]) -> tuple[float, float]:
     """The whole job, or the failure with its surroundings where the job was so long that the failure would be a dot."""
     start, end = whole
     if zero is not None:
@@ -206,11 +216,11 @@ def _naming(document: view.Document, rows: list[Row]) -> tuple[Name, list[str]]:
 
 def _lanes(document: view.Document, rows: list[Row], name: Name, span: float, decisive: str) -> list[Lane]:
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
-    refused = _refused(document)
+    hatched = refused(document)
     members: dict[Key, list[Row]] = {}
     for row in rows:
         members.setdefault(name(row.host, row.rank), []).append(row)
-    lanes = [_lane(key, found, state, refused, _marks(found, span, decisive)) for key, found in members.items()]
+    lanes = [_lane(key, found, state, hatched, _marks(found, span, decisive)) for key, found in members.items()]
     return sorted(lanes, key=_place)
 
 
@@ -242,7 +252,7 @@ def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str]
     )
 
 
-def _refused(document: view.Document) -> set[str]:
+def refused(document: view.Document) -> set[str]:
     """Hosts whose every clock was refused: their events have an order, but no trustworthy place."""
     clocks = view.rows(document.get("clocks"))
     good = {view.known(clock.get("host")) for clock in clocks if clock.get("state") != "refused"}

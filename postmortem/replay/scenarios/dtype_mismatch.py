@@ -12,12 +12,12 @@ import trainer
 
 
 def main() -> None:
-    job = trainer.begin(width=4096)
+    job = trainer.begin(width=4096, dtype="float64")
     for step in job.steps():
-        kind = torch.float64 if job.faulty and step >= job.args.step else torch.float32
-        metrics = torch.rand(job.args.width, dtype=kind)
+        kind = getattr(torch, job.args.dtype) if job.faulty and step >= job.args.step else torch.float32
+        metrics = torch.rand(job.args.width).to(kind)
         dist.all_reduce(metrics)
-        job.report(step, float(metrics.mean()))
+        job.report(step, float(metrics.float().mean()))
     job.done()
 
 

@@ -112,6 +112,8 @@ def arguments(**extra: float | str) -> argparse.Namespace:
     """
     common: dict[str, float | str] = {
         "backend": "gloo",
+        "device": "",  # cpu or cuda; empty: what the backend asks for
+        "share": 1,  # with nccl: ranks may share a GPU
         "steps": 24,
         "rank": 1,
         "step": 8,
@@ -156,9 +158,32 @@ class Job:
         """Is this the rank at fault?"""
         return bool(self.rank == self.args.rank)
 
+    @property
+    def device(self) -> torch.device:
+        """Where this rank computes: its own GPU where there is one for each rank, else the first."""
+        kind = self.args.device or ("cuda" if self.args.backend == "nccl" else "cpu")
+        if kind == "cpu":
+            return torch.device("cpu")
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        return torch.device("cuda", local % max(1, torch.cuda.device_count()))
+
+    def place(self) -> None:
+        """Put what is made from here on where this rank computes.
+
+        NCCL refuses two ranks of one host on one GPU. Where the job has fewer GPUs than ranks, each rank says that it is
+        a host of its own; NCCL then talks over loopback sockets, and all else is as it is on as many hosts.
+        """
+        if self.device.type != "cuda":
+            return
+        if self.args.backend == "nccl" and self.world > torch.cuda.device_count() and self.args.share:
+            os.environ |= {"NCCL_HOSTID": f"replay-host-{self.rank}", "NCCL_SOCKET_IFNAME": "lo"}
+        torch.cuda.set_device(self.device)
+        torch.set_default_device(self.device)
+
     def join(self) -> None:
         """Form the process group, as every trainer does, with a time-out a test can wait for."""
         self.log.info("initializing process group backend=%s", self.args.backend)
+        self.place()
         dist.init_process_group(self.args.backend, timeout=timedelta(seconds=self.args.timeout))
         self.log.info("process group ready: rank %d of %d, pid %d, torch %s", self.rank, self.world, os.getpid(), torch.__version__)
 
@@ -170,8 +195,9 @@ class Job:
         return DistributedDataParallel(model, **ddp)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
-        generator = torch.Generator().manual_seed(1000 * step + self.rank)
-        return torch.randn(BATCH, FEATURES, generator=generator), torch.randint(CLASSES, (BATCH,), generator=generator)
+        generator = torch.Generator("cpu").manual_seed(1000 * step + self.rank)
+        x = torch.randn(BATCH, FEATURES, generator=generator, device="cpu")
+        return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(self.device)
 
     def steps(self) -> Iterator[int]:
         for step in range(self.args.steps):

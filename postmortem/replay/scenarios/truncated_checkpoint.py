@@ -13,16 +13,16 @@ import torch.distributed as dist
 import trainer
 
 
-def interrupted_copy(path: Path) -> None:
+def interrupted_copy(path: Path, keep: int) -> None:
     torch.save({"weights": torch.rand(64, 1024), "step": 4000}, path)
-    path.write_bytes(path.read_bytes()[:150_000])
+    path.write_bytes(path.read_bytes()[:keep])
 
 
 def main() -> None:
-    job = trainer.begin()
+    job = trainer.begin(keep=150_000)
     path = Path("checkpoint-4000.pt")
     if job.rank == 0:
-        interrupted_copy(path)
+        interrupted_copy(path, job.args.keep)
     dist.barrier()
     job.log.info("resuming from %s", path)
     state = torch.load(path)
