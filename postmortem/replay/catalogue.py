@@ -74,6 +74,11 @@ class Scenario:
         return self.id.replace("-", "_")
 
     @property
+    def gloo_only(self) -> bool:
+        """Is it a failure of gloo's own, that NCCL cannot show?"""
+        return (self.pattern or "").startswith("gloo-") or self.id == "wrong-interface"
+
+    @property
     def failing(self) -> bool:
         return self.outcomes != ("healthy",)
 

@@ -124,14 +124,18 @@ def place(wants: Wants) -> Iterator[Place]:
 
 
 def _cgroup_path(tag: str) -> Path:
-    """Where a memory cgroup of that name would be: version 1 has a hierarchy of its own for memory, version 2 has one for all."""
+    return memory_hierarchy() / tag
+
+
+def memory_hierarchy() -> Path:
+    """Where memory cgroups are made: version 1 has a hierarchy of its own for memory, version 2 has one for all."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     for _, where, kind, options, *_ in mounts:
         if kind == "cgroup" and "memory" in options.split(","):
-            return Path(where) / tag
+            return Path(where)
     for _, where, kind, *_ in mounts:
         if kind == "cgroup2" and "memory" in (Path(where) / "cgroup.controllers").read_text().split():
-            return Path(where) / tag
+            return Path(where)
     raise CannotIsolate("needs a memory cgroup: no hierarchy with the memory controller is mounted")
 
 

@@ -23,6 +23,14 @@ def read() -> list[str]:
     return done.stdout.splitlines()
 
 
+def readable() -> bool:
+    """Can this user read the kernel's log?"""
+    try:
+        return subprocess.run(["dmesg", "--raw"], capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
 def since(before: list[str], after: list[str]) -> list[str]:
     """The records of `after` that are not yet in `before`; the ring may have dropped old ones meanwhile."""
     if not before:

@@ -24,10 +24,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 from postmortem.replay import kernel, parameters
-from postmortem.replay.catalogue import SCENARIOS, Scenario, Value, scenario
+from postmortem.replay.catalogue import SCENARIOS, Scenario, scenario
 from postmortem.replay.isolate import PREFIX, CannotIsolate
 from postmortem.replay.run import SCENARIOS as JOBS
-from postmortem.replay.run import Plan, Ran, default_plan, run
+from postmortem.replay.run import Plan, Ran, default_plan, planned, run
 from postmortem.replay.scrub import scrub, scrub_pickle
 
 SAVED = ("*.log", "*.out", "*.err", "*.txt", "*.json", "*.pkl")
@@ -49,7 +49,7 @@ def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str) -> dict[
         if strangers:
             raise CannotRecord(f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it again")
         try:
-            _save(ran, out / "logs", forms)
+            save(ran, out / "logs", forms)
             _check_scrubbed(out / "logs")
             truth = _truth(ran, out)
             (out / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
@@ -63,7 +63,7 @@ def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str) -> dict[
 # ── logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _save(ran: Ran, logs: Path, forms: tuple[str, ...]) -> None:
+def save(ran: Ran, logs: Path, forms: tuple[str, ...]) -> None:
     """Copy what was written, scrubbed, under the names it has."""
     made = ran.place
     found = [path for path in sorted(made.logs.rglob("*")) if path.is_file()]
@@ -171,14 +171,15 @@ def _parser() -> argparse.ArgumentParser:
     p = argparse.ArgumentParser(prog="python -m postmortem.replay.record", description="Record a scenario as a sample incident.")
     p.add_argument("scenario", choices=[row.id for row in SCENARIOS], metavar="SCENARIO")
     p.add_argument("--out", type=Path, required=True, help="the sample's folder, which must not exist")
-    p.add_argument("--nproc", type=int, help="ranks in all")
+    p.add_argument("--backend", choices=parameters.BACKEND.choices, help="another backend than the scenario's")
+    p.add_argument("--nproc", type=int, default=0, help="ranks in all")
     p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the job, such as rank=2")
     p.add_argument("--launcher", choices=["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"])
     p.add_argument("--save", help="torchrun: tree, redirect or console; plain: a file name with {rank} and perhaps {stream}")
     p.add_argument("--script", default="train.py", help="the name the job runs under")
     p.add_argument("--record", action="store_true", help="the job's main() is wrapped in @record")
     p.add_argument("--restarts", type=int, default=0)
-    p.add_argument("--rendezvous", default="static", choices=["static", "c10d"])
+    p.add_argument("--rendezvous", choices=["static", "c10d"])
     p.add_argument("--hosts", default="", help="host names, separated by commas")
     p.add_argument("--zones", default="UTC", help="time zones of the hosts, separated by commas")
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set in every process")
@@ -190,17 +191,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _plan(args: argparse.Namespace) -> Plan:
     row = scenario(args.scenario)
-    plan = default_plan(row)
-    given = dict(pair.split("=", 1) for pair in args.set)
-    known = {**parameters.taken(row), "backend": parameters.BACKEND}
-    typed: dict[str, Value] = {name: known[name].read(name, value) for name, value in given.items()}
+    plan = planned(row, parameters.read(row, args.set) | ({"backend": args.backend} if args.backend else {}), args.nproc)
     launcher = args.launcher or row.launcher
     save = args.save or (plan.save if launcher == row.launcher else default_plan(replace(row, launcher=launcher)).save)
     hosts = tuple(filter(None, args.hosts.split(","))) or default_plan(replace(row, launcher=launcher)).hosts
     return replace(
-        plan, nproc=args.nproc or row.nproc, launcher=launcher, arguments={**plan.arguments, **typed}, save=save, script=args.script,
-        record=args.record, restarts=args.restarts, rendezvous=args.rendezvous, hosts=hosts, zones=tuple(args.zones.split(",")),
-        env=dict(pair.split("=", 1) for pair in args.env), start_log=not args.no_start_log, memory_mb=args.memory,
+        plan, launcher=launcher, save=save, script=args.script, record=args.record, restarts=args.restarts or plan.restarts,
+        rendezvous=args.rendezvous or plan.rendezvous, hosts=hosts, zones=tuple(args.zones.split(",")),
+        env={**plan.env, **dict(pair.split("=", 1) for pair in args.env)}, start_log=not args.no_start_log,
+        memory_mb=args.memory or plan.memory_mb,
     )  # fmt: skip
 
 
