@@ -1,11 +1,12 @@
 """The examples in pattern files -> does the real scanner, and do the real parsers, read them as the file says?
 
-    match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this pattern
-    no_match: [{text: '… killed=0 …', because: a counter}]                              must not; other patterns may
+match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this pattern
+no_match: [{text: '… killed=0 …', because: a counter}]                              must not; other patterns may
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
@@ -52,6 +53,8 @@ def failure(trial: Trial, library: Library) -> str:
     """Say how the example is misread; empty if it is read as its file says."""
     if trial.example.incident:
         return _incident(trial)
+    if trial.pattern.derived:
+        return _written(trial)
     seen = _captures(trial, library)
     if seen is None:
         return "is not read as this pattern" if trial.expected else ""
@@ -89,6 +92,22 @@ def _incident(trial: Trial) -> str:
     if found == trial.expected:
         return ""
     return f"is {'' if found else 'not '}found in sample_logs/{trial.example.incident}"
+
+
+def _written(trial: Trial) -> str:
+    """A small incident that stands in the file itself: `==> path <==` starts each log, as `head` prints several."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        parts = _FILE.split(trial.example.text)
+        for path, text in zip(parts[1::2], parts[2::2], strict=True):
+            file = Path(folder, Path(path).name)
+            file.write_text(text)
+        found = trial.pattern.id in _findings.__wrapped__(Path(folder))
+    return "" if found == trial.expected else f"is {'' if found else 'not '}found in these logs"
+
+
+_FILE = re.compile(r"^==> (\S+) <==\n", re.MULTILINE)
 
 
 @lru_cache(maxsize=64)

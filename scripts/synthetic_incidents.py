@@ -184,9 +184,9 @@ def write(name: str) -> None:
     story = " ".join((make.__doc__ or "").split())
     proof = said["evidence"]
     assert isinstance(proof, list)
-    lines = [{"file": path, "line": line, "text": logs[path][line - 1]} for path, line in proof]
+    shown = [{"file": path, "line": line, "text": logs[path][line - 1]} for path, line in proof]
     (folder / "truth.json").write_text(
-        json.dumps({"id": name, **said, "evidence": lines, "story": story, "synthetic": True}, indent=1) + "\n"
+        json.dumps({"id": name, **said, "evidence": shown, "story": story, "synthetic": True}, indent=1) + "\n"
     )
     (folder / "README.md").write_text(
         f"# {name}\n\nSYNTHETIC: built from the emitters' format strings by scripts/synthetic_incidents.py, not recorded.\n\n{story}\n"

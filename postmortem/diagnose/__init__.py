@@ -212,4 +212,6 @@ def _outcome(case: Case, root: Finding | None, findings: Sequence[Finding]) -> s
         return "undetermined"
     if any(case.exit_code(r) not in (0, None) for r in case.exits):
         return "undetermined"
+    if not case.finished and (case.of_kind("unreadable") or any(e.fields.get("pending") for e in case.of_kind("recorder"))):
+        return "undetermined"
     return "healthy"

@@ -165,7 +165,7 @@ def merge_copies(events: Iterable[Event], case_sources: Mapping[str, Source], re
         for i in range(max(map(len, rows))):
             copies = sorted((row[i] for row in rows if i < len(row)), key=lambda e: address_quality(e, case_sources))
             timed = [e for e in copies if e.at is not None]
-            best = copies[0]
+            best = next((e for e in copies if e.kind == "recorder" and e.fields.get("code")), copies[0])  # JSON dumps have no frames
             if timed and (best.at is None or min(e.at_sigma for e in timed) < best.at_sigma):
                 timing = min(timed, key=lambda e: e.at_sigma)
                 best = best._replace(at=timing.at, at_sigma=timing.at_sigma)
