@@ -251,8 +251,8 @@ def index_page(library: Library) -> str:
 
 
 def _samples_line(words: list[str], known: Iterable[Sample]) -> str:
-    """The line below a cause on a question page; its marker names scenarios and patterns."""
-    found = [s for s in known if s.scenario in words or s.shows & set(words)]
+    """The line below a cause on a question page; its marker names scenarios, patterns and incidents."""
+    found = [s for s in known if {s.scenario, s.folder.name} & set(words) or s.shows & set(words)]
     replays = [f"`postmortem replay {s.id}`" for s in SCENARIOS if s.id in words]
     line = "Samples: " + ", ".join(sample_link(s) for s in found[:MAX_SAMPLES]) if found else "No sample yet"
     return line + (f". Replay: {', '.join(replays)}." if replays else ".")
