@@ -53,6 +53,8 @@ ZIPS = (
 # torch's flight recorder is a pickle of plain data (FlightRecorderDetail.hpp); any other pickle is somebody's objects.
 FLIGHT_KEYS = (b"pg_config", b"pg_status", b"entries", b"comm_lib_version", b"nccl_version", b"collective_seq_id", b"profiling_name")
 CONTROLS = bytes(c for c in range(32) if c not in b"\t\n\v\f\r\b\x1b\a") + b"\x7f"
+# people analyse the folder in which the last report lies
+OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
 HOLES = re.compile(rb"\0{%d,}" % HOLE)
 
 
@@ -308,6 +310,8 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
         return "binary", "binary (pickle)"
     if what := binary(head):
         return "binary", f"binary ({what})"
+    if any(mark in head[:4096] for mark in OWN):
+        return "binary", "a report of this tool, not a log"
     name, text = SUFFIX.sub("", path).lower(), Head(head)
     for rule in RULES:
         if rule.fits(name, text):
