@@ -101,7 +101,7 @@ def samples_of(p: Pattern, known: Iterable[Sample]) -> list[Sample]:
 def prose(text: str) -> str:
     """Escape what Markdown would take for markup, outside of `code`."""
     pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    return "".join(p if p.startswith("`") else re.sub(r"[*<]|(?<!\w)_|_(?!\w)", r"\\\g<0>", p) for p in pieces)
+    return "".join(p if p.startswith("`") else re.sub(r"[*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", p) for p in pieces)
 
 
 def cell(text: str) -> str:

@@ -83,7 +83,7 @@ def test_log_lines_cannot_break_out_of_their_block(text: str, shown: list[str]) 
 
 
 def test_prose_keeps_its_words() -> None:
-    assert script("pattern_catalogue").prose("a <file> and *.py, `x < y`, __init__") == "a \\<file> and \\*.py, `x < y`, \\__init_\\_"
+    assert script("pattern_catalogue").prose("a <file> and *.py, `x < y`, __init__") == "a \\<file> and \\*.py, `x < y`, \\_\\_init\\_\\_"
 
 
 # ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────────
