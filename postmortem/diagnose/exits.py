@@ -34,11 +34,11 @@ NAMES = (
 )
 
 TOLD = ("deepspeed-return-code", "called-process-error", "spawn-process-exited", "mpirun-process-signalled", "horovod-rank-exited",
-        "container-exit-code", "k8s-exit-code", "bash-killed-line")  # fmt: skip
+        "container-exit-code", "k8s-exit-code", "bash-killed-line", "slurm-task-exited")  # fmt: skip
 _SIGNALS = {
     "kill": -9, "9": -9, "segv": -11, "segmentation fault": -11, "11": -11, "bus": -7, "bus error": -7, "7": -7, "abrt": -6, "abort": -6,
     "aborted": -6, "6": -6, "fpe": -8, "floating point exception": -8, "8": -8, "ill": -4, "illegal instruction": -4, "4": -4,
-    "killed": -9, "illegal hardware instruction": -4,
+    "killed": -9, "illegal hardware instruction": -4, "term": -15, "terminated": -15, "15": -15,
 }  # fmt: skip
 
 
@@ -92,16 +92,12 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
     if any(o.role == "cause" for o in observations) or (case.finished and case.finished >= set(case.registry.ranks)):
         return []
     complaints = any(o.role == "symptom" and o.pattern.category is not None for o in observations)
+    stopped = case.seen("launcher-forced-kill") or case.seen("slurm-cancelled")
     for o in observations:
         code = _code(o) if o.pattern.id in TOLD else None
         pattern = "rank-exit-sigkill" if code in KILL else "rank-exit-crash-signal" if code in CRASH else "rank-exit-without-reason"
         p = case.library.get(pattern)
-        if (
-            p is None
-            or code in (None, 0, -15, 143, -2, 130, -1, 129)
-            or (complaints and code not in KILL)
-            or case.seen("launcher-forced-kill")
-        ):
+        if p is None or code in (None, 0) or (complaints and code not in KILL) or (stopped and code in KILL):
             continue
         why = f"{o.event.where} tells of an end with {describe(code)}"
         event = o.event._replace(fields=dict(o.event.fields) | {"exitcode": code})
