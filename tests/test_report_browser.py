@@ -49,6 +49,8 @@ class Watched:
         path.write_text(report.render_html(case), encoding="utf-8")
         self.opened = path.as_uri()
         self.page.goto(self.opened)
+        if case.timeline:
+            self.page.locator("#timeline-live[data-drawn]").wait_for()
         return self.page
 
 

@@ -14,8 +14,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
-from postmortem.report import json as plain
 from postmortem.report import columns, lanes, svg, text, view
+from postmortem.report import json as plain
 from postmortem.report.markdown import render_markdown
 
 if TYPE_CHECKING:
@@ -41,6 +41,11 @@ def render_html(incident: view.Incident) -> str:
         document=Markup(embedded(incident.document)),
         markdown=Markup(embedded({"text": render_markdown(incident)})),
     )  # fmt: skip
+
+
+def replay_section(replay: dict[str, Any]) -> str:
+    """The part of the page that a replay adds to, by itself."""
+    return _environment().get_template("replay.html").render(replay=replay).rstrip("\n") + "\n"
 
 
 def digest(content: str) -> str:

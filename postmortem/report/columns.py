@@ -1,0 +1,258 @@
+"""The events of an incident -> the data block of the page: columns, compressed, read by reports/scripts/src/data.js.
+
+    node-b rank 3  12.5731 s  error  "step 812: loss nan"  b/rank3.log:4410
+    -> lane 7, +14 ms, shape 5 ("step \\0: loss nan", error), source 9, line +1, arguments "812"
+
+100,000 rows as JSON objects are 7.8 MB, as columns with templates and arguments some 0.4 MB. Lines of a job differ in few
+places, so a text is a template and its numbers. Events lie lane by lane (host, then rank) and by time within a lane.
+The block is base64 of gzip of: length of the header (4 bytes, little endian), header as JSON, columns as LEB128 varints.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from postmortem.report import json as plain
+from postmortem.report import lanes, text, view
+
+MAX_EVENTS = 200_000
+MAX_TEXT = 400
+UNIT = 1e-4  # stamps are milliseconds at best, kernel stamps microseconds; finer than this no clock of a cluster agrees
+VERSION = 1
+_ARGUMENT = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?")
+LaneKey = tuple[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What goes into the page: the block itself, and in words what was left out of it."""
+
+    data: str
+    events: int
+    notes: tuple[str, ...]
+
+
+def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_EVENTS) -> Block | None:
+    """Pack all events that have a time; None where there are fewer than two."""
+    decisive, culprit = lanes.decisive(document)
+    placed = (row._replace(rank=culprit) if row.rank is None and row.address == decisive else row for row in rows)
+    timed = [row for row in placed if math.isfinite(row.time)]
+    if len({row.time for row in timed}) < 2:
+        return None
+    timed = _once(timed)
+    kept, notes = thinned(timed, limit, {view.address(item) for item in view.rows(view.part(document, "verdict").get("evidence"))})
+    by_lane: dict[LaneKey, list[lanes.Row]] = {}
+    for row in lanes.redacted(kept, every=True):
+        by_lane.setdefault((row.host, row.rank), []).append(row)
+    order = sorted(by_lane, key=_place)
+    events = [row for key in order for row in sorted(by_lane[key], key=lambda r: (r.time, r.address))]
+    head, parts = _encoded(document, [(key, len(by_lane[key])) for key in order], events)
+    head["total"] = len(timed)
+    head["columns"] = [[name, len(part)] for name, part in parts.items()]
+    told = plain.dump(head).encode()
+    packed = gzip.compress(len(told).to_bytes(4, "little") + told + b"".join(parts.values()), 9, mtime=0)
+    return Block(base64.b64encode(packed).decode(), len(events), tuple(notes))
+
+
+def _place(key: LaneKey) -> tuple[list[tuple[int, str]], int]:
+    """Hosts by name with numbers by value; a host's own lane first, then its ranks."""
+    host, rank = key
+    name = [(int(bit[:15]), "") if bit.isdecimal() and bit.isascii() else (-1, bit) for bit in re.split(r"([0-9]+)", host)]
+    return name, -1 if rank is None else rank
+
+
+def _once(rows: Iterable[lanes.Row]) -> list[lanes.Row]:
+    """One event for each line and lane, the worst reading of it: a line may be an exception, an exit and a pattern at once."""
+    best: dict[tuple[str, int | None, str, str], lanes.Row] = {}
+    for row in rows:
+        key = (row.host, row.rank, row.address, row.text)
+        other = best.setdefault(key, row)
+        if other is not row:
+            worse = max(row, other, key=lambda r: (lanes.SEVERITIES.index(r.severity), r.pattern))
+            best[key] = worse._replace(kind="exit" if "exit" in (row.kind, other.kind) else worse.kind)
+    return list(best.values())
+
+
+# ── thinning ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def thinned(rows: list[lanes.Row], limit: int, cited: set[str]) -> tuple[list[lanes.Row], list[str]]:
+    """At most about `limit` events: the worst first, and what is cited; of the rest the first of each rank in equal parts of the job."""
+    if len(rows) <= limit:
+        return rows, []
+    start = min(row.time for row in rows)
+    span = max(row.time for row in rows) - start
+    kept = [row for row in rows if row.address in cited][:limit]
+    room, said = limit - len(kept), []
+    for severity in reversed(lanes.SEVERITIES):
+        those = [row for row in rows if row.severity == severity and row.address not in cited]
+        if len(those) > room:
+            width = span / max(1, room // len({(row.host, row.rank) for row in those}))
+            chosen = _first_of_each(those, start, width)
+            said.append(f"of {_named(severity)}, the first of each rank in each {text.seconds(width)} ({len(chosen):,} of {len(those):,})")
+            those = chosen
+        kept += those
+        room = max(0, room - len(those))
+    return kept, [f"The interactive timeline holds {len(kept):,} of {len(rows):,} events: all that is worse, and {'; '.join(said)}."]
+
+
+def _named(severity: str) -> str:
+    return "lines that are no warning and no error" if severity == "info" else f"{severity} lines"
+
+
+def _first_of_each(rows: Iterable[lanes.Row], start: float, width: float) -> list[lanes.Row]:
+    first: dict[tuple[str, int | None, int], lanes.Row] = {}
+    for row in rows:
+        key = (row.host, row.rank, int((row.time - start) / width) if width else 0)
+        known = first.setdefault(key, row)
+        if (row.time, row.address) < (known.time, known.address):
+            first[key] = row
+    return list(first.values())
+
+
+# ── encoding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Table:
+    """Values by number, in the order in which they were first seen."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[Any, int] = {}
+
+    def __call__(self, value: Any) -> int:
+        return self.numbers.setdefault(value, len(self.numbers))
+
+    def values(self) -> list[Any]:
+        return list(self.numbers)
+
+
+def varint(number: int) -> bytes:
+    """LEB128: seven bits in each byte, the lowest first."""
+    out = bytearray()
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def zigzag(number: int) -> int:
+    """Small numbers of either sign as small numbers without one."""
+    return number * 2 if number >= 0 else -number * 2 - 1
+
+
+def _encoded(
+    document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[lanes.Row]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    base = min(row.time for row in events)
+    kinds = {view.known(item.get("path")): view.known(item.get("kind")) for item in view.rows(document.get("sources"))}
+    templates, patterns, shapes, sigmas, sources, families = (_Table() for _ in range(6))
+    columns = {name: bytearray() for name in ("time", "line", "shape", "source", "sigma", "words")}
+    split: dict[str, tuple[int, bytes]] = {}
+    place = 0
+    for _, count in counts:
+        before, previous = 0, 0
+        for row in events[place : place + count]:
+            moment = round((row.time - base) / UNIT)
+            path, line = _split(row.address)
+            if row.text not in split:
+                split[row.text] = _template(row.text or row.pattern, templates)
+            template, words = split[row.text]
+            shape = shapes((template, lanes.SEVERITIES.index(row.severity), patterns(text.visible(row.pattern))))
+            source = sources((text.line(path, 300), families(text.visible(kinds.get(path) or "other"))))
+            columns["time"] += varint(moment - before)
+            columns["line"] += varint(zigzag(line - previous))
+            columns["shape"] += varint(shape)
+            columns["source"] += varint(source)
+            columns["sigma"] += varint(sigmas(float(f"{row.sigma:.2g}")))
+            columns["words"] += words
+            before, previous = moment, line
+        place += count
+    head = {
+        "version": VERSION,
+        "unit": UNIT,
+        "base": base,
+        "count": len(events),
+        "templates": [template.split("\0") for template in templates.values()],
+        "patterns": patterns.values(),
+        "shapes": shapes.values(),
+        "sigmas": sigmas.values(),
+        "sources": sources.values(),
+        "families": families.values(),
+        **_lanes(document, counts),
+        **_moments(document, events, base),
+    }
+    return head, {name: bytes(column) for name, column in columns.items()}
+
+
+def _split(address: str) -> tuple[str, int]:
+    """`path:line` -> path and line; line 0 where there is none."""
+    path, _, line = address.rpartition(":")
+    return (path, int(line)) if path and line.isascii() and line.isdecimal() and len(line) < 16 else (address, 0)
+
+
+def _template(words: str, templates: _Table) -> tuple[int, bytes]:
+    """The number of the text's template, and its arguments as they stand in the column."""
+    shown = text.line(words, MAX_TEXT)
+    arguments = _ARGUMENT.findall(shown)
+    return templates(_ARGUMENT.sub("\0", shown)), "\t".join(arguments).encode("utf-8", "backslashreplace") + b"\n"
+
+
+def _lanes(document: view.Document, counts: Sequence[tuple[LaneKey, int]]) -> dict[str, Any]:
+    state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
+    refused = lanes.refused(document)
+    hosts = _Table()
+    found = [
+        [hosts(text.line(host, 120)), rank, _state(state, rank), int(host in refused), count] for (host, rank), count in counts
+    ]
+    return {"lanes": found, "hosts": hosts.values()}
+
+
+def _state(states: Mapping[Any, str], rank: int | None) -> str:
+    state = "" if rank is None else states.get(rank, "unknown")
+    return state if state in view.STATES or not state else "unknown"
+
+
+def _moments(document: view.Document, events: Sequence[lanes.Row], base: float) -> dict[str, Any]:
+    """Where to jump, what to show first, and which events stand in the evidence of the page."""
+    verdict = view.part(document, "verdict")
+    cited: dict[str, int] = {}
+    for index, item in enumerate(view.rows(verdict.get("evidence"))):
+        cited.setdefault(view.address(item), index)
+    proofs = {place: cited[row.address] for place, row in enumerate(events) if row.address in cited}
+    zero, (start, end), whole = lanes.frame(document, events)
+    decisive = next((place for place, index in proofs.items() if index == 0), None) if zero is not None else None
+    return {
+        "zero": None if zero is None else zero - base,
+        "window": [start - base, end - base],
+        "whole": [whole[0] - base, whole[1] - base],
+        "proofs": sorted(proofs.items()),
+        "jumps": {"first": _first(document, events), "culprit": decisive, "teardown": _teardown(events, zero)},
+    }
+
+
+def _first(document: view.Document, events: Sequence[lanes.Row]) -> int | None:
+    """The first thing out of the ordinary: the earliest finding that is no mere context, else the earliest error."""
+    found = [item for item in view.rows(document.get("findings")) if item.get("role") in ("cause", "symptom", "confirms")]
+    names = Counter(view.known(item.get("pattern")) for item in found)
+    seen = [place for place, row in enumerate(events) if row.pattern in names and row.severity != "info"]
+    bad = seen or [place for place, row in enumerate(events) if row.severity in ("error", "fatal")]
+    return min(bad, key=lambda place: (events[place].time, place), default=None)
+
+
+def _teardown(events: Sequence[lanes.Row], zero: float | None) -> int | None:
+    """Where the launcher begins to clear away: the first exit after the decisive line; else the last error."""
+    if zero is None:
+        return None
+    exits = [place for place, row in enumerate(events) if row.kind == "exit" and row.time >= zero]
+    if exits:
+        return min(exits, key=lambda place: (events[place].time, place))
+    bad = [place for place, row in enumerate(events) if row.severity in ("error", "fatal")]
+    return max(bad, key=lambda place: (events[place].time, place), default=None)

@@ -1,0 +1,337 @@
+// Rows, window, filter -> pixels. Knows no input and keeps no state but what it has measured of the page.
+//
+// The shape says how bad, the colour whose; the same marks as in the static picture. Where a lane has more events than the
+// window has pixels, one mark stands for its neighbours, the worst on top.
+import { clock, day, seconds, tick, ticks } from "./scale.js";
+
+export const GLYPHS = { cause: "\u25c6", victim: "\u25bd", silent: "\u25cc", healthy: "\u25cf", unknown: "\u00b7" };
+export const STRIP = 34; // height of the overview
+export const HEAD = STRIP + 26; // where the lanes begin
+export const FOOT = 22;
+const RIGHT = 12;
+const COLOURS = ["card", "ink", "quiet", "line", "code", "link", "cause", "cause-soft", "victim", "silent", "healthy"];
+
+/** The colours of the style sheet, dark or light as it is now. */
+export function palette(element) {
+  const style = getComputedStyle(element);
+  const found = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim() || "#888"]));
+  return { ...found, unknown: found.quiet, "": found.quiet };
+}
+
+export const left = (width) => (width < 560 ? 92 : 168);
+
+/** Pixel -> share of the window, and back. */
+export const plot = (width) => ({ from: left(width), to: width - RIGHT, wide: Math.max(width - RIGHT - left(width), 10) });
+
+export class Picture {
+  constructor(canvas, events) {
+    Object.assign(this, { canvas, events, context: canvas.getContext("2d"), strip: null, width: 0, height: 0 });
+    this.hatch = null;
+  }
+
+  /** Fit the bitmap to the element. */
+  resize(width, height) {
+    const ratio = Math.min(devicePixelRatio || 1, 2);
+    if (width === this.width && height === this.height && ratio === this.ratio) return;
+    Object.assign(this, { width, height, ratio, strip: null });
+    this.canvas.width = Math.round(width * ratio);
+    this.canvas.height = Math.round(height * ratio);
+    this.canvas.style.height = `${height}px`;
+    this.worst = new Uint8Array(Math.ceil(width) + 2);
+  }
+
+  draw(state) {
+    const { context } = this;
+    this.colours ??= palette(this.canvas);
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.fillStyle = this.colours.card;
+    context.fillRect(0, 0, this.width, this.height);
+    context.font = "11px system-ui, sans-serif";
+    context.textBaseline = "middle";
+    this.axes(state);
+    this.lanes(state);
+    this.overview(state);
+    this.cursors(state);
+  }
+
+  x(view, time) {
+    const area = plot(this.width);
+    return area.from + ((time - view.start) / view.span) * area.wide;
+  }
+
+  // ── overview: all lanes as pixels, the worst in each ─────────────────────────────────────────────────────────────
+
+  overview({ view, whole, mask }) {
+    const { context, colours, events } = this;
+    const area = plot(this.width);
+    this.strip ??= this.grid(whole, mask, Math.round(area.wide), Math.max(1, Math.min(events.lanes.length, STRIP - 10)));
+    context.fillStyle = colours.code;
+    context.fillRect(area.from, 4, area.wide, STRIP - 10);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(this.strip, area.from, 4, area.wide, STRIP - 10);
+    const length = Math.max(whole[1] - whole[0], 1e-6);
+    const place = (time) => area.from + Math.min(Math.max((time - whole[0]) / length, 0), 1) * area.wide;
+    const [from, to] = [place(view.start), place(view.start + view.span)];
+    context.strokeStyle = colours.link;
+    context.lineWidth = 1.5;
+    context.strokeRect(from - 2, 2, Math.max(to - from, 3) + 4, STRIP - 6);
+    this.label(`${area.from < 120 ? "all" : "whole job"}, ${seconds(length)}`, 4, STRIP / 2 - 1, colours.quiet, area.from - 12);
+  }
+
+  grid(whole, mask, wide, high) {
+    const { events, colours } = this;
+    const worst = new Uint8Array(wide * high);
+    const scale = (wide - 1) / Math.max(whole[1] - whole[0], 1e-6);
+    const thin = high / events.lanes.length;
+    for (let i = 0; i < events.count; i++) {
+      if (!mask[i]) continue;
+      const cell = Math.floor(events.lane[i] * thin) * wide + Math.round((events.time[i] - whole[0]) * scale);
+      if (worst[cell] <= events.severity[i]) worst[cell] = events.severity[i] + 1;
+    }
+    const canvas = new OffscreenCanvas(wide, high);
+    const context = canvas.getContext("2d");
+    for (const [level, colour, alpha] of [[1, colours.quiet, 0.45], [2, colours.victim, 1], [3, colours.cause, 0.8], [4, colours.cause, 1]]) {
+      context.fillStyle = colour;
+      context.globalAlpha = alpha;
+      const size = level > 1 ? 2 : 1; // one pixel of trouble must not drown
+      for (let cell = 0; cell < worst.length; cell++) if (worst[cell] === level) context.fillRect(cell % wide, Math.floor(cell / wide), size, 1);
+    }
+    return canvas;
+  }
+
+  // ── axes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  axes({ view, zero, base }) {
+    const { context, colours, height } = this;
+    const area = plot(this.width);
+    const most = Math.max(2, Math.min(9, Math.floor(area.wide / 84)));
+    context.textAlign = "center";
+    const inside = (x) => x > area.from + 24 && x < area.to - 24;
+    const [moments, wide] = ticks({ start: base + view.start, span: view.span }, 0, most);
+    for (const moment of moments) {
+      const x = this.x(view, moment - base);
+      context.fillStyle = colours.line;
+      context.fillRect(Math.round(x), HEAD, 1, height - HEAD - FOOT);
+      if (inside(x)) this.label(tick(moment, wide), x, height - FOOT / 2, colours.quiet);
+    }
+    if (zero !== null) {
+      for (const moment of ticks(view, zero, most)[0]) {
+        const offset = moment - zero;
+        const x = this.x(view, moment);
+        if (inside(x) && Math.abs(offset) > wide / 2) this.label((offset > 0 ? "+" : "\u2212") + seconds(offset), x, HEAD - 12, colours.quiet);
+      }
+    }
+    context.textAlign = "left";
+    this.label(`UTC ${day(base + view.start)}`, 4, height - FOOT / 2, colours.quiet, area.from - 8);
+    if (zero !== null) this.label("from the decisive line", 4, HEAD - 12, colours.quiet, area.from - 8);
+  }
+
+  label(words, x, y, colour, most) {
+    this.context.fillStyle = colour;
+    if (!most) return this.context.fillText(words, x, y);
+    let shown = words;
+    while (shown && this.context.measureText(shown === words ? words : `${shown}\u2026`).width > most) shown = shown.slice(0, -1);
+    return this.context.fillText(shown === words ? words : `${shown}\u2026`, x, y);
+  }
+
+  // ── lanes ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  lanes(state) {
+    const { context } = this;
+    const area = plot(this.width);
+    context.save();
+    context.beginPath();
+    context.rect(0, HEAD, this.width, this.height - HEAD - FOOT);
+    context.clip();
+    const shown = Math.ceil((this.height - HEAD - FOOT) / state.step);
+    for (let place = 0; place < shown && state.top + place < state.rows.length; place++) {
+      this.row(state, state.rows[state.top + place], HEAD + place * state.step, area, state.top + place === state.at);
+    }
+    context.restore();
+  }
+
+  row(state, row, top, area, current) {
+    const { context, colours, events } = this;
+    const { step, view } = state;
+    const middle = top + step / 2;
+    const lane = events.lanes[row.from];
+    const owner = row.head ? "" : lane.state;
+    if (owner === "cause") {
+      context.fillStyle = colours["cause-soft"];
+      context.fillRect(0, top + 1, this.width, step - 2);
+    }
+    if (lane && lane.refused) {
+      context.fillStyle = this.hatched();
+      context.fillRect(area.from, top + 3, area.wide, step - 6);
+    }
+    if (current) {
+      context.strokeStyle = colours.link;
+      context.lineWidth = 1.5;
+      context.strokeRect(1, top + 1, this.width - 2, step - 2);
+    }
+    this.name(row, lane, middle, area);
+    context.save();
+    context.beginPath();
+    context.rect(area.from - 7, top, area.wide + 14, step);
+    context.clip();
+    if (!row.head) this.life(view, row, middle, area);
+    for (let one = row.from; one < row.to; one++) this.bands(state, one, middle, step);
+    this.marks(state, row, middle, area);
+    context.restore();
+  }
+
+  name(row, lane, middle, area) {
+    const { context, colours, events } = this;
+    const host = events.head.hosts[row.host] || "no host named";
+    if (row.head) {
+      context.font = "600 11px system-ui, sans-serif";
+      this.label(`${row.lonely ? "" : row.unfolded ? "\u25be " : "\u25b8 "}${host}`, 4, middle, colours.ink, area.from - 12);
+      context.font = "11px system-ui, sans-serif";
+      return;
+    }
+    const tone = lane.state === "cause" || lane.state === "silent" ? colours[lane.state] : colours.ink;
+    const place = row.lonely && events.head.hosts[row.host] ? ` on ${host}` : "";
+    this.label(`${GLYPHS[lane.state] ?? GLYPHS.unknown} ${lane.rank === null ? "no rank" : `rank ${lane.rank}`}${place}`, 16, middle, tone, area.from - 24);
+  }
+
+  /** From the first line of a rank to its last; dots where it says nothing any more. */
+  life(view, row, middle, area) {
+    const { context, colours, events } = this;
+    const [first, last] = [events.starts[row.from], events.starts[row.to] - 1];
+    if (last < first) return;
+    const x = (time) => Math.min(Math.max(this.x(view, time), area.from), area.to);
+    context.fillStyle = colours.line;
+    context.fillRect(x(events.time[first]), middle - 1, x(events.time[last]) - x(events.time[first]), 2);
+    for (let dot = Math.max(x(events.time[last]), area.from) + 5; dot < area.to; dot += 5) context.fillRect(dot, middle - 0.5, 1, 1);
+  }
+
+  /** Where an event may really lie: one standard deviation on each side. */
+  bands({ view, mask }, lane, middle, step) {
+    const { context, colours, events } = this;
+    const pixel = view.span / plot(this.width).wide;
+    const end = events.starts[lane + 1];
+    const reach = Math.min(step / 2 - 3, 6);
+    context.fillStyle = colours[events.lanes[lane].state] ?? colours.quiet;
+    context.globalAlpha = 0.16;
+    let [open, close] = [0, -1];
+    const flush = () => close > open && context.fillRect(open, middle - reach, close - open, 2 * reach);
+    for (let i = events.from(lane, view.start - 120); i < end && events.time[i] < view.start + view.span + 120; i++) {
+      if (!mask[i] || !events.severity[i] || events.sigma[i] < 3 * pixel) continue;
+      const [from, to] = [this.x(view, events.time[i] - events.sigma[i]), this.x(view, events.time[i] + events.sigma[i])];
+      if (from > close) {
+        flush();
+        [open, close] = [from, to];
+      } else close = Math.max(close, to);
+    }
+    flush();
+    context.globalAlpha = 1;
+  }
+
+  marks({ view, mask, step, chosen, decisive }, row, middle, area) {
+    const { context, colours, events, worst } = this;
+    const small = step < 14;
+    worst.fill(0);
+    const scale = area.wide / view.span;
+    const late = [];
+    for (let lane = row.from; lane < row.to; lane++) {
+      const end = events.starts[lane + 1];
+      const owner = colours[events.lanes[lane].state] ?? colours.quiet;
+      context.fillStyle = colours.quiet;
+      for (let i = events.from(lane, view.start); i < end; i++) {
+        const x = (events.time[i] - view.start) * scale;
+        if (x > area.wide) break;
+        if (!mask[i]) continue;
+        const severity = events.severity[i];
+        const cell = severity ? Math.floor(x / 5) * 5 : Math.floor(x);
+        if (i === chosen || i === decisive) late.push([i, area.from + x, owner]);
+        if (worst[cell] > severity) continue;
+        worst[cell] = severity + 1;
+        if (severity === 0) context.fillRect(area.from + Math.floor(x), middle - (small ? 2 : 4), 1.3, small ? 4 : 8);
+        else late.push([i, area.from + x, owner]);
+      }
+    }
+    late.sort((a, b) => (a[0] === decisive) - (b[0] === decisive) || events.severity[a[0]] - events.severity[b[0]]);
+    for (const [i, x, owner] of late) {
+      this.mark(i === decisive ? 4 : events.severity[i], x, middle, i === decisive ? colours.cause : owner, small ? 0.6 : 1);
+      if (i === chosen) this.ring(x, middle, small ? 6 : 9);
+    }
+  }
+
+  mark(severity, x, y, colour, size) {
+    const { context, colours } = this;
+    const reach = [4, 4, 5.5, 6, 9][severity] * size;
+    context.beginPath();
+    if (severity > 2) {
+      context.moveTo(x, y - reach);
+      context.lineTo(x + reach, y);
+      context.lineTo(x, y + reach);
+      context.lineTo(x - reach, y);
+    } else if (severity === 2) {
+      context.moveTo(x - reach, y - 0.8 * reach);
+      context.lineTo(x + reach, y - 0.8 * reach);
+      context.lineTo(x, y + reach);
+    } else if (severity === 1) context.arc(x, y, reach, 0, 7);
+    else return context.fillRect(x - 1, y - reach, 2, 2 * reach);
+    context.closePath();
+    context.fillStyle = severity === 1 ? colours.card : colour;
+    context.fill();
+    context.strokeStyle = severity === 1 ? colour : colours.card;
+    context.lineWidth = severity === 1 ? 1.6 : 1;
+    return context.stroke();
+  }
+
+  ring(x, y, reach) {
+    const { context, colours } = this;
+    context.beginPath();
+    context.arc(x, y, reach, 0, 7);
+    context.strokeStyle = colours.link;
+    context.lineWidth = 2;
+    context.stroke();
+  }
+
+  hatched() {
+    if (this.hatch) return this.hatch;
+    const canvas = new OffscreenCanvas(6, 6);
+    const context = canvas.getContext("2d");
+    context.strokeStyle = this.colours.line;
+    context.lineWidth = 1.4;
+    for (const shift of [-6, 0, 6]) {
+      context.moveTo(shift, 6);
+      context.lineTo(shift + 6, 0);
+    }
+    context.stroke();
+    this.hatch = this.context.createPattern(canvas, "repeat");
+    return this.hatch;
+  }
+
+  // ── the decisive moment, and the reader's own ────────────────────────────────────────────────────────────────────
+
+  cursors({ view, zero, base, cursor }) {
+    const { context, colours, height } = this;
+    const area = plot(this.width);
+    const line = (time, colour, dash, words) => {
+      const x = this.x(view, time);
+      if (x < area.from || x > area.to) return;
+      context.strokeStyle = colour;
+      context.lineWidth = 1.3;
+      context.setLineDash(dash);
+      context.beginPath();
+      context.moveTo(x, HEAD - 4);
+      context.lineTo(x, height - FOOT + 2);
+      context.stroke();
+      context.setLineDash([]);
+      const half = context.measureText(words).width / 2 + 5;
+      const middle = Math.min(Math.max(x, area.from + half), area.to - half);
+      context.fillStyle = colours.card;
+      context.fillRect(middle - half, HEAD - 20, 2 * half, 15);
+      context.textAlign = "center";
+      this.label(words, middle, HEAD - 12, colour);
+      context.textAlign = "left";
+    };
+    if (zero !== null) line(zero, colours.cause, [4, 3], clock(base + zero));
+    if (cursor !== null) {
+      const offset = zero === null ? "" : ` (${cursor < zero ? "\u2212" : "+"}${seconds(cursor - zero)})`;
+      line(cursor, colours.link, [], clock(base + cursor) + offset);
+    }
+  }
+}
