@@ -15,6 +15,7 @@ from postmortem.model import Event, Pattern
 _NUMBERS = re.compile(r"\d+(?:-\d+)?")
 _BUS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?![0-9a-f])", re.IGNORECASE)
 _WORKER_PID = re.compile(r"DataLoader worker \(pid\(?s?\)? ?(?P<pid>\d+)\)")
+_PEER = re.compile(r"\[?([\w.:-]*?\w)\]?(?:%[\w.-]+)?(?:<\d+>|\]:\d+|(?<=\d):\d{1,5}$|$)")
 _STEP_TASK = re.compile(r"/step_\d+/task_(?P<task>\d+)")
 
 
@@ -38,7 +39,7 @@ def observe(case: Case, e: Event, pattern: Pattern) -> Observation:
         case "missing-ranks":
             ranks = numbers(e.fields.get("ranks")) or _one(as_int(e.fields.get("rank")))
         case "peer":
-            ranks = ()
+            hosts = _peer(e) or hosts
         case "host":
             # what a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the whole host
             ranks = () if e.fields.get("kernel") or e.source_kind in ("kernel", "scheduler") else _one(case.registry.rank_of(e))
@@ -67,6 +68,13 @@ def numbers(value: object) -> tuple[int, ...]:
 def _hosts(e: Event) -> tuple[str, ...]:
     host = e.fields.get("host") or e.fields.get("node") or e.host
     return (host,) if isinstance(host, str) and host and any(c.isalnum() for c in host) else ()
+
+
+def _peer(e: Event) -> tuple[str, ...]:
+    """The other side's host, where a complaint names it: `Got completion from peer node48<37948>`. An address of this host alone says nothing."""
+    m = _PEER.match(str(e.fields.get("peer") or ""))
+    named = m[1] if m else ""
+    return () if not named or named.startswith(("127.", "fe80", "::1", "0.")) or named == "localhost" else (named,)
 
 
 def _by_pid(case: Case, e: Event, pids: tuple[int, ...]) -> tuple[int, ...]:
