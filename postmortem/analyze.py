@@ -3,29 +3,33 @@
     incident = analyze(["./logs"])
     incident.document["verdict"]["headline"]
 
-One worker reads in this process. More read containers side by side in a pool in which a dying worker costs one task; the
-result does not depend on their number, because results are put in the order of the paths.
+One worker reads in this process. More read containers side by side, here or on a cluster (`pool`); the result does not depend
+on their number, because results are put in the order of the paths, and how much of each is read depends on the paths alone.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from postmortem import collect, parsers, patterns, scan
+from postmortem import collect, parsers, patterns, pool, scan
 from postmortem.collect import Container
-from postmortem.errors import NothingReadable
+from postmortem.errors import NothingReadable, PatternError, UsageError
 from postmortem.model import Event, Scanned, Skip, Source
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from postmortem.align import Timeline
 
 Progress = Callable[[int, int, str], None]
-POOL_FROM = 64 << 20  # below this a pool costs more than it saves
-TASK_SECONDS = 600
+LINES = 200_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
+LINES_EACH = (12, 1000)  # the smallest and the largest share
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,11 @@ class Options:
     until: float | None = None
     patterns: tuple[Path, ...] = ()
     baseline: Path | None = None
-    workers: int = 1
+    workers: int = 0
     redact: bool = True
     verbose: bool = False
     progress: Progress | None = None
+    executor: Executor | None = None  # an engine of the caller's, in place of processes on this machine
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,7 @@ class Incident:
 
     document: dict[str, Any]
     timeline: Timeline = field(repr=False)
+    interrupted: bool = False
 
     def _repr_html_(self) -> str:
         from postmortem import report
@@ -75,9 +81,12 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
             f"{', '.join(paths)}: nothing to read here", "give the folder that holds the job's logs, or the files themselves"
         )
     reads = _read_all(found.containers, options)
+    interrupted = any(_INTERRUPTED in (s.reason for s in r.skips) for r in reads)
     sources = [s for r in reads for s in r.sources]
     readable = [s for s in sources if s.kind != "binary"]
     skips = [*found.skipped, *(s for r in reads for s in r.skips)]
+    if interrupted and not readable:
+        raise KeyboardInterrupt
     if not readable or not any(x.bytes for r in reads for x in r.scanned if x.source.kind != "binary"):
         raise NothingReadable(
             _nothing(paths, skips, sources), "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`"
@@ -86,7 +95,8 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     events = [e for r in reads for e in r.events]
     usual = _usual(options.baseline, options)
     timeline, document = _diagnose(events, sources, library, ledger.to_json(), options, usual)
-    return _redacted(document, timeline) if options.redact else Incident(document, timeline)
+    incident = _redacted(document, timeline) if options.redact else Incident(document, timeline)
+    return replace(incident, interrupted=interrupted)
 
 
 def _diagnose(
@@ -136,45 +146,83 @@ def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Sour
     return f"{named}: no readable log ({len(sources)} files, all empty or binary)"
 
 
+class _Job(NamedTuple):
+    """What a worker is given with each container."""
+
+    container: Container
+    extra: tuple[Path, ...]
+    lines: int
+    digest: str = ""  # of the patterns, where the worker may be another machine
+
+
+_INTERRUPTED = "interrupted before it was read"
+
+
 def _read_all(containers: Sequence[Container], options: Options) -> list[Read]:
-    total = sum(c.size for c in containers)
+    """Read all containers, in this process or side by side; the results in their order."""
+    if not containers:
+        return []
+    sizes = [c.size for c in containers]
+    workers = options.workers or pool.workers_for(sizes)
+    low, high = LINES_EACH
+    lines = min(high, max(low, LINES // len(containers)))
+    far = options.executor is not None
+    jobs = [_Job(c, options.patterns, lines, patterns.load(*options.patterns).digest if far else "") for c in containers]
+    watch = _Watch(containers, options.progress)
+    if not far and (workers == 1 or len(containers) == 1):
+        return _read_here(jobs, watch)
+    patterns.load(*options.patterns)  # a mistake in a pattern file is told here, and the workers find the library read
+    with nullcontext(pool.elsewhere(options.executor)) if options.executor is not None else pool.local(min(workers, len(jobs))) as place:
+        results = pool.run(jobs, sizes, _read_bundle, place, watch.read)
+    return [_lost(c, r) if isinstance(r, pool.Failure) else r for c, r in zip(containers, results, strict=True)]
+
+
+def _read_here(jobs: Sequence[_Job], watch: _Watch) -> list[Read]:
     reads: list[Read] = []
-    done = 0
-    if options.workers > 1 and len(containers) > 1:
-        return _read_in_pool(containers, options, total)
-    for container in containers:
-        reads.append(read(container, options.patterns))
-        done += container.size
-        if options.progress:
-            options.progress(done, total, container.label)
+    try:
+        for index, job in enumerate(jobs):
+            reads.append(read(job.container, job.extra, job.lines))
+            watch.read(index, True)
+    except KeyboardInterrupt:
+        reads += [_lost(job.container, pool.INTERRUPTED) for job in jobs[len(reads) :]]
     return reads
 
 
-def _read_in_pool(containers: Sequence[Container], options: Options, total: int) -> list[Read]:
-    """Read containers in worker processes. One that dies or hangs costs its container, which the ledger then names."""
-    from concurrent.futures import TimeoutError as Late
-    from multiprocessing import get_context
+class _Watch:
+    """Bytes done so far, told to the caller."""
 
-    from pebble import ProcessExpired, ProcessPool
+    def __init__(self, containers: Sequence[Container], progress: Progress | None) -> None:
+        self.containers, self.progress = containers, progress
+        self.total, self.done = sum(c.size for c in containers), 0
 
-    reads: list[Read] = []
-    done = 0
-    with ProcessPool(max_workers=options.workers, context=get_context("spawn")) as pool:
-        futures = [(c, pool.schedule(read, args=[c, options.patterns], timeout=TASK_SECONDS)) for c in containers]
-        for container, future in futures:
-            try:
-                reads.append(future.result())
-            except (ProcessExpired, Late, MemoryError) as e:
-                reason = f"the worker that read it {'took too long' if isinstance(e, Late) else 'died'} ({type(e).__name__})"
-                reads.append(Read((), (), (), (Skip(container.label, container.size, reason),)))
-            done += container.size
-            if options.progress:
-                options.progress(done, total, container.label)
-    return reads
+    def read(self, index: int, _well: bool) -> None:
+        self.done += self.containers[index].size
+        if self.progress:
+            self.progress(self.done, self.total, self.containers[index].label)
 
 
-def read(container: Container, extra: tuple[Path, ...] = ()) -> Read:
-    """Scan and parse one container. Runs in this process or in a worker."""
+def _lost(container: Container, failure: pool.Failure) -> Read:
+    """The ledger's row of a container whose worker came to grief."""
+    reason = _INTERRUPTED if failure is pool.INTERRUPTED else f"the worker that read it {failure.reason}"
+    return Read((), (), (), (Skip(container.label, container.size, reason),))
+
+
+def _read_bundle(jobs: tuple[_Job, ...]) -> list[Read]:
+    """A worker's task."""
+    for job in jobs if jobs[0].digest else ():
+        if not job.container.path.exists():
+            raise UsageError(
+                f"{platform.node()}, a worker, cannot see {job.container.path}", "mount the logs under the same path where the workers run"
+            )
+    if jobs[0].digest and _tools(jobs[0].extra)[0].digest != jobs[0].digest:
+        raise PatternError(
+            f"{platform.node()}, a worker, has other patterns than this machine", "install the same version of postmortem on both"
+        )
+    return [read(job.container, job.extra, job.lines) for job in jobs]
+
+
+def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_EACH[1]) -> Read:
+    """Scan and parse one container. Runs in this process or in a worker. `lines` is the share of ordinary lines of each source."""
     library, engine = _tools(extra)
     sources: list[Source] = []
     events: list[Event] = []
@@ -182,7 +230,7 @@ def read(container: Container, extra: tuple[Path, ...] = ()) -> Read:
     skips: list[Skip] = []
     for source, stream in collect.open_sources(container):
         one = scan.scan(source, stream, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
-        events.extend(parsers.parse(one, library))
+        events.extend(parsers.parse(one, library, lines))
         sources.append(source)
         scanned.append(Scanned(one.source, one.bytes, one.lines, (), (), {}, None, one.skips))
     return Read(tuple(sources), tuple(events), tuple(scanned), tuple(skips))
