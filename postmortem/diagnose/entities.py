@@ -71,7 +71,7 @@ def _hosts(e: Event) -> tuple[str, ...]:
 
 
 def _peer(e: Event) -> tuple[str, ...]:
-    """The other side's host, where a complaint names it: `Got completion from peer node48<37948>`. An address of this host alone says nothing."""
+    """The other side's host, where a complaint names it: `Got completion from peer node48<37948>`. Loopback and link-local say nothing."""
     m = _PEER.match(str(e.fields.get("peer") or ""))
     named = m[1] if m else ""
     return () if not named or named.startswith(("127.", "fe80", "::1", "0.")) or named == "localhost" else (named,)

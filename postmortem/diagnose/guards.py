@@ -15,7 +15,9 @@ from postmortem.diagnose.case import LONE, Case, Observation, as_int
 from postmortem.model import Event
 
 GENERIC = "python-exception"
+PASSING = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
+_DISTRIBUTED_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 DISTRIBUTED = (
     "DistBackendError",
     "DistNetworkError",
@@ -36,6 +38,7 @@ def apply(case: Case, observations: list[Observation]) -> list[Observation]:
     """All guards, in the order in which they build on each other."""
     observations = _specific_over_generic(case, observations)
     observations = [_quoted(case, o) for o in observations]
+    observations = [_echo(case, o) for o in observations]
     observations = [_handled(case, o) for o in observations]
     observations = [o for o in (_stale(case, o, observations) for o in observations) if o is not None]
     return _aborted(case, _promoted(case, _after_loss(case, observations)))
@@ -98,6 +101,15 @@ def _no_stamp(e: Event) -> bool:
     return not e.raw_time or e.clock == "none"
 
 
+def _echo(case: Case, o: Observation) -> Observation:
+    """An abort that an uncaught exception of the collective library ended in only repeats that exception: with @record torchrun
+    switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
+    told = f"{o.event.fields.get('terminate', '')} {o.event.fields.get('what', '')}"
+    if o.pattern.id == "faulthandler-fatal-error" and o.role == "cause" and _DISTRIBUTED_ABORT.search(told):
+        return demote(case, o, "symptom", f"the process aborted on an exception of the collective library ({told.strip()[:60]})")
+    return o
+
+
 def _quoted(case: Case, o: Observation) -> Observation:
     if o.event.fields.get("quoted") and o.role in ("cause", "confirms"):
         return demote(case, o, "context", "the line is quoted (`> …`), so it speaks of another time or place")
@@ -115,7 +127,7 @@ def _handled(case: Case, o: Observation) -> Observation:
         or e.source_kind in ("kernel", "scheduler", "kubernetes")
     ):
         return o
-    if o.pattern.entity not in ("self", "rank"):
+    if o.pattern.entity not in ("self", "rank") and o.pattern.id != PASSING:
         return o
     rank = o.ranks[0] if o.ranks else None
     code = case.exit_code(rank) if rank is not None else None
@@ -127,11 +139,16 @@ def _handled(case: Case, o: Observation) -> Observation:
         and (x.where.line or 0) > (e.where.line or 0)
         and (rank is None or case.registry.rank_of(x) in (rank, None))
     ]
+    later += [x for x in case.seen("nccl-ib-port-event") if o.pattern.id == PASSING and _active_again(e, x)]
     if later:
         return demote(case, o, "context", f"the rank went on: `{later[0].text.strip()[:80]}` at {later[0].where}")
     if rank is not None and rank in case.finished and code in (None, 0):
         return demote(case, o, "context", f"rank {rank} finished normally")
     return o
+
+
+def _active_again(down: Event, up: Event) -> bool:
+    return str(up.fields.get("detail")).startswith("port active") and up.host == down.host and up.where > down.where
 
 
 def _stale(case: Case, o: Observation, everything: Sequence[Observation]) -> Observation | None:
