@@ -105,3 +105,21 @@ def test_the_synthetic_incidents_are_what_their_script_writes(tmp_path: Path, mo
         script["write"](name)
     written = {p.relative_to(tmp_path): p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     assert written == {p.relative_to(SYNTHETIC): p.read_bytes() for p in SYNTHETIC.rglob("*") if p.is_file()}
+
+
+def test_an_abort_on_a_watchdog_exception_is_no_native_crash(tmp_path: Path) -> None:
+    """With @record, faulthandler prints `Fatal Python error: Aborted` after every NCCL watchdog's exception."""
+    what = "[Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout"
+    lines = [
+        "[rank1]:[E304 10:12:21.001551208 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 milliseconds before timing out.",
+        "terminate called after throwing an instance of 'c10::DistBackendError'",
+        f"  what():  {what}",
+        "Fatal Python error: Aborted",
+        "",
+        "Thread 0x00007fe99c1d5b80 (most recent call first):",
+        '  File "/opt/train/train.py", line 9 in log_metrics',
+    ]
+    (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]) == ("undetermined", "hang", [])
