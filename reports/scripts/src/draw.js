@@ -122,8 +122,9 @@ export class Picture {
       }
     }
     context.textAlign = "left";
-    this.label(`UTC ${day(base + view.start)}`, 4, height - FOOT / 2, colours.quiet, area.from - 8);
-    if (zero !== null) this.label("from the decisive line", 4, HEAD - 12, colours.quiet, area.from - 8);
+    const narrow = area.from < 120;
+    this.label(`UTC ${day(base + view.start).slice(narrow ? 5 : 0)}`, 4, height - FOOT / 2, colours.quiet, area.from - 8);
+    if (zero !== null) this.label(narrow ? "offset" : "from the decisive line", 4, HEAD - 12, colours.quiet, area.from - 8);
   }
 
   label(words, x, y, colour, most) {
