@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from postmortem import output
-from postmortem.errors import PathMissing, PostmortemError, ReplayError, UsageError
+from postmortem.errors import PathMissing, PostmortemError, UsageError
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
@@ -34,6 +33,12 @@ class Format(StrEnum):
     html = "html"
     json = "json"
     md = "md"
+
+
+class Backend(StrEnum):
+    auto = "auto"
+    nccl = "nccl"
+    gloo = "gloo"
 
 
 def run(arguments: list[str]) -> int:
@@ -242,20 +247,24 @@ def patterns_new(
 
 @app.command()
 def replay(
-    scenario: Annotated[str | None, typer.Argument(metavar="SCENARIO")] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the scenarios, and what each needs of the machine.")] = False,
+    what: Annotated[str | None, typer.Argument(metavar="SCENARIO|REPORT", help="A scenario, or a report.")] = None,
+    listed: Annotated[bool, typer.Option("--list", help="List the scenarios and what each needs.")] = False,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the scenario, such as rank=2.")] = None,
+    nproc: Annotated[int | None, typer.Option("--nproc", min=1, max=64, metavar="N", help="Ranks in all.")] = None,
+    backend: Annotated[Backend, typer.Option("--backend", help="auto: nccl where every rank has a GPU, else gloo.")] = Backend.auto,
+    write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write a stand-alone script, and run nothing.")] = None,
+    keep: Annotated[Path | None, typer.Option("--keep", metavar="DIR", help="Keep the logs of the replay.")] = None,
+    record: Annotated[Path | None, typer.Option("--record", metavar="DIR", help="Store the run as a sample incident.")] = None,
+    attach: Annotated[Path | None, typer.Option("--attach", metavar="REPORT", help="Write the result into this report.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Re-create a failure in miniature on real processes."""
-    from postmortem.replay.catalogue import SCENARIOS
+    """Re-create a failure in miniature on real processes, and check that the same verdict comes out."""
+    from postmortem.replay import command
 
     if listed:
-        keys = ("id", "title", "pattern", "category", "nproc", "needs")
-        rows = [{k: getattr(s, k) for k in keys} for s in SCENARIOS]
-        output.data(json.dumps(rows, indent=1) if as_json else "\n".join(f"{s.id:30} {s.title}" for s in SCENARIOS))
+        output.data(command.listing(as_json))
         return
-    if scenario not in {s.id for s in SCENARIOS}:
-        said = f"there is no scenario {scenario}" if scenario else "which scenario?"
-        raise UsageError(said, "`postmortem replay --list` names all of them")
-    # to run, analyse and compare is not built yet; what runs today is the recorder
-    raise ReplayError(f"{scenario} cannot be verified yet", f"run and record it: python -m postmortem.replay.record {scenario} --out DIR")
+    if not what:
+        raise UsageError("replay what?", "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`")
+    wishes = command.Wishes(tuple(set_ or ()), nproc or 0, backend.value, write, keep, record, attach, as_json)
+    raise typer.Exit(command.execute(what, wishes))

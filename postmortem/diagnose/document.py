@@ -384,8 +384,8 @@ def _stated(solution: Solution) -> dict[str, Any]:
     if "timeout_s" in found:
         found["timeout_s"] = found["timeout_s"] / 1000 if isinstance(found["timeout_s"], int) else None
     code = solution.case.exit_code(solution.ranks[0]) if solution.ranks else None
-    if code is not None and (name := describe(code)).startswith("SIG"):
-        found["signal"] = name[3:].split()[0]
+    if (ended := describe(code)) and ended.startswith("SIG"):
+        found["signal"] = ended[3:].split()[0]
     return {name: value for name, value in sorted(found.items()) if value is not None}
 
 

@@ -21,6 +21,7 @@ from postmortem.replay.catalogue import Scenario
 from postmortem.replay.isolate import CannotIsolate, memory_hierarchy
 
 LOST = "NCCL's watchdog, flight recorder and messages are not exercised"
+NO_GPU = "it needs an NVIDIA GPU and a torch built for it: torch.cuda.device_count() is 0 here"
 INSTALL = "torch is not installed: pip install 'torch-postmortem[replay]'"
 
 
@@ -52,7 +53,7 @@ def _lacks(need: str) -> str:
         case "kernel-log":
             return "" if kernel.readable() else "it needs the kernel's log, and dmesg cannot be read here: run it as root, or allow it"
         case "gpu":
-            return "" if gpus() else "it needs an NVIDIA GPU and a torch built for it: torch.cuda.device_count() is 0 here"
+            return "" if gpus() else NO_GPU
     return f"it needs {need}"
 
 
@@ -69,8 +70,8 @@ def _no_namespaces() -> str:
     absent = [name for name in ("ip", "unshare") if not shutil.which(name)]
     if absent:
         return f"it needs two network namespaces, and {' and '.join(absent)} (iproute2, util-linux) is not installed"
-    done = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
-    return "" if done.returncode == 0 else "it needs two network namespaces, and none can be made here (not root, or a container forbids it)"
+    made = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode == 0
+    return "" if made else "it needs two network namespaces, and none can be made here (needs root, or the container forbids it)"
 
 
 @cache

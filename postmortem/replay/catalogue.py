@@ -15,7 +15,7 @@ from postmortem.replay.isolate import Wants
 
 Launcher = Literal["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"]
 Culprit = Literal["rank", "any", "nobody"]  # the rank given by --rank; not compared; nobody (a named rank would be wrong)
-Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "kill-launcher"]
+Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "hang-up-launcher", "kill-launcher"]
 Value = str | int | float
 Arguments = Mapping[str, Value]
 
@@ -57,6 +57,7 @@ class Scenario:
     backend: str = "gloo"
     needs: tuple[str, ...] = ()  # of root, gpu, cgroup, netns, kernel-log
     env: Mapping[str, str] = field(default_factory=dict)  # in every process
+    save: str = ""  # another layout of the logs than the launcher's usual one
     wants: Wants = Wants()
     start: Start = Start()
     act: Act = ""
@@ -113,13 +114,16 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("interrupt-ctrl-c", "the launcher gets SIGINT", "launcher-sigint", "external-signal", culprit="nobody",
              act="interrupt-launcher", also=("scheduler",),
              evidence=(r"Received 2 death signal", r"SignalException: Process [0-9]+ got signal: 2")),
+    Scenario("terminal-closed", "the launcher gets SIGHUP", "launcher-sighup", "external-signal", culprit="nobody",
+             act="hang-up-launcher", also=("scheduler",),
+             evidence=(r"Received 1 death signal", r"SignalException: Process [0-9]+ got signal: 1")),
     # crashes
     Scenario("segfault-faulthandler", "a native extension crashes, faulthandler is on", "faulthandler-fatal-error", "native-crash",
              evidence=(r"Fatal Python error: Segmentation fault",)),
     Scenario("segfault-silent", "a native extension crashes, only the kernel says so", "kernel-segfault", "native-crash",
              needs=("kernel-log",),
              proves={"kernel-trap": {"signal": "FPE"}, "rank-exit-crash-signal": {"kernel_log": 0}},
-             fallback=Fallback({"kernel_log": 0}, "rank-exit-crash-signal", "without the kernel's log only the exit status tells of the crash"),
+             fallback=Fallback({"kernel_log": 0}, "rank-exit-crash-signal", "only the exit status tells of the crash"),
              evidence=(r"\[{pid}\]: segfault at ", r"exitcode: -11\) local_rank: {local_rank} ", r"exitcode +: -11 \(pid: {pid}\)")),
     Scenario("segfault-dataloader-worker", "a DataLoader worker crashes", "dataloader-worker-segfault", "native-crash", nproc=2,
              evidence=(r"DataLoader worker \(pid [0-9]+\) is killed by signal: Segmentation fault", r"Unexpected segmentation fault")),
@@ -133,11 +137,11 @@ SCENARIOS: tuple[Scenario, ...] = (
              nproc=2, also=("hang", "native-crash"), outcomes=("incident", "undetermined"), look=True,
              evidence=(r"Received data size doesn't match",)),
     # collectives
-    Scenario("shape-mismatch", "one rank reduces a tensor of another size", "gloo-size-mismatch", "collective-mismatch",
+    Scenario("shape-mismatch", "one rank reduces a tensor of another size", "gloo-size-mismatch", "collective-mismatch", culprit="any",
              outcomes=("incident", "undetermined"),
              proves={"collective-fingerprint-mismatch": {"detail": 1}},
              evidence=(r"Received data size doesn't match expected size", r"Detected mismatch between collectives")),
-    Scenario("dtype-mismatch", "one rank reduces another dtype", "gloo-size-mismatch", "collective-mismatch",
+    Scenario("dtype-mismatch", "one rank reduces another dtype", "gloo-size-mismatch", "collective-mismatch", culprit="any",
              outcomes=("incident", "undetermined"), evidence=(r"Received data size doesn't match expected size",)),
     Scenario("order-mismatch", "one rank issues two collectives in the other order", "ranks-in-different-collectives",
              "collective-mismatch", look=True, also=("hang",), outcomes=("incident", "undetermined"),
@@ -148,23 +152,26 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("async-never-waited", "one rank leaves with an open reduction", "rank-left-early", "hang",
              also=("collective-mismatch", "peer-lost"), outcomes=("incident", "undetermined")),
     Scenario("skipped-collective", "one rank skips a reduction", "ranks-in-different-collectives", "collective-mismatch", look=True,
-             also=("hang",)),
+             also=("hang",), arguments={"dump": 1}, env={"TORCH_FR_BUFFER_SIZE": "2000"},
+             proves={"gloo-size-mismatch": {"dump": 0}, "collective-fingerprint-mismatch": {"dump": 0, "detail": 1}}),
     Scenario("manual-allreduce-beside-ddp", "a hand-written reduction beside DDP on one rank", "gloo-size-mismatch",
-             "collective-mismatch", look=True, also=("hang", "native-crash"), outcomes=("incident", "undetermined"),
+             "collective-mismatch", culprit="any", look=True, also=("hang", "native-crash"), outcomes=("incident", "undetermined"),
              evidence=(r"Received data size doesn't match",)),
     Scenario("ranks-diverge-local-update", "one rank changes its weights by itself", "python-exception", "python-exception",
              culprit="any", also=("collective-mismatch", "numerics"), evidence=(r"RuntimeError: weights differ between ranks",)),
     Scenario("uneven-batches", "one rank runs out of batches", "rank-left-early", "hang", also=("collective-mismatch", "peer-lost"),
              evidence=(r"epoch 0 finished after [0-9]+ batches",)),
-    Scenario("swallowed-exception", "an exception is handled and a collective missed", "rank-never-arrived", "hang",
-             also=("collective-mismatch", "python-exception"), look=True,
+    Scenario("swallowed-exception", "an exception is handled and a collective missed", "tensor-shape-mismatch", "python-exception",
+             also=("hang", "collective-mismatch"), look=True, proves={"ranks-in-different-collectives": {"loud": 0}},
              evidence=(r"bad batch [0-9]+, skipping", r"RuntimeError: size mismatch")),
     # hangs
     Scenario("slow-rank", "one rank stalls in its data source", "rank-never-arrived", "hang", nproc=4, look=True),
     Scenario("dataloader-fork-deadlock", "a DataLoader worker inherits a held lock", "rank-never-arrived", "hang", look=True),
     Scenario("dataloader-starvation", "one worker cannot feed its rank", "rank-never-arrived", "hang", nproc=2, look=True),
-    Scenario("rank0-in-io", "rank 0 writes a checkpoint while the others wait", "rank0-still-busy", "hang", look=True, also=("storage",),
-             arguments={"rank": 0}),
+    Scenario("rank0-in-io", "rank 0 writes a checkpoint while the others wait", "rank-never-arrived", "hang", look=True,
+             also=("storage",), arguments={"rank": 0}),
+    Scenario("rank0-prepares-data", "rank 0 tokenises while the others wait in a barrier", "rank0-still-busy", "hang", save="console",
+             arguments={"rank": 0}, evidence=(r"tokenizing: +[0-9]+%",)),
     Scenario("monitored-barrier", "one rank does not reach the barrier", "monitored-barrier-missing-rank", "hang",
              evidence=(r"Ranks? {rank} failed to pass monitoredBarrier",)),
     # start-up
@@ -174,10 +181,10 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("master-refused", "one rank has another MASTER_PORT", "rank-found-no-store", "rendezvous", launcher="plain",
              start=Start(env={"MASTER_PORT": "{closed_port}"}), also=("network",),
              evidence=(r"client socket has timed out", r"failed to connect", r"clients joined")),
-    Scenario("master-addr-hard-coded", "MASTER_ADDR=127.0.0.1 on two hosts", "rank-found-no-store", "rendezvous", culprit="any",
+    Scenario("master-addr-hard-coded", "MASTER_ADDR=127.0.0.1 on two hosts", "store-clients-joined", "rendezvous", culprit="any",
              launcher="two-hosts", nproc=4, needs=("root", "netns"), start=Start(all_env={"MASTER_ADDR": "127.0.0.1"}),
              wants=Wants(hosts=("node-a", "node-b")), evidence=(r"client socket has timed out", r"clients joined")),
-    Scenario("firewall-drop", "a packet filter before the master", "rank-found-no-store", "rendezvous", culprit="any",
+    Scenario("firewall-drop", "a packet filter before the master", "store-clients-joined", "rendezvous", culprit="any",
              launcher="two-hosts", nproc=2, needs=("root", "netns"), wants=Wants(hosts=("node-a", "node-b"), block="all"),
              also=("network",), evidence=(r"client socket has timed out", r"clients joined")),
     Scenario("data-ports-blocked", "only the store's port is open", "gloo-connect-full-mesh-failed", "network", culprit="any",

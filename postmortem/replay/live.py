@@ -18,6 +18,8 @@ COLUMNS = "pid,ppid,stat,wchan:24,pcpu,rss,etime,args"
 
 def look(made: Place, pids: dict[int, int]) -> None:
     """Write what can be seen from outside; what is not installed is left out."""
+    if not shutil.which("ps"):
+        return
     alive = tagged(made.tag)
     done = subprocess.run(["ps", "-o", COLUMNS, "-p", ",".join(map(str, alive))], capture_output=True, text=True, check=False)
     (made.logs / "ps.txt").write_text(done.stdout)

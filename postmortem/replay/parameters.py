@@ -103,7 +103,7 @@ OWN: Mapping[str, Parameter] = {
     "width": _whole("elements in the tensor", 1, 50_000_000),
 }
 BACKEND = Parameter(str, "the process group's backend", choices=("gloo", "nccl", "cpu:gloo"))
-LAUNCH = ("backend", "folder")  # of the job's own, but not for --set
+LAUNCH = ("backend", "device", "folder", "share")  # of the job's own, but not for --set
 
 
 @cache

@@ -30,21 +30,28 @@ from postmortem.replay.run import SCENARIOS as JOBS
 from postmortem.replay.run import Plan, Ran, default_plan, planned, run
 from postmortem.replay.scrub import scrub, scrub_pickle
 
-SAVED = ("*.log", "*.out", "*.err", "*.txt", "*.json", "*.pkl")
+PICKLE = b"\x80\x02"  # torch writes flight-recorder dumps as protocol 2, by names without a suffix
 
 
 class CannotRecord(Exception):
     """The run is no sample: something else showed up in its logs, or it did not do what the scenario says."""
 
 
-def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str) -> dict[str, object]:
-    """Run the plan and write the sample into `out`, which must not exist; returns its truth."""
+class DidNotFail(CannotRecord):
+    """Every process ended well."""
+
+
+def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str, keep: bool = False) -> dict[str, object]:
+    """Run the plan and write the sample into `out`, which must not exist; returns its truth.
+
+    `keep`: the logs of a run that is no sample stay, to be looked at.
+    """
     if out.exists():
         raise CannotRecord(f"{out} exists: remove it first")
     with run(plan) as ran:
         loud = plan.scenario.failing and plan.scenario.category != "numerics" and plan.scenario.outcomes != ("recovered",)
         if loud and not any(ran.exits.values()) and not ran.ended_from_outside:
-            raise CannotRecord(f"{plan.scenario.id} did not fail: every process ended with 0")
+            raise DidNotFail(f"{plan.scenario.id} did not fail: every process ended with 0")
         strangers = kernel.pids(ran.kernel) - ran.seen
         if strangers:
             raise CannotRecord(f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it again")
@@ -55,7 +62,8 @@ def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str) -> dict[
             (out / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
             (out / "README.md").write_text(_readme(ran, truth, command))
         except BaseException:
-            shutil.rmtree(out, ignore_errors=True)
+            if not keep:
+                shutil.rmtree(out, ignore_errors=True)
             raise
     return truth
 
@@ -72,7 +80,8 @@ def save(ran: Ran, logs: Path, forms: tuple[str, ...]) -> None:
         base = made.logs if path.is_relative_to(made.logs) else made.job
         target = logs / path.relative_to(base)
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((scrub_pickle if path.suffix == ".pkl" else scrub)(path.read_bytes(), made))
+        raw = path.read_bytes()
+        target.write_bytes((scrub_pickle if raw.startswith(PICKLE) else scrub)(raw, made))
     if ran.kernel and forms:
         plan = ran.plan
         folder = logs / plan.hosts[plan.host] if len(plan.hosts) > 1 else logs

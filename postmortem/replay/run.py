@@ -109,7 +109,7 @@ def default_plan(scenario: Scenario) -> Plan:
     env = dict(scenario.env)
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
     hosts = scenario.wants.hosts or (("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ())
-    save = "console" if scenario.launcher == "spawn" else plain
+    save = scenario.save or ("console" if scenario.launcher == "spawn" else plain)
     return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts, env=env)
 
 
@@ -212,6 +212,7 @@ def run(plan: Plan, progress: Progress | None = None) -> Iterator[Ran]:
     with place(wants) as made, contextlib.ExitStack() as stack:
         shutil.copy(SCENARIOS / f"{plan.scenario.module}.py", made.job / plan.script)
         shutil.copy(SCENARIOS / "trainer.py", made.job)
+        (made.job / "flight_recorder").mkdir()
         (made.job / "config.json").write_text(json.dumps(dict(plan.arguments)))
         port = MASTER_PORT if len(plan.hosts) > 1 else _port(plan)
         if plan.scenario.start.port_taken:
@@ -310,6 +311,8 @@ def _act(ran: Ran, launchers: list[subprocess.Popen[bytes]]) -> None:
             launchers[0].terminate()
         case "interrupt-launcher":
             launchers[0].send_signal(signal.SIGINT)
+        case "hang-up-launcher":
+            launchers[0].send_signal(signal.SIGHUP)
         case "kill-launcher":
             launchers[ran.plan.host].kill()
 

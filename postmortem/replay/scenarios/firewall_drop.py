@@ -1,7 +1,7 @@
 """A packet filter on the master's host drops everything that comes from the other host.
 
 Shows: connection attempts that time out, nothing is refused; rank 0 counts too few clients
-Expected: pattern rank-found-no-store, category rendezvous, culprit nobody: the network is filtered.
+Expected: pattern store-clients-joined, category rendezvous, culprit nobody: the network is filtered.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """MASTER_ADDR=127.0.0.1 is written into the script: fine on one host, but the second host looks for the store on itself.
 
 Shows: ranks of the second host cannot connect; rank 0 counts too few clients
-Expected: pattern rank-found-no-store, category rendezvous, culprit the ranks of the second host.
+Expected: pattern store-clients-joined, category rendezvous, culprit the ranks of the second host.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Rank 0 writes a checkpoint to a slow file system while the others wait in the next reduction.
 
 Shows: all ranks but 0 time out; rank 0's last line says it is saving
-Expected: pattern rank0-still-busy, category hang, culprit the rank at fault.
+Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ Expected: pattern faulthandler-fatal-error, category native-crash, culprit the r
 
 from __future__ import annotations
 
+import faulthandler
 from pathlib import Path
 
 import torch
@@ -19,6 +20,7 @@ def shard(rank: int) -> torch.Tensor:
 
 
 def main() -> None:
+    faulthandler.enable()
     job = trainer.begin()
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

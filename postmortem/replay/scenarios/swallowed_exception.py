@@ -1,7 +1,7 @@
 """A try/except around the forward pass skips bad batches: the rank goes on with the next one and misses a reduction.
 
 Shows: one handled exception, logged or not, on one rank; then time-outs on the others
-Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.
+Expected: pattern tensor-shape-mismatch, category python-exception, culprit the rank at fault.
 """
 
 from __future__ import annotations
