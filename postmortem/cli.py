@@ -249,7 +249,7 @@ def patterns_new(
 def replay(
     what: Annotated[str | None, typer.Argument(metavar="SCENARIO|REPORT", help="A scenario, or a report.")] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the scenarios and what each needs.")] = False,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the scenario, such as rank=2.")] = None,
+    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as rank=2.")] = None,
     nproc: Annotated[int | None, typer.Option("--nproc", min=1, max=64, metavar="N", help="Ranks in all.")] = None,
     backend: Annotated[Backend, typer.Option("--backend", help="auto: nccl where every rank has a GPU, else gloo.")] = Backend.auto,
     write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write a stand-alone script, and run nothing.")] = None,
