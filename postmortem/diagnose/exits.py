@@ -104,6 +104,10 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
         local = as_int(event.fields.get("local_rank")) if not case.registry.ranks else None  # spawn without a word of ranks: one host
         ranks = o.ranks or (() if local is None else (local,))
         return [Finding(p, p.role, (event,), ranks, o.hosts, (), o.pids, case.attempt, why)]
+    lost = [o for o in observations if o.pattern.id == "ray-worker-died" and len(o.ranks) == 1]  # the raylet names the pid it lost first
+    if lost and (p := case.library.get("rank-vanished")) is not None:
+        why = f"{lost[0].event.where}: the raylet lost its process"
+        return [Finding(p, p.role, (lost[0].event,), lost[0].ranks, lost[0].hosts, (), lost[0].pids, case.attempt, why)]
     return []
 
 

@@ -37,7 +37,9 @@ _NOTICE = re.compile(
     r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
 )
 _BENIGN = re.compile(r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS")
-_KEEPER = re.compile(r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d")  # speaks of steps too, and is no rank
+_KEEPER = re.compile(  # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
+    r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
+)
 _MILESTONE = re.compile(
     r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE
 )

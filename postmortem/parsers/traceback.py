@@ -35,7 +35,7 @@ _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
-_SPAWN = re.compile(r"-- Process (?P<rank>\d+) terminated with the following error")
+_SPAWN = re.compile(r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])")
 _SPAWNED = re.compile(
     r"Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
 )  # torch < 1.6
@@ -66,6 +66,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     opener = excerpt.envelope.body
     at = opener.find("Traceback (most recent call last)")
     lead = opener[:at].strip()
+    if "[repeated " in opener:
+        return  # Ray folds equal lines of several processes into one, later: the first copy stands above with its writer's name
     if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
         return  # a launcher's summary and a carried original are read by their own block
     reading = _read(excerpt)
