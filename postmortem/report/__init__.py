@@ -1,10 +1,15 @@
-"""Incident -> what people and programs read: JSON, Markdown, terminal text, one HTML file, a notebook card.
+"""Incident -> what people and programs read.
 
     render_html(incident)      -> one self-contained HTML file
     render_markdown(incident)  -> text for a ticket, at most 60,000 characters
     render_json(incident)      -> the fixed document
     render_terminal(incident)  -> the verdict at 80 columns
     render_verbose(incident)   -> how the verdict came about
+    render_brief(incident)     -> the verdict as JSON of at most 8 KB
+    render_ndjson(incident)    -> the events, one a line; Timesketch reads them
+    render_trace(incident)     -> the events for Perfetto
+    render_github(incident)    -> annotations of GitHub Actions
+    render_junit(incident)     -> the verdict as a test result
     card(document)             -> a few lines of HTML for notebooks
 
 Each is a pure function of the incident. Nothing is imported before it is asked for: `--help` must not pay for jinja2.
@@ -16,14 +21,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from postmortem.report.brief import render_brief
+    from postmortem.report.github import render_github
     from postmortem.report.html import render_html
     from postmortem.report.json import render_json
+    from postmortem.report.junit import render_junit
     from postmortem.report.markdown import render_markdown
+    from postmortem.report.ndjson import render_ndjson
     from postmortem.report.notebook import card
     from postmortem.report.terminal import render_terminal
+    from postmortem.report.trace import render_trace
     from postmortem.report.verbose import render_verbose
 
-__all__ = ["card", "render_html", "render_json", "render_markdown", "render_terminal", "render_verbose"]
+__all__ = [
+    "card",
+    "render_brief",
+    "render_github",
+    "render_html",
+    "render_json",
+    "render_junit",
+    "render_markdown",
+    "render_ndjson",
+    "render_terminal",
+    "render_trace",
+    "render_verbose",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -161,7 +161,8 @@ def _encoded(
         before, previous = 0, 0
         for row in events[place : place + count]:
             moment = round((row.time - base) / UNIT)
-            path, line = _split(row.address)
+            path, number = lanes.split(row.address)
+            line = number or 0
             if row.text not in split:
                 split[row.text] = _template(row.text or row.pattern, templates)
             template, words = split[row.text]
@@ -192,12 +193,6 @@ def _encoded(
     return head, {name: bytes(column) for name, column in columns.items()}
 
 
-def _split(address: str) -> tuple[str, int]:
-    """`path:line` -> path and line; line 0 where there is none."""
-    path, _, line = address.rpartition(":")
-    return (path, int(line)) if path and line.isascii() and line.isdecimal() and len(line) < 16 else (address, 0)
-
-
 def _template(words: str, templates: _Table) -> tuple[int, bytes]:
     """The number of the text's template, and its arguments as they stand in the column."""
     shown = text.line(words, MAX_TEXT)
@@ -209,9 +204,7 @@ def _lanes(document: view.Document, counts: Sequence[tuple[LaneKey, int]]) -> di
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
     refused = lanes.refused(document)
     hosts = _Table()
-    found = [
-        [hosts(text.line(host, 120)), rank, _state(state, rank), int(host in refused), count] for (host, rank), count in counts
-    ]
+    found = [[hosts(text.line(host, 120)), rank, _state(state, rank), int(host in refused), count] for (host, rank), count in counts]
     return {"lanes": found, "hosts": hosts.values()}
 
 

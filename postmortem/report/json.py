@@ -39,10 +39,10 @@ def render_json(incident: view.Incident) -> str:
     return dump(incident.document, indent=1) + "\n"
 
 
-def dump(value: Any, indent: int | None = None) -> str:
-    """Any plain value as stable, printable JSON."""
+def dump(value: Any, indent: int | None = None, order: bool = True) -> str:
+    """Any plain value as stable, printable JSON. Without `order`, keys stand as they were put in."""
     separators = (",", ": ") if indent is not None else (",", ":")
-    found = json.dumps(ordered(value), indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
+    found = json.dumps(ordered(value) if order else value, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
     return _ACTING.sub(_escaped, found)
 
 

@@ -100,13 +100,13 @@ def redacted(rows: list[Row], every: bool = False) -> list[Row]:
     """The rows as they may be shown; without `every`, plain lines lose their words. Unlike the document, a timeline holds
     the logs' own words.
 
-    Marks lose their numbers: they were counted over other texts than the document's, and equal numbers would lie.
+    New marks have no numbers: they would be counted over other texts than the document's, and equal numbers would lie.
     """
     full = (row for row in rows if every or row.severity != "info")
     said = dict.fromkeys(word for row in rows for word in (row.host,))
     said.update(dict.fromkeys(word for row in full for word in (row.text, row.address)))
     cleaned: Any = Redactor().document([[word] for word in said])
-    shown = {word: _MARK.sub(r"[REDACTED:\1]", found[0]) for word, found in zip(said, cleaned, strict=True)}
+    shown = {word: word if found[0] == word else _MARK.sub(r"[REDACTED:\1]", found[0]) for word, found in zip(said, cleaned, strict=True)}
     return [row._replace(text=shown.get(row.text, ""), host=shown[row.host], address=shown.get(row.address, "")) for row in rows]
 
 
@@ -123,6 +123,12 @@ def _row(time: Any, sigma: Any, host: Any, rank: Any, kind: Any, severity: Any, 
         address=str(source or "") if number is None else f"{source}:{number}",
         kind=kind if isinstance(kind, str) else "",
     )
+
+
+def split(address: str) -> tuple[str, int | None]:
+    """`path:line` -> path and line; None where there is no line."""
+    path, _, line = address.rpartition(":")
+    return (path, int(line)) if path and line.isascii() and line.isdecimal() and len(line) < 16 else (address, None)
 
 
 def _number(value: Any) -> int | None:

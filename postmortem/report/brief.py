@@ -1,0 +1,69 @@
+"""The incident -> its verdict as JSON of at most 8 KB, for agents and chat: what failed, why, the proof, what to do, what is missing.
+
+    {"schema": "postmortem/brief/1", "outcome": "incident", "headline": "Rank 3 …", "evidence": [{"where": "node-b/dmesg.txt:81", …}], …}
+
+What does not fit is shortened evenly, item by item; `more` counts what was left out. Texts of logs are quoted data: whoever
+hands them to a model should say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postmortem.report import json as plain
+from postmortem.report import text, view
+
+LIMIT = 8192
+SIZES = ((10, 400), (8, 240), (6, 160), (4, 120), (3, 90), (2, 60), (1, 40), (0, 40))  # how many items, how many characters of each
+
+
+def render_brief(incident: view.Incident) -> str:
+    """Return the largest version that fits."""
+    for items, wide in SIZES:
+        found = plain.dump(_brief(incident.document, items, wide), indent=1, order=False) + "\n"
+        if len(found.encode()) <= LIMIT:
+            break
+    return found
+
+
+def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
+    verdict = view.part(document, "verdict")
+    proofs, chain = view.proofs(document), view.steps(document)
+    because, missing = view.words(verdict.get("because")), view.rows(verdict.get("missing"))
+    brief: dict[str, Any] = {
+        "schema": "postmortem/brief/1",
+        **{name: _short(verdict.get(name), 80) for name in ("outcome", "category", "pattern", "confidence")},
+        "headline": text.sentence(view.headline(document), max(wide, 200)),
+        "culprit": {label: text.line(value, 120) for label, value in view.culprit(document)[:8]},
+        "because": [text.sentence(item, wide) for item in because[:items]],
+        "actions": [text.sentence(f"{lead}. {said}" if lead else said, wide) for lead, said in view.todo(document)[: max(items, 1)]],
+        "evidence": [_proof(proof, wide) for proof in proofs[: max(items, 1)]],
+        "chain": [_step(step, wide) for step in chain[:items]],
+        "missing": [{name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:items]],
+        "incomplete": text.sentence(view.incomplete(document), 200),
+        "fingerprint": _short(document.get("fingerprint"), 80),
+    }
+    counts = {"because": len(because), "evidence": len(proofs), "chain": len(chain), "missing": len(missing)}
+    more = {name: count - len(brief[name]) for name, count in counts.items() if count > len(brief[name])}
+    return {name: value for name, value in {**brief, "more": more}.items() if value not in ("", [], {})}
+
+
+def _short(value: object, wide: int) -> str | None:
+    return None if value is None else text.line(value, wide)
+
+
+def _proof(proof: view.Proof, wide: int) -> dict[str, Any]:
+    found = {
+        "where": text.line(proof.address, 200),
+        "text": text.line(proof.text, wide),
+        "time": _short(proof.time, 40),
+        "rank": proof.rank,
+    }
+    found |= {"host": text.line(proof.host, 80) or None, "pattern": text.line(proof.pattern, 80) or None}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _step(step: view.Step, wide: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"role": text.line(step.role, 20), "who": text.line(step.who, 80), "pattern": text.line(step.pattern, 80)}
+    found |= {"because": text.sentence(step.because, wide), "evidence": [text.line(proof.address, 200) for proof in step.proofs[:2]]}
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,158 @@
+"""The outputs for other programs: each holds what that program asks for, and nothing that a log could make it do."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from datetime import datetime
+from typing import Any
+
+import pytest
+from report_cases import NAMES, PAYLOADS, Case, load, poisoned
+from test_report_timeline import many
+
+from postmortem import report
+from postmortem.report import brief, lanes
+
+ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+EVERY = [report.render_github, report.render_ndjson, report.render_trace, report.render_junit, report.render_brief]
+
+
+@pytest.mark.parametrize("render", EVERY, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_no_log_text_acts_where_it_is_shown(render: Any, payload: str) -> None:
+    shown = render(poisoned(payload))
+    assert not ACTING.search(shown.replace("\n", ""))
+    if render in (report.render_ndjson, report.render_trace, report.render_brief):
+        for line in shown.splitlines() if render is report.render_ndjson else [shown]:
+            json.loads(line)
+
+
+@pytest.mark.parametrize("render", EVERY, ids=lambda f: f.__name__)
+def test_the_same_incident_gives_the_same_bytes_and_a_thin_one_an_answer(render: Any) -> None:
+    assert render(load("oom")) == render(load("oom"))
+    thin: list[dict[str, Any]] = [{}, dict.fromkeys(load("oom").document), {"verdict": {"outcome": "undetermined", "headline": "?"}}]
+    for document in thin:
+        assert isinstance(render(Case(document)), str)
+
+
+# ── GitHub ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unescaped(words: str) -> str:
+    """As the runner reads it."""
+    return words.replace("%0A", "\n").replace("%0D", "\r").replace("%3A", ":").replace("%2C", ",").replace("%25", "%")
+
+
+def commands(shown: str) -> list[tuple[str, dict[str, str], str]]:
+    found = [re.fullmatch(r"::(\w+) ([^:]*)::(.*)", line) for line in shown.splitlines()]
+    assert all(found), shown
+    return [(m[1], dict(item.split("=", 1) for item in m[2].split(",")), unescaped(m[3])) for m in found if m]
+
+
+def test_an_annotation_stands_at_the_culprits_code_line() -> None:
+    case = load("oom")
+    case.document["verdict"]["culprit"]["code"] = "src/train.py:412"
+    (level, properties, message), (second, _, todo) = commands(report.render_github(case))
+    assert (level, properties["file"], properties["line"]) == ("error", "src/train.py", "412")
+    assert message.splitlines()[0] == case.document["verdict"]["headline"]
+    assert "node-b/kernel/dmesg.txt:81" in message
+    assert second == "notice" and todo.startswith("1. ")
+
+
+@pytest.mark.parametrize("payload", ["::error::forged", "a\n::add-mask::b", "%0A::warning::x", "##[group]x", "x::y,z=1:2"])
+def test_a_log_line_never_becomes_a_command_of_the_runner(payload: str) -> None:
+    found = commands(report.render_github(poisoned(payload)))
+    assert len(found) == 2
+    assert all(set(properties) <= {"file", "line", "title"} for _, properties, _ in found)
+
+
+def test_the_level_follows_the_outcome() -> None:
+    case = load("oom")
+    levels = {}
+    for outcome in ("incident", "recovered", "undetermined", "healthy"):
+        case.document["verdict"]["outcome"] = outcome
+        levels[outcome] = commands(report.render_github(case))[0][0]
+    assert levels == {"incident": "error", "recovered": "warning", "undetermined": "error", "healthy": "notice"}
+
+
+# ── ndjson ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_event_is_a_line_that_timesketch_takes() -> None:
+    """Its importer wants message, datetime and timestamp_desc in each (timesketch: docs/guides/user/import-from-json-csv.md)."""
+    lines = [json.loads(line) for line in report.render_ndjson(load("oom")).splitlines()]
+    assert len(lines) == len(lanes.read(load("oom")))
+    timed = [line for line in lines if line["time"]]
+    assert all(line["message"] and line["timestamp_desc"] for line in lines)
+    assert [line["datetime"] for line in timed] == sorted(line["time"] for line in timed)
+    assert all(datetime.fromisoformat(line["datetime"]).tzinfo for line in timed)
+    assert lines[len(timed) :] == [line for line in lines if not line["time"]], "what no clock places comes last"
+    killed = next(line for line in lines if "Killed process" in line["text"])
+    assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", 81, "fatal")
+
+
+# ── Perfetto ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
+    trace = json.loads(report.render_trace(many(16, 4)))
+    events = trace["traceEvents"]
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    hosts = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    assert set(hosts.values()) == {"n000", "n001", "n004"} and "rank 9" in names.values()
+    assert all(e["ts"] >= 0 and isinstance(e["ts"], int) for e in events if e["ph"] != "M")
+    lives = {(e["pid"], e["tid"]): (e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X"}
+    for event in (e for e in events if e["ph"] == "i" and e["tid"]):
+        first, last = lives[event["pid"], event["tid"]]
+        assert first <= event["ts"] <= last
+    assert [e["args"]["text"] for e in events if e.get("s") == "g"] == ["Killed process 9"]
+
+
+# ── JUnit ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("name", "failures"), [("oom", "1"), ("undetermined", "1"), ("healthy", "0")])
+def test_one_test_case_tells_the_verdict(name: str, failures: str) -> None:
+    case = load(name)
+    suites = ET.fromstring(report.render_junit(case).encode())
+    assert suites.get("failures") == failures and len(suites.findall(".//testcase")) == 1
+    failure = suites.find(".//failure")
+    if failures == "1":
+        assert failure is not None and failure.get("message") == case.document["verdict"]["headline"]
+        assert case.document["verdict"]["evidence"][0]["source"] in (failure.text or "")
+    else:
+        assert failure is None
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_junit_stays_well_formed(payload: str) -> None:
+    suites = ET.fromstring(report.render_junit(poisoned(payload)).encode())
+    assert [element.tag for element in suites.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
+
+
+# ── brief ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_brief_holds_verdict_proof_and_next_step(name: str) -> None:
+    case = load(name)
+    found = json.loads(report.render_brief(case))
+    verdict = case.document["verdict"]
+    assert (found["schema"], found["outcome"], found["headline"]) == ("postmortem/brief/1", verdict["outcome"], verdict["headline"])
+    if verdict["evidence"]:
+        assert found["evidence"][0]["where"] == f"{verdict['evidence'][0]['source']}:{verdict['evidence'][0]['line']}"
+    assert len(found.get("actions", [])) == len(verdict["actions"])
+
+
+def test_the_brief_is_brief_whatever_the_incident() -> None:
+    case = load("oom")
+    verdict = case.document["verdict"]
+    verdict["evidence"] = [{**verdict["evidence"][0], "line": n, "text": "ü" * 3000} for n in range(400)]
+    verdict["because"] = ["ü" * 3000] * 50
+    verdict["actions"] = [{"kind": "fix-code", "text": "ü" * 3000}] * 50
+    case.document["chain"] = case.document["chain"] * 40
+    shown = report.render_brief(case)
+    assert len(shown.encode()) <= brief.LIMIT
+    assert json.loads(shown)["more"]["evidence"] > 300
