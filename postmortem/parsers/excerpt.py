@@ -136,3 +136,26 @@ class Excerpt:
             before=before,
             source_kind=self.source.kind,
         )
+
+
+SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
+
+
+def document_event(source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None) -> Event:
+    """An event of a document that is read whole: line `at` (from 0) of `lines` is the decisive one."""
+    lo = max(0, at - CONTEXT)
+    return Event(
+        kind=kind,
+        where=Where(source.path, at + 1),
+        text=lines[at][:4000],
+        rank=source.rank,
+        host=source.host,
+        pid=pid,
+        attempt=source.attempt,
+        run=source.run,
+        severity=SEVERITIES.get(kind, "info"),
+        fields=fields,
+        context=tuple(line[:2000] for line in lines[lo : at + CONTEXT + 1]),
+        before=at - lo,
+        source_kind=source.kind,
+    )

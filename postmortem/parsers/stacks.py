@@ -17,8 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postmortem.model import Event, Source, Where
-from postmortem.parsers.excerpt import CONTEXT, decode
+from postmortem.model import Event, Source
+from postmortem.parsers.excerpt import decode, document_event
 from postmortem.parsers.faulthandler import SIGNALS, stack_fields
 from postmortem.parsers.traceback import code_line
 
@@ -45,25 +45,6 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     yield from _gdb(source, lines)
 
 
-def _event(source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None) -> Event:
-    lo = max(0, at - CONTEXT)
-    return Event(
-        kind=kind,
-        where=Where(source.path, at + 1),
-        text=lines[at][:4000],
-        rank=source.rank,
-        host=source.host,
-        pid=pid,
-        attempt=source.attempt,
-        run=source.run,
-        severity="fatal" if kind == "crash" else "warning",
-        fields=fields,
-        context=tuple(line[:2000] for line in lines[lo : at + CONTEXT + 1]),
-        before=at - lo,
-        source_kind=source.kind,
-    )
-
-
 def _named_pid(source: Source) -> int | None:
     m = _PID_NAME.search(source.path)
     return int(m[1]) if m else None
@@ -79,7 +60,7 @@ def _py_spy(source: Source, lines: list[str]) -> Iterator[Event]:
             fields = stack_fields(frames) | {"state": state, "thread": name, "tool": "py-spy"}
             if any(func.split(".")[-1] in _FORKED or "popen_fork" in file for file, _, func in frames):
                 fields["child"] = True  # a forked worker repeats its parent's frames below popen_fork
-            yield _event(source, "stack", lines, at, fields, pid)
+            yield document_event(source, "stack", lines, at, fields, pid)
 
     for i, line in enumerate(lines):
         if m := _PROCESS.match(line):
@@ -102,7 +83,7 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
         if m := _PYSTACK_THREAD.match(line):
             if at >= 0 and frames:
                 found.append(
-                    _event(source, "stack", lines, at, stack_fields(list(reversed(frames))) | {"tool": "pystack", "tid": tid}, tid)
+                    document_event(source, "stack", lines, at, stack_fields(list(reversed(frames))) | {"tool": "pystack", "tid": tid}, tid)
                 )
             at, tid, frames = i, int(m["tid"]), []
         elif at >= 0 and (m := _PYSTACK_FRAME.match(line)):
@@ -112,7 +93,7 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
         what = m["what"].strip()
         signal = next((s for text, s in SIGNALS.items() if text.lower() in what.lower() or what.lower() in text.lower()), what)
         fields = dict(found[0].fields) | {"signal": signal, "line": lines[at].strip()}
-        yield _event(source, "crash", lines, at, fields, found[0].pid)
+        yield document_event(source, "crash", lines, at, fields, found[0].pid)
     else:
         yield from found
 
@@ -144,4 +125,4 @@ def _gdb(source: Source, lines: list[str]) -> Iterator[Event]:
     }
     if top:
         fields["native"] = top[2]
-    yield _event(source, "crash", lines, at, fields, pid)
+    yield document_event(source, "crash", lines, at, fields, pid)

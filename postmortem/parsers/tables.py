@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postmortem.model import Event, Source, Where
-from postmortem.parsers.excerpt import CONTEXT, decode
+from postmortem.model import Event, Source
+from postmortem.parsers.excerpt import decode, document_event
 
 _HEADER = re.compile(r"\s*(?:\w+ +)*PID\b.*\b(?:CMD|COMMAND)\b")
 _OOM_KILL = re.compile(r"^\s*oom_kill (?P<n>\d+)\s*$")
@@ -44,7 +44,7 @@ def processes(source: Source, content: bytes) -> Iterator[Event]:
             "command": row.get("CMD", row.get("COMMAND", "")),
             "ppid": row.get("PPID", ""),
         }
-        yield _event(source, "process", lines, i, fields, int(pid))
+        yield document_event(source, "process", lines, i, fields, int(pid))
 
 
 def counters(source: Source, content: bytes) -> Iterator[Event]:
@@ -52,23 +52,5 @@ def counters(source: Source, content: bytes) -> Iterator[Event]:
     lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
     for i, line in enumerate(lines):
         if (m := _OOM_KILL.match(line)) and int(m["n"]) > 0:
-            yield _event(source, "counter", lines, i, {"oom_kill": int(m["n"])}, None)
+            yield document_event(source, "counter", lines, i, {"oom_kill": int(m["n"])}, None)
             return
-
-
-def _event(source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None) -> Event:
-    lo = max(0, at - CONTEXT)
-    return Event(
-        kind=kind,
-        where=Where(source.path, at + 1),
-        text=lines[at][:4000],
-        rank=source.rank,
-        host=source.host,
-        pid=pid,
-        attempt=source.attempt,
-        run=source.run,
-        fields=fields,
-        context=tuple(lines[lo : at + CONTEXT + 1]),
-        before=at - lo,
-        source_kind=source.kind,
-    )
