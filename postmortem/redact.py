@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
 # A secret learnt where its name stood is looked for elsewhere, if it is too odd to be a word of the log.
@@ -132,6 +133,9 @@ PEM_HEADER = re.compile(r"\s*(?:Proc-Type|DEK-Info|Version|Comment): ")
 PEM_LINES = 400  # an RSA-16384 key has 200
 
 
+KNOWN, KNOWN_TEXT = 200_000, 512
+
+
 class Redactor:
     """Replaces secrets by numbered marks; one for each report, so that a secret has the same mark everywhere in it."""
 
@@ -139,9 +143,21 @@ class Redactor:
         self._marks: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._learnt: dict[str, str] = {}
+        self._known: dict[str, str] = {}  # texts done since the last secret was learnt: thousands of ranks say the same
 
     def text(self, text: str) -> str:
         """Return a text without its secrets. Line ends stay where they are."""
+        if len(text) > KNOWN_TEXT:
+            return self._text(text)
+        known = self._known.get(text)
+        if known is None:
+            known = self._text(text)
+            if len(self._known) >= KNOWN:
+                self._known.clear()
+            self._known[text] = known
+        return known
+
+    def _text(self, text: str) -> str:
         lower = text.lower()
         if "private key" in lower:
             text = self._pem(text)
@@ -165,7 +181,7 @@ class Redactor:
     def _walk(self, value: object) -> object:
         if isinstance(value, str):
             return self.text(value)
-        if isinstance(value, Mapping):
+        if isinstance(value, dict | Mapping):
             return {self._name(key): self._field(key, item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
             return self._list(value) if all(isinstance(item, str) for item in value) else [self._walk(item) for item in value]
@@ -175,7 +191,7 @@ class Redactor:
         return self.text(key) if isinstance(key, str) else key
 
     def _field(self, key: object, value: object) -> object:
-        if isinstance(key, str) and isinstance(value, str) and SECRET_KEY.search(key) and not _harmless(value, key):
+        if isinstance(key, str) and isinstance(value, str) and _secret_key(key) and not _harmless(value, key):
             return self._mark("password" if "pass" in key.lower() else "secret", value)
         return self._walk(value)
 
@@ -205,6 +221,7 @@ class Redactor:
             mark = self._marks[secret] = f"[REDACTED:{kind}:{self._counts[kind]}]"
             if LEARNABLE.fullmatch(secret):
                 self._learnt[secret] = mark
+                self._known.clear()
         return mark
 
     def _apply(self, kind: str, pattern: re.Pattern[str], text: str) -> str:
@@ -275,6 +292,11 @@ def _key_start(lines: list[str], end: int) -> int:
     while at > max(0, end - PEM_LINES) and (PEM_BODY.search(lines[at - 1]) or (at == end and PEM_TAIL.search(lines[at - 1]))):
         at -= 1
     return at
+
+
+@lru_cache(maxsize=4096)
+def _secret_key(key: str) -> bool:
+    return SECRET_KEY.search(key) is not None
 
 
 def _harmless(value: str, name: str, bare: bool = False) -> bool:

@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from postmortem.diagnose.identity import Registry
 from postmortem.model import Event, Finding, Pattern, Role, Source
@@ -117,6 +117,7 @@ def as_int(value: object) -> int | None:
     return _int(value)
 
 
+@lru_cache(maxsize=1 << 17)
 def gist(text: str) -> str:
     """A line without prefixes and blanks: what the copies of one event share, however they were carried."""
     return _BLANK.sub(" ", _PREFIX.sub("", text)).strip()[:300]
@@ -157,6 +158,9 @@ def merge_copies(events: Iterable[Event], case_sources: Mapping[str, Source], re
         groups[(*key, attempt)].append(e)
     out: list[Event] = []
     for group in groups.values():
+        if len(group) == 1:
+            out.append(group[0])
+            continue
         per_source: dict[object, list[Event]] = defaultdict(list)
         for e in group:
             # a launcher log holds a rank's line twice, as tee and as quotation in its summary: that is one event

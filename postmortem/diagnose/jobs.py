@@ -41,8 +41,9 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
     units = _units(events, sources)
     talking = {name: u for name, u in units.items() if u.spoken}
     groups: list[set[Unit]] = []
+    apart = _apart(talking)
     for name in talking:
-        mates = [g for g in groups if not any(_separate(talking[name], talking[other]) for other in g)]
+        mates = [g for g in groups if apart[name].isdisjoint(g)]
         for g in mates:
             groups.remove(g)
         groups.append({name}.union(*mates))
@@ -94,6 +95,24 @@ def _common_depth(paths: Sequence[str]) -> int:
     while folders and all(len(f) > depth and f[depth] == folders[0][depth] for f in folders):
         depth += 1
     return depth
+
+
+def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
+    """For each unit those that are other jobs. Of thousands of hosts, only those that share a rank or lack ranks are compared."""
+    by_rank: dict[int, set[Unit]] = defaultdict(set)
+    nameless: set[Unit] = set()
+    by_end: dict[bool, set[Unit]] = {True: set(), False: set()}
+    for name, unit in units.items():
+        by_end[unit.ended_well].add(name)
+        for rank in unit.ranks:
+            by_rank[rank].add(name)
+        if not unit.ranks:
+            nameless.add(name)
+    out = {}
+    for name, unit in units.items():
+        near = set().union(*(by_rank[rank] for rank in unit.ranks)) | nameless if unit.ranks else by_end[not unit.ended_well]
+        out[name] = {other for other in near if other != name and _separate(unit, units[other])}
+    return out
 
 
 def _separate(a: _Unit, b: _Unit) -> bool:
