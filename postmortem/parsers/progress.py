@@ -5,7 +5,7 @@
     node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 - Init COMPLETE
 
 In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and last
-`progress`, a `finished`, and its last `line`.
+`progress`, a `finished`, its last `line`, and what clocks can be compared by (see `counters`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from postmortem.model import Event, Sample, Source, Where
 from postmortem.parsers import interest
+from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
 
@@ -78,17 +79,22 @@ class _Writer:
 def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int = LINES) -> Iterator[Event]:
     """Read the samples of a console-like source, of each of them at most about `most` lines."""
     writers: dict[int | None, _Writer] = {}
+    counters = Counters()
     notices = max(4, MAX_NOTICES * most // LINES)
+    number, whole = 0, True
     for line, marks in _lines(samples, style, most):
+        whole, number = whole and line.number == number + 1, line.number
         env = line.envelope
         if not line.text.strip() or env.kernel:
             continue
         rank = env.rank if env.rank is not None else source.rank
         _read(writers.setdefault(rank, _Writer()), line, marks, notices)
+        counters.read(line, rank, not whole)
         yield from _pairs(source, line)
     for rank, writer in writers.items():
         _settle(writer)
         yield from _events(source, rank, writer)
+    yield from counters.events(source)
 
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:

@@ -1,0 +1,173 @@
+"""Events -> Timeline: one clock for all hosts, with a stated error.
+
+    node-a  2026-11-20 21:13:49,001 step 10            -> 21:13:49.001, the consensus of the job's clocks
+    node-b  2026/11/20 04:14:26 PM  step 10            -> 21:13:49.1 ± 0.3 s: five hours west of UTC and 37 s fast
+    node-b  [ 2240.704416] ... Killed process 29502    -> 21:13:48.7 ± 0.5 s: before the agent's report, behind the last line
+
+Years first, then the logs' own clocks (see `estimate`), then the kernel's (see `kernel`), then the lines without a stamp.
+Raw stamps stay as they are; the result is `Event.at` with `Event.at_sigma`, one standard deviation. `sync` events are used
+up here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from postmortem.align import kernel, place
+from postmortem.align.estimate import Estimates, Row, estimate
+from postmortem.align.kernel import Bridge
+from postmortem.align.owners import ClockId, Owners
+from postmortem.align.place import Correction, Pieces
+from postmortem.align.years import YEARLESS_END, with_years
+from postmortem.model import Clock, Event
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers) without changing its order
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """All events on one clock, in the order of their time where it is known, and the clocks they came from."""
+
+    events: tuple[Event, ...]
+    clocks: tuple[Clock, ...]
+
+    def frame(self) -> pd.DataFrame:
+        """The events as a frame: time (corrected epoch seconds, NaN if unknown), sigma, host, rank, kind, severity, pattern, text,
+        source, line, clock. Sorted by time; lines of one file keep their order."""
+        import pandas as pd
+
+        rows = [
+            (e.at, e.at_sigma, e.host, e.rank, e.kind, e.severity, e.pattern, e.text, e.where.source, e.where.line, e.clock)
+            for e in self.events
+        ]
+        names = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
+        frame = pd.DataFrame(rows, columns=names)
+        frame["time"] = pd.to_numeric(frame["time"], errors="coerce")
+        frame["rank"] = frame["rank"].astype("Int64")
+        frame["order"] = frame.index.map(_display_order(self.events))
+        return frame.sort_values(["order", "source", "line"], kind="stable", na_position="last", ignore_index=True).drop(columns="order")
+
+
+def align(events: Sequence[Event]) -> Timeline:
+    """Put all events on one clock."""
+    dated = with_years(events)
+    owners = Owners(dated)
+    estimates = estimate(dated, owners)
+    told = [e for e in dated if e.kind != "sync"]
+    pieces = {clock: found.pieces for clock, found in estimates.items()}
+    bridges = _kernel(told, owners, pieces, estimates)
+    pieces |= {clock: _bridged(bridge) for clock, bridge in bridges.items()}
+    unknown = Pieces((Correction(),), {})
+    clocks = [owners.of(e) for e in told]
+    for clock in clocks:
+        if clock is not None and clock.kind != "boot":
+            pieces.setdefault(clock, unknown)
+    placed = place.fill_gaps([place.placed(e, clock, pieces) for e, clock in zip(told, clocks, strict=True)])
+    return Timeline(tuple(placed), tuple(_table(dated, owners, placed, estimates, bridges)))
+
+
+def _kernel(told: Sequence[Event], owners: Owners, pieces: dict[ClockId, Pieces], estimates: Estimates) -> dict[ClockId, Bridge]:
+    """The kernels' clocks, placed by what the job's own logs say."""
+
+    def known(e: Event) -> tuple[float, float] | None:
+        at = place.placed(e, owners.of(e), pieces)
+        return None if at.at is None else (at.at, at.at_sigma)
+
+    own: dict[str | None, tuple[float, float]] = {}
+    for clock in sorted(estimates, key=lambda c: c.kind, reverse=True):  # naive first
+        row = estimates[clock].rows[-1]
+        moment = row.correction.origin + row.correction.centre
+        own.setdefault(clock.host, (row.correction.shift, row.correction.offset_at(moment) if row.correction.origin else 0.0))
+    return kernel.bridges(told, owners, known, own)
+
+
+def _bridged(bridge: Bridge) -> Pieces:
+    return Pieces((Correction(offset=bridge.offset, floor=bridge.sigma),), {})
+
+
+def _display_order(events: Sequence[Event]) -> dict[int, float]:
+    """A key to sort by: the corrected time, but never before an earlier line of the same file that is only a little later."""
+    found: dict[int, float] = {}
+    by_source: dict[str, list[int]] = defaultdict(list)
+    for i, e in enumerate(events):
+        if e.at is not None:
+            by_source[e.where.source].append(i)
+    for indices in by_source.values():
+        reached = float("-inf")
+        for i in sorted(indices, key=lambda i: events[i].where.line or 0):
+            at = events[i].at or 0.0
+            found[i] = reached if at < reached <= at + IN_ORDER else at
+            reached = found[i]
+    return found
+
+
+def _table(
+    dated: Sequence[Event], owners: Owners, placed: Sequence[Event], estimates: Estimates, bridges: dict[ClockId, Bridge]
+) -> list[Clock]:
+    """One entry for each host, kind and segment, the job's own clocks before the kernel's."""
+    sources: dict[ClockId, set[str]] = defaultdict(set)
+    for e in dated:
+        if (clock := owners.of(e)) is not None:
+            sources[clock].add(e.where.source)
+    last = max((e.at for e in placed if e.at is not None and e.at > YEARLESS_END and e.at_sigma < 60), default=None)
+    for clock in [c for c in sources if c.kernel]:
+        if (same := _same_as(clock, sources, estimates, bridges)) is not None:
+            sources[same] |= sources.pop(clock)
+    out: list[Clock] = []
+    for clock in sorted(sources, key=lambda c: (c.host or "", c.kernel, c.kind, c.group)):
+        files = tuple(sorted(sources[clock]))
+        if clock in estimates:
+            out.extend(_shown(clock, row, last, files) for row in estimates[clock].rows)
+        else:
+            out.append(_shown_kernel(clock, bridges.get(clock), last, files))
+    return out
+
+
+def _same_as(clock: ClockId, sources: Iterable[ClockId], estimates: Estimates, bridges: dict[ClockId, Bridge]) -> ClockId | None:
+    """Wall times in a kernel log come from the host's clock, or from the seconds since boot: then they are no clock of their own."""
+    bridge = bridges.get(clock)
+    if clock.kind == "boot" or bridge is None:
+        return None
+    for own, found in estimates.items():
+        c = found.rows[-1].correction
+        near = abs(c.shift + c.offset_at(c.origin + c.centre) - bridge.offset) < 1 if c.origin else c.shift == bridge.offset
+        if own.host == clock.host and own.kind == clock.kind and near:
+            return own
+    return next((c for c in sources if c.host == clock.host and c.kind == "boot"), None)
+
+
+def _shown(clock: ClockId, row: Row, last: float | None, files: tuple[str, ...]) -> Clock:
+    c = row.correction
+    return Clock(
+        host=clock.host,
+        kind=clock.kind,
+        zone=row.zone,
+        offset=c.offset_at(last or c.origin) if row.known else None,
+        drift_ppm=round(c.drift * 1e6, 3) if row.drift else None,
+        at=last,
+        uncertainty=round(c.sigma_at(last or c.origin), 6) if row.state != "refused" or row.known else None,
+        events=row.events,
+        state=row.state,
+        reason=row.reason,
+        sources=files,
+    )
+
+
+def _shown_kernel(clock: ClockId, bridge: Bridge | None, last: float | None, files: tuple[str, ...]) -> Clock:
+    if bridge is None:
+        boot = clock.kind == "boot"
+        why = "no line of this kernel log has a wall time, and none joins the job's logs" if boot else "no zone in the stamps; read as UTC"
+        return Clock(clock.host, clock.kind, None, None, None, last, None, 0, "refused" if boot else "weak", why, files)
+    offset = bridge.offset - (bridge.zone or 0.0)
+    return Clock(
+        clock.host, clock.kind, bridge.zone, offset, None, last, round(bridge.sigma, 3), bridge.events, bridge.state, bridge.reason, files
+    )
+
+
+__all__ = ["Timeline", "align"]

@@ -1,0 +1,170 @@
+"""Common lines of several clocks -> what each of them is off by, against the consensus of all.
+
+In: `sync` events. Out: for every clock that has marks its segments in the order of time, with what they were found from.
+This is the only room of `align` that needs numpy, and it is entered only where there are several clocks.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from postmortem.align import marks as reading
+from postmortem.align.marks import Readings
+from postmortem.align.owners import ClockId, Owners
+from postmortem.align.place import Correction, regauged
+from postmortem.align.steps import Segmented, solve_with_steps
+from postmortem.model import Event
+
+Array = Any
+
+LEAST = 4  # inliers below which a clock is not called aligned
+SHARE = 0.6  # of inliers
+UNMEASURED = 0.02  # floor where nothing shows how late a host prints for good
+INLIER = 5.0  # in units of what is usual among the clocks
+
+
+@dataclass(frozen=True)
+class Segment:
+    """One piece of a clock: its correction without any zone, and how good it is."""
+
+    correction: Correction
+    marks: int
+    inliers: int
+    state: str  # aligned | weak | refused
+    why: str
+    first: float  # raw stamps of its first and last mark
+    last: float
+    drift: bool
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """`connected` are the clocks of the largest set that common lines connect; `kinds` counts the marks of each form."""
+
+    segments: dict[ClockId, tuple[Segment, ...]]
+    connected: frozenset[ClockId]
+    kinds: dict[ClockId, dict[str, int]]
+    lines: dict[ClockId, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]]
+    ranks: dict[ClockId, str]  # of hosts without a name, where there are several
+
+
+def compare(events: Sequence[Event], owners: Owners) -> Consensus | None:
+    """Compare all clocks that have marks in common; None where no two have."""
+    readings = reading.read(events, owners)
+    if readings.marks.clocks < 2 or not len(readings.marks.time):
+        return None
+    solved = solve_with_steps(readings.marks)
+    main = _main(solved)
+    fit = solved.fit
+    floor = _floor(readings, solved)
+    segments: dict[ClockId, tuple[Segment, ...]] = {}
+    lines: dict[ClockId, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {}
+    for i, clock in enumerate(readings.clocks):
+        pieces = np.flatnonzero((solved.parent == i) & (fit.used > 0))
+        if len(pieces):
+            order = sorted(pieces.tolist(), key=lambda p: float(np.median(fit.moment[solved.marks.event[solved.marks.clock == p]])))
+            segments[clock] = tuple(_segment(solved, p, floor) for p in order)
+            if len(order) > 1:
+                lines[clock] = _lines(readings, solved, i, order)
+    connected = frozenset(readings.clocks[int(solved.parent[p])] for p in np.flatnonzero(main))
+    kinds = dict(zip(readings.clocks, readings.kinds, strict=True))
+    return Consensus(segments, connected, kinds, lines, _unnamed(owners, readings.clocks))
+
+
+def _unnamed(owners: Owners, clocks: Sequence[ClockId]) -> dict[ClockId, str]:
+    found = {}
+    for clock in clocks:
+        groups = owners.groups.get((clock.host, clock.kind), {})
+        ranks = sorted(rank for rank, group in groups.items() if group == clock.group and rank is not None)
+        if ranks:
+            found[clock] = ", ".join(map(str, ranks[:8])) + ("…" if len(ranks) > 8 else "")
+    return found
+
+
+def _main(solved: Segmented) -> Array:
+    """The clocks of the component that has most of them."""
+    component = solved.fit.component
+    sizes = np.bincount(component[component >= 0]) if (component >= 0).any() else np.zeros(1)
+    main: Array = component == int(np.argmax(sizes))
+    return main
+
+
+def _floor(readings: Readings, solved: Segmented) -> float:
+    """How far hosts may lie apart for good without anybody seeing it: ranks of one host do so by `bias`, and where a line that
+    stands once in each log disagrees with the steps from host to host, the steps (or it) are late by host."""
+    floors = [readings.bias] if readings.bias is not None else []
+    fit, marks = solved.fit, solved.marks
+    once = marks.noise > 0.9 * reading.ONCE_NOISE
+    once &= marks.noise < 2 * reading.ONCE_NOISE
+    if 5 <= once.sum() < 0.2 * len(once):
+        late = fit.residual[once]
+        spread = 1.4826 * float(np.median(np.abs(late - np.median(late))))
+        usual = float(np.median(fit.scale[marks.clock[once]]))
+        if spread > 3 * usual:
+            floors.append(spread)
+    return max(floors) if floors else UNMEASURED
+
+
+def _segment(solved: Segmented, piece: int, floor: float) -> Segment:
+    fit, marks = solved.fit, solved.marks
+    own = np.flatnonzero(marks.clock == piece)
+    own = own[np.argsort(fit.moment[marks.event[own]], kind="stable")]
+    usual = float(np.quantile(fit.scale[fit.used > 0], 0.25))
+    limit = np.maximum(INLIER * usual, np.maximum(4 * marks.noise[own], 0.02))
+    near = np.abs(fit.residual[own]) <= limit
+    n, inliers = len(own), int(near.sum())
+    widen = (1 + 1.5 / max(1, n - 1)) ** 2
+    extra = 0.0 if n > 1 else 0.25
+    state, why = _state(n, inliers, near)
+    if state == "refused":
+        extra = float(np.quantile(np.abs(fit.residual[own]), 0.9)) ** 2
+    correction = Correction(
+        offset=float(fit.offset[piece]),
+        drift=float(fit.drift[piece]),
+        origin=fit.origin,
+        centre=float(fit.centre[piece]),
+        var=float(fit.var[piece]) * widen + extra,
+        var_drift=float(fit.var_drift[piece]) * widen,
+        floor=floor,
+        centred=True,
+    )
+    times = marks.time[own]
+    return Segment(correction, n, inliers, state, why, float(times[0]), float(times[-1]), bool(n >= 6 and times[-1] - times[0] > 60))
+
+
+def _state(n: int, inliers: int, near: Array) -> tuple[str, str]:
+    if inliers < SHARE * n:
+        return "refused", f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped by a collector, late"
+    if n >= 2 * LEAST and not near[-2:].any():
+        return "refused", "its last two common lines disagree with all before; it may have been set just before the end"
+    if inliers < LEAST:
+        return "weak", f"only {inliers} common line{'s' if inliers != 1 else ''}"
+    return "aligned", ""
+
+
+def _lines(readings: Readings, solved: Segmented, clock: int, order: list[int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Which lines of a stepped clock belong to which segment, per source, from the marks themselves."""
+    place = {piece: k for k, piece in enumerate(order)}
+    marks = solved.marks
+    own = np.isin(marks.clock, order)
+    segment_of = {int(readings.keys[e]): place[int(p)] for e, p in zip(marks.event[own], marks.clock[own], strict=True)}
+    found: dict[str, dict[int, int]] = defaultdict(dict)
+    for e, hashes in readings.hashed(clock):
+        for line, key in zip(e.fields["lines"], hashes.tolist(), strict=True):  # type: ignore[call-overload]
+            if key in segment_of:
+                found[e.where.source][line] = segment_of[key]
+    return {source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()}
+
+
+def told_against(consensus: Consensus, shift: float, rate: float) -> Consensus:
+    """All corrections against another reference, exactly (see `place.regauged`)."""
+    segments = {
+        clock: tuple(replace(s, correction=regauged(s.correction, shift, rate)) for s in pieces)
+        for clock, pieces in consensus.segments.items()
+    }
+    return replace(consensus, segments=segments)

@@ -1,0 +1,242 @@
+"""Events -> for every clock of the job's own logs its zone, its skew, how sure that is, and why.
+
+First the lines that several clocks have in common (see `consensus`), then what names zones, then what is left: a reading
+of the same host's clock in another form shares its skew; a host whose log only begins and ends when the others' do shares
+their life, so its zone shows, and nothing finer. What cannot be compared is refused, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import TYPE_CHECKING
+
+from postmortem.align import place, zones
+from postmortem.align.owners import ClockId, Owners
+from postmortem.align.place import Correction, Pieces
+from postmortem.model import Event
+
+if TYPE_CHECKING:
+    from postmortem.align.consensus import Consensus, Segment
+
+ZONE_ONLY = 5.0  # sigma where only the zone is known: machines without NTP are seconds to minutes off
+UNCOMPARED = 1.0  # sigma of a clock with a zone that nothing was compared with, among several
+LOST = 3600.0  # sigma where not even the zone is known
+DST = 3600.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A segment of a clock, ready to be applied and shown."""
+
+    correction: Correction
+    zone: float | None
+    known: bool  # whether its offset was found, not assumed
+    events: int
+    state: str
+    reason: str
+    drift: bool = False
+
+
+@dataclass(frozen=True)
+class Estimate:
+    rows: tuple[Row, ...]
+    pieces: Pieces
+
+
+Estimates = dict[ClockId, Estimate]
+Spans = Mapping[ClockId, tuple[float, float]]
+
+
+def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
+    """All clocks but the kernel's."""
+    consensus = _compared(events, owners)
+    counts = place.counted(events, owners)
+    spans = {c: span for c, (span, _) in counts.items() if not c.kernel}
+    named = {c: zone for c, (zone, _) in zones.named_by_epoch(events, owners).items()}
+    named = {**zones.named_by_span(spans), **named}
+    found, how = _synced(consensus, named) if consensus is not None else ({}, "")
+    _take_twins(found, named, spans)
+    lonely = [c for c in sorted(spans, key=lambda c: (-counts[c][1], str(c))) if c not in found]
+    _take_lonely(lonely, found, named, spans, how)
+    return dict(sorted(found.items(), key=lambda item: str(item[0])))
+
+
+def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
+    syncs = [e for e in events if e.kind == "sync"]
+    clocks = {owners.of(e) for e in syncs}
+    if len(clocks) > 1 or _ranks_apart(syncs):
+        from postmortem.align.consensus import compare
+
+        return compare(syncs, owners)
+    return None
+
+
+def _ranks_apart(syncs: Sequence[Event]) -> bool:
+    """Whether ranks of one unnamed host print the same line more than a second apart: a cheap look before numpy is loaded."""
+    first: dict[tuple[object, ...], float] = {}
+    for e in syncs:
+        if e.rank is None or e.host is not None:
+            continue
+        values, times, width = e.fields["values"], e.fields["times"], e.fields["columns"]
+        assert isinstance(values, Sequence) and isinstance(times, Sequence) and isinstance(width, int)
+        for i in range(0, min(len(times), 20)):
+            key = (e.fields["family"], e.run, e.attempt, tuple(values[i * width : (i + 1) * width]))
+            if abs(first.setdefault(key, times[i]) - times[i]) > 1.0:
+                return True
+    return False
+
+
+# ── clocks with common lines ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _synced(consensus: Consensus, named: Mapping[ClockId, float]) -> tuple[Estimates, str]:
+    from postmortem.align.consensus import told_against
+
+    main = {c: s for c, s in consensus.segments.items() if c in consensus.connected}
+    totals = {c: _largest(s).correction.offset for c, s in main.items()}
+    known = {c: named.get(c, 0.0) for c in totals if c.kind == "absolute" or c in named}
+    base, how = zones.gauge(totals, known)
+    rates = sorted((abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base), str(c), c) for c in totals)
+    drifts = [_largest(main[c]).correction.drift for _, _, c in (rates if len(rates) > 4 else rates[:1])]
+    consensus = told_against(consensus, base, median(drifts))
+    found: Estimates = {}
+    for clock in sorted(consensus.segments, key=str):
+        if clock in consensus.connected:
+            found[clock] = _estimate(clock, consensus, how in ("named", "likely"), named, how)
+    return found, how
+
+
+def _largest(segments: Sequence[Segment]) -> Segment:
+    return max(segments, key=lambda s: s.marks)
+
+
+def _estimate(clock: ClockId, consensus: Consensus, zoned: bool, named: Mapping[ClockId, float], how: str) -> Estimate:
+    rows = []
+    segments = consensus.segments[clock]
+    for i, s in enumerate(segments):
+        total = s.correction.offset_at(s.correction.origin + s.correction.centre)
+        zone = None
+        if clock.kind == "absolute":
+            zone = 0.0
+        elif zoned:
+            zone = named[clock] if clock in named and len(segments) == 1 else zones.snapped(total)
+        correction = replace(s.correction, shift=zone or 0.0, offset=s.correction.offset - (zone or 0.0))
+        reason = _reason(clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named")
+        rows.append(Row(correction, zone, True, s.marks, s.state, reason, s.drift))
+    edges = tuple((a.last, b.first) for a, b in zip(segments, segments[1:], strict=False))
+    pieces = Pieces(tuple(r.correction for r in rows), consensus.lines.get(clock, {}), edges)
+    return Estimate(tuple(rows), pieces)
+
+
+def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) -> str:
+    forms = sorted(consensus.kinds[clock].items(), key=lambda item: (-item[1], item[0]))
+    kinds = ", ".join(f"{n} of `{form.removeprefix('once ')}`" for form, n in forms[:2])
+    parts = [s.why] if s.why else []
+    if consensus.ranks.get(clock):
+        parts.append(f"an unnamed host, with rank {consensus.ranks[clock]}")
+    parts.append(f"lines in common with other hosts: {kinds}")
+    segments = consensus.segments[clock]
+    if len(segments) > 1:
+        parts.append(f"piece {i + 1} of {len(segments)}{_jump(segments, i)}")
+    if how == "likely":
+        parts.append("no stamp names its zone; this is the likeliest reading of the hosts' differences")
+    elif how in ("open", "alone"):
+        parts.append("no stamp names its zone; read as UTC" if how == "alone" else "no stamp names its zone, and several fit")
+    parts.append(f"what makes a host print late for good cannot be seen below {s.correction.floor * 1000:.1f} ms")
+    return "; ".join(parts)
+
+
+def _jump(segments: Sequence[Segment], i: int) -> str:
+    if not i:
+        return ""
+    a, b = segments[i - 1].correction, segments[i].correction
+    moment = a.origin + (a.centre + b.centre) / 2
+    jump = b.offset_at(moment) - a.offset_at(moment)
+    if abs(abs(jump) - DST) < 5:
+        return f", after its clock was set by {jump:+.0f} s: daylight saving time"
+    return f", after its clock was set by {jump:+.3f} s"
+
+
+# ── clocks without ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _one(correction: Correction, zone: float | None, known: bool, events: int, state: str, reason: str) -> Estimate:
+    row = Row(correction, zone, known, events, state, reason)
+    return Estimate((row,), Pieces((correction,), {}))
+
+
+def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) -> None:
+    """Another form of stamp of a host whose clock is known has the same skew, and inherits its doubts."""
+    for clock in sorted((c for c in spans if c not in found), key=str):
+        twin = next((c for c in sorted(found, key=str) if c.host == clock.host and c.group == clock.group), None)
+        if twin is None or any(row.zone is None for row in found[twin].rows):
+            continue
+        zone = 0.0 if clock.kind == "absolute" else named.get(clock)
+        if zone is None:
+            continue
+        rows = tuple(
+            replace(
+                row,
+                correction=replace(row.correction, shift=zone),
+                zone=zone,
+                reason=f"the same clock as the host's stamps {'without' if twin.kind == 'naive' else 'with'} a zone ({row.reason})",
+            )
+            for row in found[twin].rows
+        )
+        shifts = [(row.zone or 0.0) - zone for row in found[twin].rows]
+        edges = tuple((a - x, b - y) for (a, b), x, y in zip(found[twin].pieces.edges, shifts, shifts[1:], strict=False))
+        found[clock] = Estimate(rows, Pieces(tuple(r.correction for r in rows), {}, edges))
+
+
+def _take_lonely(lonely: Sequence[ClockId], found: Estimates, named: Mapping[ClockId, float], spans: Spans, how: str) -> None:
+    """Clocks that no common line connects: by their stamps' zone, by the span of their life, or not at all."""
+    several = len({(c.host, c.group) for c in spans}) > 1
+    floor = UNCOMPARED if several else 0.0
+    for clock in lonely:
+        if clock.kind == "absolute":
+            reason = "stamps carry their zone; not compared with other hosts"
+            found[clock] = _one(Correction(floor=floor), 0.0, True, 0, "weak", reason)
+        elif clock in named:
+            reason = "its zone is known from seconds since 1970 on the same host; nothing to compare its skew with"
+            found[clock] = _one(
+                Correction(shift=named[clock], floor=floor), named[clock], True, 1, "weak" if several else "aligned", reason
+            )
+    rest = [c for c in lonely if c not in found]
+    reference = [found[c].pieces.apply("", None, t, 0.0)[0] for c in found for t in spans[c]]
+    if not reference and rest:
+        reference = list(spans[rest[0]])
+        how = ""
+    totals = {c: z for c in rest if (z := _life(spans[c], reference)) is not None}
+    if not how and not found:
+        base, how = zones.gauge(totals, {})
+        base = zones.snapped(base)
+    else:
+        base, how = 0.0, how or "named"
+    for clock in rest:
+        found[clock] = _by_life(totals.get(clock), base, how, several)
+
+
+def _life(span: tuple[float, float], reference: Sequence[float]) -> float | None:
+    """The zone that puts the life of a log upon the others' life; None where none does."""
+    ends = (span[0] - min(reference), span[1] - max(reference))
+    fits = [zones.snapped(d) for d in ends if abs(d - zones.snapped(d)) <= zones.NEAR and abs(d) <= 2 * zones.FARTHEST]
+    if span[0] <= max(reference) and span[1] >= min(reference):
+        fits = [z for z in fits if not z] or [0.0]
+    return min(fits, key=abs) if fits else None
+
+
+def _by_life(total: float | None, base: float, how: str, several: bool) -> Estimate:
+    if total is None:
+        why = "no line in common with the other hosts, its stamps name no zone, and its times do not fit theirs"
+        return _one(Correction(floor=LOST), None, False, 0, "refused", why)
+    zone = total - base
+    if not several:
+        return _one(Correction(shift=zone), None, False, 0, "weak", "no zone in the stamps; read as UTC")
+    shown = zone if how in ("named", "likely") else None
+    reason = "no line in common with the other hosts; its log lives when theirs do"
+    if shown is None:
+        reason += "; no stamp names its zone"
+    offset = Correction(shift=zone, floor=ZONE_ONLY if zone else UNCOMPARED)
+    return _one(offset, shown, shown is not None or not zone, 0, "weak", reason)

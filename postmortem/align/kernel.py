@@ -1,0 +1,202 @@
+"""Kernel lines -> the job's time.
+
+    [ 2240.704416] Memory cgroup out of memory: Killed process 29502 (python3)             dmesg: seconds since boot
+    [Fri Nov 20 21:13:48 2026] Memory cgroup out of memory: Killed process 29502 (python3)  the same line, dmesg -T
+    E1120 16:14:26.661000 29486 .../api.py:1037] failed (exitcode: -9) ... (pid: 29502)     the agent noticed
+
+The same line in two forms gives boot time and zone. A kill comes before the agent's report of that pid and behind the rank's
+last line; from these intervals the one is taken that most of them agree on. Where the kernel's wall time fits them as it
+stands, or with the host's own skew, it is taken so; the interval alone is a last resort, and weak.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from postmortem.align.owners import ClockId, Owners, is_kernel
+from postmortem.align.zones import FARTHEST, QUARTER, snapped
+from postmortem.model import Event
+
+Place = Callable[[Event], tuple[float, float] | None]  # an event of the job -> its corrected time and sigma
+
+SLACK = 2.0  # dmesg's wall times are off by what the clock was adjusted since boot
+AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
+USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """What takes a kernel reading to the job's time: subtract `offset` (boot: minus the boot time)."""
+
+    offset: float
+    zone: float | None
+    sigma: float
+    events: int
+    state: str
+    reason: str
+
+
+def body(text: str) -> str:
+    """A kernel line without its stamp: what its copies in other formats share."""
+    at = max(text.rfind("] "), text.rfind("kernel: ") + 6)
+    if at < 1:
+        head, _, rest = text.partition(" ")
+        return (rest if head[:1].isdigit() and "T" in head else text).strip()[:160]
+    return text[at + 1 :].strip()[:160]
+
+
+Own = Mapping[str | None, tuple[float, float]]  # host -> zone and skew of its own local stamps
+
+
+def bridges(events: Sequence[Event], owners: Owners, place: Place, own: Own) -> dict[ClockId, Bridge]:
+    """Kernel clock -> how to correct it."""
+    lines: dict[ClockId, dict[str, float]] = defaultdict(dict)
+    for e in events:
+        clock = owners.of(e)
+        if clock is not None and clock.kernel and e.time is not None:
+            lines[clock].setdefault(body(e.text), e.time)
+    if not lines:
+        return {}
+    windows = _windows(events, owners, place)
+    found: dict[ClockId, Bridge] = {}
+    for kind in ("absolute", "naive", "boot"):
+        for clock in sorted((c for c in lines if c.kind == kind), key=str):
+            bridge = _bridge(clock, lines, windows.get(clock, []), found, own.get(clock.host, (0.0, 0.0)))
+            if bridge is not None:
+                found[clock] = bridge
+    return found
+
+
+def _bridge(
+    clock: ClockId,
+    lines: Mapping[ClockId, Mapping[str, float]],
+    windows: Sequence[tuple[float, float]],
+    found: Mapping[ClockId, Bridge],
+    own: tuple[float, float],
+) -> Bridge | None:
+    twin = _by_twins(clock, lines, found)
+    if twin is not None:
+        return twin
+    if clock.kind == "boot":
+        return _by_kills(windows)
+    host_zone, skew = own
+    zones = [0.0] if clock.kind == "absolute" else _zones(windows, host_zone, skew)
+    for zone in zones:
+        for offset in dict.fromkeys((skew, 0.0)):
+            fits = sum(lo - SLACK <= -(offset + zone) <= hi + SLACK for lo, hi in windows)
+            if windows and fits * 2 > len(windows):
+                why = "its kills lie between the process's last line and the launcher's report"
+                return Bridge(offset + zone, zone, 0.5, len(windows), "aligned", why)
+    bridge = _by_kills(windows) if windows else None
+    if bridge is not None:
+        zone = snapped(bridge.offset) if clock.kind == "naive" else 0.0
+        if abs(bridge.offset - zone) < QUARTER / 4 and abs(zone) <= FARTHEST:
+            return Bridge(bridge.offset, zone, bridge.sigma, bridge.events, "weak", bridge.reason)
+    if clock.kind == "absolute":
+        return Bridge(skew, 0.0, 1.0, 0, "weak", "its stamps carry their zone; set by the host's clock")
+    return Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the zone of the host's other logs") if own != (0.0, 0.0) else None
+
+
+def _zones(windows: Sequence[tuple[float, float]], host_zone: float, skew: float) -> list[float]:
+    """Zones that may put the kills into their windows, the likeliest first."""
+    found = {snapped(-(lo + hi) / 2 - s) for lo, hi in windows for s in (skew, 0.0)}
+    return [z for z in dict.fromkeys((host_zone, 0.0, *sorted(found, key=abs))) if abs(z) <= FARTHEST]
+
+
+def _by_twins(clock: ClockId, lines: Mapping[ClockId, Mapping[str, float]], found: Mapping[ClockId, Bridge]) -> Bridge | None:
+    """The same lines in a form that is understood already."""
+    for other in sorted((c for c in found if c.host == clock.host and c != clock), key=lambda c: c.kind):
+        gaps = [t - lines[other][text] for text, t in lines[clock].items() if text in lines[other]]
+        if not gaps:
+            continue
+        apart, bridge = median(gaps), found[other]
+        if clock.kind == "boot":
+            total = apart + bridge.offset
+            return Bridge(total, None, max(bridge.sigma, 0.3), len(gaps), bridge.state, "the same lines stand in wall time")
+        zone = snapped(apart)
+        if abs(apart - zone) <= SLACK:
+            total = bridge.offset + zone
+            named = (bridge.zone or 0.0) + zone
+            return Bridge(total, named, max(bridge.sigma, 0.5), len(gaps), bridge.state, "the same lines stand in a form with a zone")
+    return None
+
+
+def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:
+    """The interval most windows agree on (Marzullo), and its middle; near the report, if nothing bounds it from below."""
+    agreed = marzullo(windows)
+    if agreed is None:
+        return None
+    lo, hi, votes = agreed
+    if hi - lo > 2 * AGENT_S:
+        lo = hi - AGENT_S / 2
+    sigma = max((hi - lo) / 12**0.5, 0.3)
+    state = "aligned" if votes >= 3 and votes * 2 > len(windows) else "weak"
+    why = f"between a process's last line and the launcher's report of its end, for {votes} of {len(windows)} kills"
+    return Bridge(-(lo + hi) / 2, None, sigma, votes, state, why)
+
+
+def marzullo(intervals: Sequence[tuple[float, float]]) -> tuple[float, float, int] | None:
+    """The smallest interval that lies in the most intervals, and in how many (NTP's selection)."""
+    edges = sorted([(lo, -1) for lo, _ in intervals] + [(hi, 1) for _, hi in intervals])
+    best, depth, result = 0, 0, None
+    for i, (at, kind) in enumerate(edges):
+        depth -= kind
+        if kind < 0 and depth > best:
+            best, result = depth, (at, edges[i + 1][0] if i + 1 < len(edges) else at, depth)
+    return result
+
+
+def _windows(events: Sequence[Event], owners: Owners, place: Place) -> dict[ClockId, list[tuple[float, float]]]:
+    """Kernel clock -> for each kill the interval of (job time minus kernel time)."""
+    ends: dict[tuple[str | None, int], float] = {}
+    lasts: dict[tuple[str | None, int], float] = {}
+    pid_rank: dict[tuple[str | None, int], int] = {}
+    rank_last: dict[tuple[str | None, int], float] = {}
+    for e in events:
+        if e.time is None or is_kernel(e):
+            continue
+        at = place(e)
+        if at is None or at[1] > 30:
+            continue
+        host = owners.host(e)
+        ended = e.kind == "exit" or e.pattern in USER_PID
+        who = (e.pid if e.kind == "exit" else _pid(e.fields.get("pid"))) if ended else None
+        if who is not None:
+            ends[host, who] = min(ends.get((host, who), float("inf")), at[0] + 2 * max(at[1], 0.1))
+            if e.rank is not None:
+                pid_rank.setdefault((host, who), e.rank)
+        elif e.rank is not None and e.kind in ("line", "progress", "identity"):
+            rank_last[host, e.rank] = max(rank_last.get((host, e.rank), -1e18), at[0] - 2 * at[1])
+    for key, rank in pid_rank.items():
+        lasts[key] = rank_last.get((key[0], rank), -1e18)
+    return _kills(events, owners, ends, lasts)
+
+
+def _kills(
+    events: Iterable[Event], owners: Owners, ends: Mapping[tuple[str | None, int], float], lasts: Mapping[tuple[str | None, int], float]
+) -> dict[ClockId, list[tuple[float, float]]]:
+    hosts_of: dict[int, list[str | None]] = defaultdict(list)
+    for host, number in ends:
+        hosts_of[number].append(host)
+    found: dict[ClockId, dict[int, tuple[float, float]]] = defaultdict(dict)
+    for e in events:
+        clock, pid = owners.of(e), _pid(e.fields.get("pid", e.pid))
+        if clock is None or not clock.kernel or pid is None or e.time is None:
+            continue
+        key: tuple[str | None, int] = (clock.host, pid)
+        if key not in ends and len(hosts_of[pid]) == 1:
+            key = (hosts_of[pid][0], pid)
+        if key in ends:
+            hi = ends[key] - e.time
+            lo = max(lasts.get(key, -1e18) - e.time, hi - 900)
+            found[clock].setdefault(pid, (min(lo, hi), hi))
+    return {clock: list(kills.values()) for clock, kills in found.items()}
+
+
+def _pid(value: object) -> int | None:
+    if isinstance(value, int):
+        return value
+    return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 9 else None

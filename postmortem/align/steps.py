@@ -1,0 +1,143 @@
+"""A clock that was set during the job -> one clock per piece, each with its own offset.
+
+    02:59:58 step 811     03:00:01 step 812     02:30:04 step 813      an administrator, chrony's makestep, a suspended host
+    01:59:58 step 811     03:00:01 step 812                            daylight saving time: 3,600 s, the zone's, not the clock's
+
+What remains after the fit lies on two levels, one before and one behind the moment of the step. Single outliers lie on none,
+a line that is stamped late by the collector neither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from postmortem.align.solve import Fit, Marks, solve
+
+Array = Any
+
+LEAST = 0.05  # seconds: smaller steps are noise
+SIDE = 3  # marks on each side
+SEGMENTS = 6
+SHARED_SD = 5e-6  # a step leaves the drift as it was
+
+
+@dataclass
+class Segmented:
+    """The final fit. `parent` tells for each clock of the fit which clock it is a piece of, in the order of time."""
+
+    fit: Fit
+    marks: Marks
+    parent: Array
+
+
+def solve_with_steps(marks: Marks) -> Segmented:
+    """Fit, cut the clocks whose residuals stand on two levels, and fit again, until no clock has to be cut."""
+    parent: Array = np.arange(marks.clocks)
+    fit = solve(marks)
+    slopes: dict[int, float] = {}
+    for _ in range(SEGMENTS):
+        cuts = _cuts(marks, fit, parent)
+        if not cuts:
+            break
+        few = marks.clocks < 5
+        for clock, (indices, slope, _) in sorted(cuts.items(), key=lambda item: (-item[1][2], item[0])):
+            marks, parent = _cut(marks, parent, clock, indices)
+            slopes[int(parent[clock])] = slope
+            if few:  # of two clocks each sees the other's step: take the clearest, then look again
+                break
+        prior = np.array([slopes.get(int(p), 0.0) for p in parent])
+        sd = np.array([SHARED_SD if int(p) in slopes else 50e-6 for p in parent])
+        fit = solve(marks, prior, sd)
+    return Segmented(fit, marks, parent)
+
+
+def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float, int]]:
+    """Clock -> the marks behind the step, the drift, how many marks the cut brings into line."""
+    usual = _usual(fit)
+    far = np.abs(fit.residual) > np.maximum(LEAST, np.maximum(8 * usual, 4 * marks.noise))
+    suspects = np.flatnonzero((np.bincount(marks.clock[far], minlength=marks.clocks) >= SIDE) & (fit.used >= 2 * SIDE))
+    pieces = np.bincount(parent, minlength=marks.clocks)
+    found = {}
+    t = marks.time - fit.origin
+    order = np.argsort(marks.clock, kind="stable")
+    bounds: Array = np.searchsorted(marks.clock[order], np.arange(marks.clocks + 1))
+    for clock in suspects.tolist():
+        if pieces[parent[clock]] >= SEGMENTS:
+            continue
+        own = order[bounds[clock] : bounds[clock + 1]]
+        own = own[np.argsort(fit.moment[marks.event[own]], kind="stable")]
+        x = fit.moment[marks.event[own]]
+        tolerance = max(LEAST / 2, 4 * usual, 3 * float(np.median(marks.noise[own])))
+        cut = _best_cut(x, t[own] - x, tolerance)
+        if cut is not None:
+            at, slope, gain = cut
+            found[clock] = (own[at:], slope, gain)
+    return found
+
+
+def _usual(fit: Fit) -> float:
+    """What is usual among the clocks; one clock's own spread says nothing while it may have a step in it."""
+    live = fit.scale[fit.used > 0]
+    return float(np.quantile(live, 0.25)) if len(live) else 1e-3
+
+
+def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | None:
+    """Where to cut one clock's offsets: at the place that brings most of them into line. None if no cut is good enough."""
+    n = len(x)
+    slope = _lagged_slope(x, y)
+    z = y - slope * x
+    whole = int((np.abs(z - np.median(z)) <= tolerance).sum())
+    left, right = _inliers(z, tolerance), _inliers(z[::-1], tolerance)[::-1]
+    best = max(range(SIDE, n - SIDE + 1), key=lambda i: (left[i][0] + right[i][0], -i), default=None)
+    if best is None:
+        return None
+    best = _sharpened(z, best, left[best][1], right[best][1])
+    if not SIDE <= best <= n - SIDE:
+        return None
+    (a, ma), (b, mb) = left[best], right[best]
+    gain = a + b - whole
+    good = a >= max(SIDE, 0.65 * best) and b >= max(SIDE, 0.65 * (n - best)) and abs(ma - mb) > 2 * tolerance
+    return (best, slope, gain) if good and gain >= max(SIDE, 0.05 * n) else None
+
+
+def _lagged_slope(x: Array, y: Array) -> float:
+    lag = max(1, len(x) // 6)
+    dx = x[lag:] - x[:-lag]
+    use = dx > 1e-6
+    if use.sum() < 4 or x[-1] - x[0] < 60:
+        return 0.0
+    return float(np.clip(np.median((y[lag:] - y[:-lag])[use] / dx[use]), -200e-6, 200e-6))
+
+
+def _inliers(z: Array, tolerance: float) -> list[tuple[int, float]]:
+    """For every prefix of z: how many of its values lie near its median, and the median. At most 400 values are looked at."""
+    import bisect
+
+    found: list[tuple[int, float]] = [(0, 0.0)]
+    ordered: list[float] = []
+    for value in z.tolist():
+        bisect.insort(ordered, value)
+        middle = ordered[(len(ordered) - 1) // 2]
+        near = bisect.bisect_right(ordered, middle + tolerance) - bisect.bisect_left(ordered, middle - tolerance)
+        found.append((near, middle))
+    return found
+
+
+def _sharpened(z: Array, cut: int, before: float, behind: float) -> int:
+    """Move the cut over marks that lie nearer to the other side's level."""
+    while cut > 0 and abs(z[cut - 1] - behind) < abs(z[cut - 1] - before):
+        cut -= 1
+    while cut < len(z) and abs(z[cut] - before) < abs(z[cut] - behind):
+        cut += 1
+    return cut
+
+
+def _cut(marks: Marks, parent: Array, clock: int, behind: Array) -> tuple[Marks, Array]:
+    """Give the marks behind a step a clock of their own."""
+    owner = marks.clock.copy()
+    owner[behind] = marks.clocks
+    cut = Marks(owner, marks.event, marks.time, marks.noise, marks.clocks + 1, marks.events)
+    return cut, np.append(parent, parent[clock])

@@ -1,0 +1,123 @@
+"""Stamps without a year -> stamps with the year in which they were written.
+
+    [W1231 23:59:58.120000000 ProcessGroupNCCL.cpp:1] ...     read as 31 December 1972
+    [W0101 00:00:03.410000000 ProcessGroupNCCL.cpp:1] ...     read as 1 January 1972: a year too early
+
+Inside one file the month going back by more than half a year is New Year. The file's last stamp gets the year that puts it
+next to the dated stamps of the job, and not far behind the last of them: nobody logs what is still to come. In a job
+without any year the stamps stay in the placeholder year, in one piece even over New Year.
+"""
+
+from __future__ import annotations
+
+import calendar
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from statistics import median
+
+from postmortem.model import Event
+from postmortem.parsers.times import NO_YEAR
+
+YEARLESS_END = 4e8  # stamps before 1982 have no year of their own
+YEAR_S = 365.2425 * 86400
+HALF = YEAR_S / 2
+AHEAD = 7 * 86400.0  # how far a stamp may lie behind the last dated one
+WALL = ("naive", "absolute")
+
+
+def yearless(e: Event) -> bool:
+    return e.time is not None and e.clock == "naive" and e.time < YEARLESS_END
+
+
+def with_years(events: Sequence[Event]) -> list[Event]:
+    """Give every stamp without a year the right one; packed marks too."""
+    lacking: dict[str, list[int]] = defaultdict(list)
+    for i, e in enumerate(events):
+        if yearless(e):
+            lacking[e.where.source].append(i)
+    if not lacking:
+        return list(events)
+    dated = [e.time for e in events if e.time is not None and e.time >= YEARLESS_END and e.clock in WALL]
+    middle, latest = (median(dated), max(dated)) if dated else _undated([e.time for e in events if yearless(e) and e.time is not None])
+    out = list(events)
+    for indices in lacking.values():
+        indices.sort(key=lambda i: events[i].where.line or 0)
+        years = _years([events[i].time or 0.0 for i in indices], middle, latest)
+        for i, year in zip(indices, years, strict=True):
+            out[i] = _dated(events[i], year, middle, latest)
+    return out
+
+
+def _years(times: Sequence[float], middle: float, latest: float) -> list[int]:
+    """The year of each stamp of one file, in file order: found for the last one, then counted back over each New Year."""
+    year = _nearest(times[-1], middle, latest)
+    found = [year]
+    for later, earlier in zip(reversed(times), list(reversed(times))[1:], strict=False):
+        if earlier - later > HALF:
+            year -= 1
+        elif later - earlier > HALF and year < found[0]:  # lines written out of order around New Year
+            year += 1
+        found.append(year)
+    found.reverse()
+    return found
+
+
+def _nearest(time: float, middle: float, latest: float) -> int:
+    """The year that puts a stamp nearest to the middle of the dated ones, and not long after the last."""
+    around = datetime.fromtimestamp(middle, UTC).year
+    candidates = []
+    for year in range(around - 4, around + 5):
+        there = moved(time, year)
+        if there is not None:
+            candidates.append((there > latest + AHEAD, abs(there - middle), year))
+    return min(candidates)[2] if candidates else around
+
+
+def moved(time: float, year: int) -> float | None:
+    """A stamp of the placeholder year in another one; None for 29 February in a year that has none."""
+    moment = datetime.fromtimestamp(int(time), UTC)
+    if moment.month == 2 and moment.day == 29 and not calendar.isleap(year):
+        return None
+    turned = moment.year - NO_YEAR  # a leap second or a zone may have carried it over
+    there = calendar.timegm((year + turned, moment.month, moment.day, moment.hour, moment.minute, moment.second))
+    return there + time - int(time)
+
+
+def _dated(e: Event, year: int, middle: float, latest: float) -> Event:
+    assert e.time is not None
+    there = moved(e.time, year)
+    if there is None:
+        there = moved(e.time, _nearest(e.time, middle, latest)) or e.time
+    fields = e.fields
+    if e.kind == "sync":
+        fields = {**fields, "times": _packed(fields["times"], e.time, there)}
+    return e._replace(time=there, fields=fields)
+
+
+def _packed(times: object, first: float, there: float) -> object:
+    """Marks in the years that follow from the first one's."""
+    from array import array
+
+    assert isinstance(times, array)
+    out, year = array("d"), datetime.fromtimestamp(there, UTC).year
+    before = first
+    for t in times:
+        if before - t > HALF:
+            year += 1
+        elif t - before > HALF:
+            year -= 1
+        before = t
+        out.append(moved(t, year) or t)
+    return out
+
+
+def _undated(times: Sequence[float]) -> tuple[float, float]:
+    """Middle and end of a job whose stamps all lack the year: on the circle of the year they begin behind the widest gap."""
+    circle = sorted(times)
+    gaps = [(b - a, b) for a, b in zip(circle, circle[1:], strict=False)]
+    width, start = max(gaps, default=(0.0, circle[0]))
+    if width <= YEAR_S - (circle[-1] - circle[0]):
+        return median(circle), circle[-1]
+    turned = sorted(t if t < start else (moved(t, NO_YEAR - 1) or t) for t in circle)
+    return median(turned), turned[-1]

@@ -1,0 +1,130 @@
+"""Offsets between readings -> time zone and skew of each.
+
+    node-a  2026-11-20 21:13:48 step 10      node-b  2026-11-20 16:14:25 step 10      18,000 s west, and 37 s fast
+
+A zone is a multiple of 15 minutes, a skew is what remains. Which zone a stamp is in, its own host says best: torchrun's
+failure block is local time where the rank's error file has epoch seconds. Other hosts' stamps with a zone say it for all
+whose common lines are known. Failing both, two hosts 9 hours apart are more likely Tokyo and UTC than UTC and an
+island; where that leaves it open, no zone is named.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from postmortem.align.owners import ClockId, Owners
+from postmortem.align.years import YEARLESS_END
+from postmortem.model import Event
+
+QUARTER = 900.0
+FARTHEST = 14 * 3600.0
+NEAR = 120.0  # a skew below this leaves no doubt about the quarter of an hour
+CLEAR = 3.0  # how much likelier the best reading of unnamed zones must be than the next
+
+# Where the machines stand. Hours east of UTC -> weight; all others that exist get the last one.
+_LIKELY: Mapping[float, float] = {
+    0: 100.0, -8: 8.0, -7: 8.0, -5: 8.0, -4: 8.0, -6: 6.0, 1: 8.0, 2: 8.0, 8: 8.0, 9: 8.0, 5.5: 8.0,
+    3: 3.0, 10: 3.0, 11: 2.0, -3: 2.0, 4: 2.0, 7: 2.0, 12: 1.0, 13: 1.0, 9.5: 0.5, 10.5: 0.5,
+}  # fmt: skip
+_EXISTING = {*range(-12, 15), -9.5, -3.5, -2.5, 3.5, 4.5, 5.75, 6.5, 8.75, 12.75, 13.75, *_LIKELY}
+_RARE = 0.3
+
+
+def snapped(offset: float) -> float:
+    """The zone nearest to an offset."""
+    return round(offset / QUARTER) * QUARTER
+
+
+def weight(zone: float) -> float:
+    """How likely a machine runs in this zone."""
+    hours = zone / 3600
+    return _LIKELY.get(hours, _RARE) if hours in _EXISTING else 1e-6
+
+
+def named_by_epoch(events: Iterable[Event], owners: Owners) -> dict[ClockId, tuple[float, int]]:
+    """Naive clock -> (its zone, how many pairs say so): the same failure in local time and in seconds since 1970 on one host."""
+    epochs: dict[tuple[object, ...], float] = {}
+    local: list[tuple[ClockId, tuple[object, ...], float]] = []
+    for e in events:
+        if e.time is None or e.time < YEARLESS_END:
+            continue
+        clock = owners.of(e)
+        if clock is None or clock.kernel:
+            continue
+        for who in (("rank", e.rank), ("local", e.fields.get("local_rank"))):
+            key: tuple[object, ...] = (clock.host, e.run, e.attempt, *who)
+            if who[1] is None:
+                continue
+            if e.fields.get("reported_by") == "error-file" and clock.kind == "absolute":
+                epochs.setdefault(key, e.time)
+            elif e.kind == "exit" and clock.kind == "naive":
+                local.append((clock, key, e.time))
+    found: dict[ClockId, list[float]] = defaultdict(list)
+    for clock, key, time in local:
+        other = epochs.get(key)
+        if other is None:
+            other = epochs.get((*key[:1], None, None, *key[3:]))
+        if other is not None and abs(time - other - snapped(time - other)) < NEAR and abs(time - other) <= FARTHEST + NEAR:
+            found[clock].append(snapped(time - other))
+    return {clock: (Counter(zones).most_common(1)[0][0], len(zones)) for clock, zones in found.items()}
+
+
+def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId, float]:
+    """Naive clock -> its zone, where the same host left stamps with a zone too: these lie inside the life of the others.
+
+    A dump or an error file is written at the end, so of several zones that fit, the one that brings the ends together.
+    """
+    found = {}
+    for clock, (lo, hi) in spans.items():
+        twin = spans.get(clock._replace(kind="absolute"))
+        if clock.kind != "naive" or twin is None or lo < YEARLESS_END:
+            continue
+        zone = snapped(hi - twin[1])
+        if hi - twin[1] - zone < -NEAR:  # the later a watchdog ends the job, the further the ends lie apart, on one side
+            zone -= QUARTER
+        if twin[0] + zone >= lo - NEAR and twin[1] + zone <= hi + QUARTER and abs(zone) <= FARTHEST:
+            found[clock] = zone
+    return found
+
+
+def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tuple[float, str]:
+    """What to take off all offsets so that they are zone plus skew, and how it was found: `named` by stamps, `likely`,
+    `open` where several readings are as likely, `alone` where all are in one zone.
+
+    `totals` are offsets of connected clocks against any reference, `named` the zones that are known.
+    """
+    skews = [total - named[c] for c, total in totals.items() if c in named]
+    if skews:
+        return middle(skews), "named"
+    if not totals:
+        return 0.0, "alone"
+    first = next(iter(totals.values()))
+    classes = {c: snapped(total - first) for c, total in totals.items()}
+    centre = middle([total - classes[c] for c, total in totals.items()])
+    apart = sorted(set(classes.values()))
+    if len(apart) < 2:
+        return centre, "alone"
+    scored = sorted(((_score(apart, base), -abs(base), base) for base in _bases(apart)), reverse=True)
+    if scored and (len(scored) < 2 or scored[0][0] > CLEAR * scored[1][0]):
+        return centre + scored[0][2], "likely"
+    usual = Counter(classes.values()).most_common(1)[0][0]
+    return centre + usual, "open"
+
+
+def middle(skews: Sequence[float]) -> float:
+    """The clock in the middle; of two the first, so that the job's time is the time of lines that can be found."""
+    ordered = sorted(skews)
+    return min(skews, key=lambda s: abs(s - ordered[len(ordered) // 2])) if len(skews) > 2 else skews[0]
+
+
+def _bases(zones: Sequence[float]) -> list[float]:
+    """What may be UTC on the scale of these zones, so that none of them lies beyond the date line."""
+    return [-h * 3600.0 for h in sorted(_EXISTING) if all(abs(z + h * 3600) <= FARTHEST for z in zones)]
+
+
+def _score(zones: Sequence[float], base: float) -> float:
+    score = 1.0
+    for z in zones:
+        score *= weight(z - base)
+    return score
