@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import __version__
 from postmortem.align import Timeline
-from postmortem.diagnose import accounts, verdict, words
+from postmortem.diagnose import accounts, hint, verdict, words
 from postmortem.diagnose.case import Case, gist
 from postmortem.diagnose.exits import describe
 from postmortem.diagnose.views import WAITING
@@ -87,7 +87,7 @@ def write(
             "attempts": solution.attempts,
         },
         "other_jobs": [_other(s) for s in others],
-        "replay": {"scenario": root.pattern.replay or None, "arguments": _arguments(solution)}
+        "replay": {"scenario": root.pattern.replay or None, "arguments": hint.arguments(solution)}
         if root
         else {"scenario": None, "arguments": {}},
         "fingerprint": _fingerprint(solution),
@@ -191,8 +191,15 @@ def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str
             else "No failure in these logs."
         )
     told = [f"{words.ranks_text(r).lower()} {v.replace('were ', 'was ') if len(r) == 1 else v}" for v, r in victims.items() if r]
-    seen = "; ".join(told) if told else "the job failed"
+    seen = "; ".join(told) or _seen(solution)
     return f"Undetermined: {seen}, and the cause is not in these logs."
+
+
+def _seen(solution: Solution) -> str:
+    """What can be said of a failure without a cause: the first complaint in plain words."""
+    loud = [f for f in solution.findings if f.role in ("symptom", "confirms") and f.pattern.severity in ("fatal", "error")]
+    first = min(loud, key=lambda f: (f.pattern.category is None, f.role != "symptom", f.event.where), default=None)
+    return words.inside(first.pattern.title.rstrip(".")) if first else "the job failed"
 
 
 def _symptom_category(solution: Solution) -> str | None:
@@ -357,36 +364,6 @@ def _other(solution: Solution) -> dict[str, Any]:
     evidence = _Evidence(solution.case)
     doc = _verdict(solution, _victims(solution), evidence)
     return {"id": solution.job, "outcome": solution.outcome, "category": doc["category"], "headline": doc["headline"]}
-
-
-def _arguments(solution: Solution) -> dict[str, Any]:
-    """What a replay can take over: plain numbers and names only."""
-    found: dict[str, Any] = _stated(solution)
-    if solution.case.registry.world:
-        found["world_size"] = solution.case.registry.world
-    if solution.ranks:
-        found["rank"] = solution.ranks[0]
-    return found
-
-
-_STATED = (("op", "collective"), ("dtype", "dtype"), ("port", "port"), ("step", "step"), ("timeout_ms", "timeout_s"), ("bytes", "bytes"))
-
-
-def _stated(solution: Solution) -> dict[str, Any]:
-    """The values that the lines of the root state, else those of what it explains, and the signal that ended the rank at fault."""
-    found: dict[str, Any] = {}
-    findings = [solution.root] if solution.root else []
-    findings += [f for f in solution.findings if f.role == "symptom"]
-    for field, name in _STATED:
-        value = next((v for f in findings if (v := f.event.fields.get(field)) not in (None, "")), None)
-        if isinstance(value, int) or (isinstance(value, str) and value.isascii() and len(value) <= 40):
-            found[name] = int(value) if isinstance(value, int) or value.isdigit() else value.lower()
-    if "timeout_s" in found:
-        found["timeout_s"] = found["timeout_s"] / 1000 if isinstance(found["timeout_s"], int) else None
-    code = solution.case.exit_code(solution.ranks[0]) if solution.ranks else None
-    if (ended := describe(code)) and ended.startswith("SIG"):
-        found["signal"] = ended[3:].split()[0]
-    return {name: value for name, value in sorted(found.items()) if value is not None}
 
 
 _NUMBER = re.compile(r"\d+")

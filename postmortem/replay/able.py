@@ -84,11 +84,17 @@ def gpus() -> int:
     return int(done.stdout) if done.returncode == 0 and done.stdout.strip().isdigit() else 0
 
 
+def check_backend(row: Scenario, asked: str) -> None:
+    """UsageError where the scenario cannot be had with that backend on any machine."""
+    if row.backend != "gloo" and asked not in ("auto", row.backend):
+        raise UsageError(f"{row.id} is about backend {row.backend}", "leave out --backend")
+    if row.gloo_only and asked == "nccl":
+        raise UsageError(f"{row.id} is a failure of gloo's own and cannot run with nccl", "leave out --backend")
+
+
 def transport(row: Scenario, asked: str, nproc: int) -> Transport:
     """The backend and the number of ranks: as asked, else NCCL where every rank has a GPU of its own, else gloo."""
     if row.backend != "gloo":
-        if asked not in ("auto", row.backend):
-            raise UsageError(f"{row.id} is about backend {row.backend}", "leave out --backend")
         return Transport(row.backend, nproc or row.nproc, f"backend {row.backend}, which this scenario is about")
     if asked == "gloo":
         return Transport("gloo", nproc or row.nproc, f"backend gloo, as asked; {LOST}")
@@ -106,8 +112,6 @@ def transport(row: Scenario, asked: str, nproc: int) -> Transport:
 
 
 def _nccl(row: Scenario, nproc: int) -> Transport:
-    if row.gloo_only:
-        raise UsageError(f"{row.id} is a failure of gloo's own and cannot run with nccl", "leave out --backend")
     if gpus() < nproc:
         how = "the ranks share what is there: each says that it is a host of its own, and NCCL talks over loopback sockets"
         return Transport("nccl", nproc, f"backend nccl, as asked; {_seen(gpus())} for {nproc} ranks, so {how}")

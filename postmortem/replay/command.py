@@ -15,7 +15,7 @@ from pathlib import Path
 
 from postmortem import output
 from postmortem.errors import ReplayError, UsageError
-from postmortem.replay import documents, parameters, pick, script, verify
+from postmortem.replay import able, documents, parameters, pick, script, verify
 from postmortem.replay.catalogue import SCENARIOS, Arguments, Scenario
 from postmortem.replay.isolate import CannotIsolate
 from postmortem.replay.record import CannotRecord, DidNotFail, record
@@ -87,6 +87,7 @@ def order(what: str, wishes: Wishes) -> verify.Order:
     row, given = chosen.scenario, parameters.read(chosen.scenario, wishes.pairs)
     nproc = wishes.nproc or chosen.nproc or row.nproc
     _check_ranks(row, nproc, given)
+    able.check_backend(row, wishes.backend)
     arguments = {**chosen.arguments, **given}
     if int(arguments.get("rank", row.arguments.get("rank", 1))) >= nproc:
         arguments["rank"] = nproc - 1

@@ -1,7 +1,7 @@
 """One rank fails before the group forms, catches its own exception and sleeps before it would retry: the others only see a time-out.
 
 Shows: a logged exception long before the time-out of the others
-Expected: pattern python-exception, category python-exception, culprit the rank at fault.
+Expected: pattern rank-stuck-before-init, category rendezvous, culprit the rank at fault.
 """
 
 from __future__ import annotations
