@@ -33,6 +33,10 @@ class Format(StrEnum):
     html = "html"
     json = "json"
     md = "md"
+    ndjson = "ndjson"
+    github = "github"
+    trace = "trace"
+    junit = "junit"
 
 
 class Backend(StrEnum):
@@ -76,7 +80,8 @@ PatternFolders = Annotated[list[Path] | None, typer.Option("--patterns", metavar
 def analyze(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives or globs.")],
     out: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE|-", help="Where to write; - is standard output.")] = None,
-    format_: Annotated[Format | None, typer.Option("--format", "-f", help="html (default), json or md.")] = None,
+    format_: Annotated[Format | None, typer.Option("--format", "-f", help="What to write; html if not said.")] = None,
+    brief: Annotated[bool, typer.Option("--brief", help="With --format json: the verdict alone, at most 8 KB.")] = False,
     job: Annotated[str | None, typer.Option(metavar="ID", help="Of several jobs in the logs, take this one.")] = None,
     since: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came before (ISO 8601; UTC if it has no zone).")] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came after.")] = None,
@@ -84,6 +89,7 @@ def analyze(
     baseline: Annotated[Path | None, typer.Option(metavar="DIR", help="Logs of a run that went well, to compare with.")] = None,
     jobs: Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that read.")] = None,
     no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep secrets found in the logs as they are.")] = False,
+    anonymise: Annotated[bool, typer.Option("--anonymise", help="Pseudonyms for hosts, users, addresses and paths.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.")] = False,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
@@ -91,6 +97,8 @@ def analyze(
 ) -> None:
     """Read logs, say what failed first and why, write a report."""
     kind = format_ or _format_of(out)
+    if brief and kind is not Format.json:
+        raise UsageError("--brief is a short form of the JSON output", "say --format json --brief")
     target = _target(out, kind, paths)
     if open_ and (kind is not Format.html or target is None):
         raise UsageError("--open shows an HTML report, and this run writes none to a file", "leave out --format and --output -")
@@ -110,7 +118,11 @@ def analyze(
         chosen["workers"] = jobs
     with output.progress_bar() as progress:
         incident = read(paths, Options(**chosen, progress=progress))
-    _write(incident, kind, target, verbose)
+    if anonymise:
+        from postmortem.anonymise import anonymised
+
+        incident = anonymised(incident)
+    _write(incident, kind, target, verbose, brief)
     if open_ and target:
         _browse(target)
     raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
@@ -118,6 +130,7 @@ def analyze(
 
 def _format_of(out: str | None) -> Format:
     suffix = Path(out or "").suffix.lstrip(".")
+    suffix = {"xml": "junit", "jsonl": "ndjson"}.get(suffix, suffix)
     return Format(suffix) if suffix in Format.__members__ else Format.html
 
 
@@ -132,10 +145,14 @@ def _target(out: str | None, kind: Format, paths: list[str]) -> Path | None:
     return target
 
 
-def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool) -> None:
+def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool, brief: bool) -> None:
     from postmortem import report
 
-    text = {Format.html: report.render_html, Format.json: report.render_json, Format.md: report.render_markdown}[kind](incident)
+    name = "brief" if brief else {Format.md: "markdown"}.get(kind, kind.value)
+    text = getattr(report, f"render_{name}")(incident)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if kind is Format.github and summary:
+        output.append_file(Path(summary), report.render_markdown(incident))
     if target:
         output.write_file(target, text)
     if verbose:

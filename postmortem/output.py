@@ -7,6 +7,7 @@ synced, then renamed over it.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -45,6 +46,15 @@ def write_file(target: Path, text: str) -> None:
         raise PostmortemError(f"could not write {target}: {e.strerror}", hint) from None
 
 
+def append_file(target: Path, text: str) -> None:
+    """Add `text` to a file that others write too, such as $GITHUB_STEP_SUMMARY."""
+    try:
+        with target.open("ab") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except OSError as e:
+        raise PostmortemError(f"could not write {target}: {e.strerror}", "unset GITHUB_STEP_SUMMARY, or free space there") from None
+
+
 def _replace(target: Path, data: bytes) -> None:
     # os.open with 0666 leaves the umask to the kernel; mkstemp's 0600 would hide the report from the colleague who needs it
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
@@ -75,6 +85,9 @@ def data(text: str) -> None:
 
 def say(text: str) -> None:
     """Write words to standard error, in whatever encoding it has."""
+    if os.environ.get("GITHUB_ACTIONS"):
+        # the runner obeys any line of output that begins like this (ActionCommand.cs), and some of our lines quote logs
+        text = re.sub(r"(?m)^(\s*)(::|##\[)", r"\1\\\2", text)
     try:
         encoding = sys.stderr.encoding or "utf-8"
         sys.stderr.write(text.rstrip("\n").encode(encoding, "backslashreplace").decode(encoding) + "\n")

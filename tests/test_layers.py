@@ -27,7 +27,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("patterns",),
     ("pattern_cache",),
     ("collect",),
-    ("redact", "regexes", "output", "pool"),
+    ("redact", "anonymise", "regexes", "output", "pool"),
     ("model", "errors", "resources"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}

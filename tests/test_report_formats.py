@@ -6,13 +6,16 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 from report_cases import NAMES, PAYLOADS, Case, load, poisoned
 from test_report_timeline import many
 
+from conftest import SAMPLES
 from postmortem import report
+from postmortem.cli import run
 from postmortem.report import brief, lanes
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -156,3 +159,44 @@ def test_the_brief_is_brief_whatever_the_incident() -> None:
     shown = report.render_brief(case)
     assert len(shown.encode()) <= brief.LIMIT
     assert json.loads(shown)["more"]["evidence"] > 300
+
+
+# ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
+
+
+@pytest.mark.parametrize(("name", "begins"), [("ndjson", '{"time":'), ("github", "::error "), ("trace", "{"), ("junit", "<?xml")])
+def test_each_format_goes_to_standard_output(name: str, begins: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(["analyze", LOGS, "--format", name]) == 0
+    assert capfdbinary.readouterr().out.decode().startswith(begins)
+
+
+def test_the_suffix_of_the_file_chooses_the_format(tmp_path: Path) -> None:
+    for suffix, begins in (("xml", "<?xml"), ("jsonl", "{"), ("ndjson", "{"), ("md", "# ")):
+        assert run(["analyze", LOGS, "--output", str(tmp_path / f"out.{suffix}")]) == 0
+        assert (tmp_path / f"out.{suffix}").read_text().startswith(begins)
+
+
+def test_brief_and_anonymise_together(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(["analyze", LOGS, "--format", "json", "--brief", "--anonymise"]) == 0
+    found = json.loads(capfdbinary.readouterr().out)
+    assert found["evidence"][0]["where"] == "host-2/kernel/dmesg.txt:85"
+    assert run(["analyze", LOGS, "--brief"]) == 2
+
+
+def test_a_step_summary_is_added_to_what_stands_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("# before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
+    assert run(["analyze", LOGS, "--format", "github", "--output", str(tmp_path / "out.txt")]) == 0
+    assert summary.read_text().startswith("# before\n# Rank 3 on node-b")
+
+
+def test_the_terminal_verdict_gives_the_runner_no_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The runner reads commands from standard error too, and skips blanks before them."""
+    from postmortem import output
+
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    output.say("proof\n   ::add-mask::x\n##[group]y a::b")
+    assert [line for line in capsys.readouterr().err.splitlines() if line.lstrip().startswith(("::", "##["))] == []
