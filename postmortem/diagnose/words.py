@@ -55,6 +55,8 @@ def _what(root: Finding, who: str, many: bool) -> tuple[str, str]:
     e, p = root.event, root.pattern
     title = p.title.rstrip(".")
     subject = who or (f"GPU {root.gpus[0]}" if root.gpus else "")
+    if not subject and root.pattern.entity in ("host", "peer") and len(root.hosts) == 1:
+        subject = root.hosts[0]
     if root.gpus and who:
         subject += f" (GPU {root.gpus[0]})"
     line = str(e.fields.get("line") or "")
@@ -75,9 +77,9 @@ def _what(root: Finding, who: str, many: bool) -> tuple[str, str]:
     if p.derived and root.because:
         return f"{_entitled(title, root.ranks, subject)}: {root.because}", ""
     if root.because and root.derived_confidence:
-        return f"{subject} {'were' if many else 'was'} out of step with the others: {root.because}", _inside(title)
+        return f"{subject} {'were' if many else 'was'} out of step with the others: {root.because}", inside(title)
     detail = _short(line or _telling(root))
-    said = f"{subject}: {_inside(title)}" if subject else title
+    said = f"{subject}: {inside(title)}" if subject else title
     return said + (f" ({detail})" if detail else "") + (f" in {code}" if code and e.kind == "exception" else ""), ""
 
 
@@ -91,7 +93,7 @@ def _entitled(title: str, ranks: Sequence[int], subject: str) -> str:
     return f"{subject} {said}"
 
 
-def _inside(title: str) -> str:
+def inside(title: str) -> str:
     """A title as it stands after a colon: only words that are no names lose their capital."""
     first = title.split(" ", 1)[0]
     return title[0].lower() + title[1:] if first in _COMMON else title
