@@ -113,6 +113,8 @@ def _echo(case: Case, o: Observation) -> Observation:
 def _quoted(case: Case, o: Observation) -> Observation:
     if o.event.fields.get("quoted") and o.role in ("cause", "confirms"):
         return demote(case, o, "context", "the line is quoted (`> …`), so it speaks of another time or place")
+    if o.event.fields.get("interrupted") and o.role == "cause":
+        return demote(case, o, "symptom", "it was raised in a signal's handler, so the rank was already being stopped")
     return o
 
 

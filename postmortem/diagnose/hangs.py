@@ -267,9 +267,10 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
             [seen[r].last for r in suspects] + [seen[r].lost for r in shouting],
             f"{ranks_text(shouting)} lost the connection to a peer; {ranks_text(suspects)} said nothing more",
         )
-    proof = [seen[r].last for r in suspects] + [seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting]
+    proof = [seen[r].stack or seen[r].last for r in suspects] + [seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting]
     last = seen[suspects[0]].last
-    where = f" (last line: `{last.text.strip()[:80]}`)" if last else ""
+    stack = seen[suspects[0]].stack
+    where = f" (it was at {_code(stack)})" if stack else f" (last line: `{last.text.strip()[:80]}`)" if last else ""
     return make(case, "rank-never-arrived", suspects, proof, f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}")
 
 

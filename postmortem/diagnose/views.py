@@ -92,7 +92,9 @@ def _see(view: View, e: Event) -> None:
 
 def _see_observation(view: View, o: Observation) -> None:
     e = o.event
-    if o.pattern.id in WAITING:
+    if e.fields.get("interrupted"):
+        view.stack = view.stack or e  # what fails in a signal's handler shows where the signal met the rank, like a stack dump
+    elif o.pattern.id in WAITING:
         frames = view.complaint is None or (not view.complaint.fields.get("code") and e.fields.get("code"))
         if frames:
             view.complaint = e

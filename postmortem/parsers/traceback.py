@@ -172,15 +172,18 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     kind = m["type"] if m else body.split(":")[0]
     short = kind.split("(")[0].rsplit(".", 1)[-1]
     spawned = next((_SPAWN.search(line.text) for line in excerpt.preceding() if _SPAWN.search(line.text)), None)
+    outside = before_signal(reading.frames)
     fields: dict[str, object] = {
         "type": kind,
         "message": (m["message"] or "" if m else "")[:2000],
         "line": body[:2000],
         "frames": tuple(reading.frames[-60:]),
-        "code": code_line(reading.frames),
-        "collective": collective_of(reading.frames),
+        "code": code_line(outside),
+        "collective": collective_of(outside),
         "opened": excerpt.number,
     }
+    if len(outside) < len(reading.frames):
+        fields["interrupted"] = True
     if short in WRAPPERS or _SPAWNED.match(body):
         fields["wrapper"] = True
     if reading.chained:
@@ -203,6 +206,18 @@ def code_line(frames: list[tuple[str, int, str]]) -> str | None:
         if not _LIBRARY.search(file) and not _shortened(file):
             return f"{file.rsplit('/', 1)[-1]}:{line}"
     return None
+
+
+# A handler runs on top of what the signal interrupted: lightning/pytorch/trainer/connectors/signal_connector.py even broadcasts in it
+_HANDLER = re.compile(r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))", re.I)
+
+
+def before_signal(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
+    """The frames that a signal interrupted, without those of its handler: there the rank was. All frames where no handler ran."""
+    for i, (file, _, func) in enumerate(frames):
+        if i and (_HANDLER.search(func) or file.endswith("/signal_connector.py")):
+            return frames[:i]
+    return frames
 
 
 _PACKAGES = ("torch", "numpy", "lightning", "transformers", "accelerate", "deepspeed", "ray")
