@@ -209,7 +209,9 @@ def code_line(frames: list[tuple[str, int, str]]) -> str | None:
 
 
 # A handler runs on top of what the signal interrupted: lightning/pytorch/trainer/connectors/signal_connector.py even broadcasts in it
-_HANDLER = re.compile(r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))", re.I)
+_HANDLER = re.compile(
+    r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))", re.I
+)
 
 
 def before_signal(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
