@@ -14,7 +14,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
-from postmortem.report import columns, lanes, svg, text, view
+from postmortem.report import columns, lanes, shorten, svg, text, view
 from postmortem.report import json as plain
 from postmortem.report.markdown import render_markdown
 
@@ -38,7 +38,7 @@ def render_html(incident: view.Incident) -> str:
         policy=f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; base-uri 'none'; form-action 'none'",
         style=Markup(style),
         script=Markup(script),
-        document=Markup(embedded(incident.document)),
+        document=Markup(embedded(shorten.fitting(incident.document))),
         markdown=Markup(embedded({"text": render_markdown(incident)})),
     )  # fmt: skip
 
@@ -111,9 +111,10 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "groups": groups[:MAX_GROUPS],
         "ungrouped": len(groups) - MAX_GROUPS,
         "states": view.states(document),
-        "clocks": view.rows(document.get("clocks")),
+        "clocks": view.rows(document.get("clocks"))[:MAX_SOURCES],
         "others": view.rows(document.get("other_jobs")),
         "replay": view.part(document, "replay"),
+        "cut": shorten.said(document),
     }
 
 

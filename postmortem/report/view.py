@@ -226,7 +226,7 @@ def todo(document: Document) -> list[tuple[str, str]]:
 def proofs(document: Document) -> list[Proof]:
     """The evidence, strongest first. The first line speaks of the cause even where it names no rank."""
     verdict = part(document, "verdict")
-    state = {item.get("rank"): STATES[_oddness(item)] for item in rows(document.get("ranks"))}
+    state = {item.get("rank"): STATES[oddness(item)] for item in rows(document.get("ranks"))}
     first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
     return [
         _proof(index, item, (first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"))
@@ -318,11 +318,11 @@ def rank_groups(document: Document) -> list[RankGroup]:
         alike = ("state",) if same is not None else ("state", "exit", "last_collective", "why")
         key = (str(same), *(str(item.get(name)) for name in alike))
         groups.setdefault(key, []).append(item)
-    ordered = sorted(groups.values(), key=lambda g: (_oddness(g[0]), len(g), whole(g[0].get("rank")) or 0))
+    ordered = sorted(groups.values(), key=lambda g: (oddness(g[0]), len(g), whole(g[0].get("rank")) or 0))
     return [_group(members) for members in ordered]
 
 
-def _oddness(item: Mapping[str, Any]) -> int:
+def oddness(item: Mapping[str, Any]) -> int:
     state = item.get("state")
     return STATES.index(state) if state in STATES else STATES.index("unknown")
 
@@ -358,7 +358,7 @@ def states(document: Document) -> dict[str, int]:
     """How many ranks are in each state, the odd ones first."""
     counts = dict.fromkeys(STATES, 0)
     for item in rows(document.get("ranks")):
-        counts[STATES[_oddness(item)]] += 1
+        counts[STATES[oddness(item)]] += 1
     return {state: count for state, count in counts.items() if count}
 
 
