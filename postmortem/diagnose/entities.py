@@ -39,7 +39,8 @@ def observe(case: Case, e: Event, pattern: Pattern) -> Observation:
         case "missing-ranks":
             ranks = numbers(e.fields.get("ranks")) or _one(as_int(e.fields.get("rank")))
         case "peer":
-            hosts = _peer(e) or hosts
+            if pattern.role == "cause" and not (e.fields.get("host") or e.fields.get("node")):
+                hosts = _peer(e)  # who complains is not who is complained of
         case "host":
             # what a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the whole host
             ranks = () if e.fields.get("kernel") or e.source_kind in ("kernel", "scheduler") else _one(case.registry.rank_of(e))

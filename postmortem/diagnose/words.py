@@ -100,8 +100,8 @@ def inside(title: str) -> str:
 
 
 _COMMON = frozenset({
-    "A", "An", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank", "Ranks", "Parameters", "Shared", "Memory",
-    "Processes", "Opening", "Probabilities", "Gradients",
+    "A", "An", "Another", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank", "Ranks", "Parameters", "Shared",
+    "Memory", "Processes", "Opening", "Probabilities", "Gradients",
 })  # fmt: skip
 
 
