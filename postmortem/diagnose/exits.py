@@ -54,7 +54,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     explained = {
         r
         for o in observations
-        if o.role in ("cause", "symptom") and not o.pattern.id.startswith("launcher-")
+        if o.role in ("cause", "symptom") and not o.pattern.id.startswith(("launcher-", "cpp-terminate-no-exception"))  # how SIGABRT sounds
         for r in o.ranks
         if not _is_exit(o)
     }
