@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, needs
+from postmortem.replay.catalogue import SCENARIOS, Scenario
 from postmortem.replay.isolate import PREFIX, sweep
 from postmortem.replay.record import main
 
@@ -79,3 +80,98 @@ def test_what_a_killed_run_leaves_behind_is_removed_by_the_next_one(tmp_path: Pa
     assert traces(run.pid) != [], "a SIGKILLed run cannot clean up, or this test shows nothing"
     sweep()
     assert traces(run.pid) == []
+
+
+# ── the command, end to end ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def replay(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "postmortem", "replay", *map(str, words)]
+    return subprocess.run(line, cwd=cwd, capture_output=True, text=True, timeout=180)
+
+
+def test_a_verdict_is_repeated_and_the_report_says_so(tmp_path: Path) -> None:
+    """The whole way: logs, report, replay of the report, the result in the report."""
+    report = tmp_path / "report.html"
+    analysed = [sys.executable, "-m", "postmortem", "analyze", str(ROOT / "sample_logs/bad-label-one-rank/logs"), "-o", str(report)]
+    subprocess.run(analysed, check=True, capture_output=True)
+    done = replay(report, "--set", "step=2", "--nproc", "3", "--attach", report, "--keep", "kept", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["outcome"] == "reproduced" and result["found"]["ranks"] == [2] and result["found"]["pattern"] == "python-exception"
+    assert "ended after" in done.stderr and "gloo" in done.stderr
+    assert "Reproduced: the verdict on the replay" in report.read_text()
+    assert list((tmp_path / "kept").rglob("stderr.log"))
+
+
+def test_a_run_that_does_not_fail_is_no_reproduction(tmp_path: Path) -> None:
+    done = replay("slow-rank", "--nproc", "2", "--set", "stall=0", "--set", "steps=10", cwd=tmp_path)
+    assert done.returncode == 6 and "Did not fail" in done.stderr
+
+
+def test_another_failure_is_told_as_such(tmp_path: Path) -> None:
+    verdict = {"pattern": "index-out-of-range", "category": "python-exception", "outcome": "incident", "culprit": {"ranks": [1]}}
+    hint = {"scenario": "python-exception-one-rank", "arguments": {"world_size": 2, "rank": 1}}
+    (tmp_path / "incident.json").write_text(json.dumps({"schema": "postmortem/incident/1", "verdict": verdict, "replay": hint}))
+    done = replay("incident.json", "--set", "error=value", "--set", "step=2", cwd=tmp_path)
+    assert done.returncode == 5 and "index-out-of-range was expected, python-exception came" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_every_way_out_takes_everything_away(tmp_path: Path, number: signal.Signals) -> None:
+    words = [sys.executable, "-m", "postmortem", "replay", "slow-rank", "--nproc", "2"]
+    run = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    for _ in range(300):
+        if any(line.startswith("process") for line in traces(run.pid)):
+            break
+        time.sleep(0.1)
+    run.send_signal(number)
+    _, said = run.communicate(timeout=60)
+    assert run.returncode == 130 and "interrupted" in said and "Traceback" not in said
+    assert traces(run.pid) == []
+
+
+def test_a_replay_records_itself_as_a_sample(tmp_path: Path) -> None:
+    out = tmp_path / "recorded"
+    done = replay("silent-exit", "--nproc", "2", "--set", "step=2", "--record", out, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((out / "truth.json").read_text())["ranks"] == [1]
+    assert "postmortem replay silent-exit --nproc=2" in (out / "README.md").read_text()
+
+
+def test_a_written_script_fails_by_itself_as_promised(tmp_path: Path) -> None:
+    assert replay("python-exception-one-rank", "--nproc", "2", "--set", "step=1", "--write", "job.py", cwd=tmp_path).returncode == 0
+    torchrun = Path(sys.executable).with_name("torchrun")
+    words = [str(torchrun), "--nproc-per-node=2", "--standalone", "job.py", "--rank", "1", "--step", "1"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "ValueError: sample 67: label 4711" in done.stderr
+
+
+ON_CPU = [row for row in SCENARIOS if "gpu" not in row.needs]
+
+
+@pytest.mark.parametrize("row", ON_CPU, ids=[row.id for row in ON_CPU])
+def test_every_scenario_that_needs_no_gpu_shows_what_it_promises(row: Scenario) -> None:
+    from postmortem.replay.verify import Order, Result, prepare, verify
+
+    ready = prepare(Order(row))
+    if isinstance(ready, Result):
+        pytest.skip(ready.text)
+    result = verify(ready)
+    assert result.outcome == "reproduced", result.text
+    assert traces(os.getpid()) == []
+
+
+VARIANTS = [(row, pattern) for row in ON_CPU for pattern in row.proves if row.proves[pattern]]
+
+
+@pytest.mark.parametrize(("row", "pattern"), VARIANTS, ids=[f"{row.id}-{pattern}" for row, pattern in VARIANTS])
+def test_every_other_pattern_of_a_scenario_comes_with_its_arguments(row: Scenario, pattern: str) -> None:
+    from postmortem.replay.verify import Order, Result, prepare, promised, verify
+
+    ready = prepare(Order(row, row.proves[pattern]))
+    if isinstance(ready, Result):
+        pytest.skip(ready.text)
+    assert promised(row, row.proves[pattern]).pattern == pattern
+    result = verify(ready)
+    assert result.outcome == "reproduced", result.text

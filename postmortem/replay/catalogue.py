@@ -91,7 +91,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     # memory
     Scenario("host-oom-rank", "one rank is killed by the kernel for memory", "kernel-oom-killed-process", "host-oom",
              needs=("root", "cgroup", "kernel-log"), wants=Wants(memory_mb=1000), evidence=(OOM_LINE,),
-             proves={"cpu-allocator-out-of-memory": {"limit_mb": 400}},
+             proves={"cpu-allocator-out-of-memory": {"limit_mb": 400}, "rank-killed-in-full-cgroup": {"kernel_log": 0}},
              fallback=Fallback({"limit_mb": 400}, "cpu-allocator-out-of-memory",
                                "an address-space limit stands in for the memory cgroup: the allocation is refused, nobody is killed")),
     Scenario("host-oom-kept-graph", "a kept autograd graph eats the host's memory", "kernel-oom-killed-process", "host-oom",
@@ -153,7 +153,8 @@ SCENARIOS: tuple[Scenario, ...] = (
              also=("collective-mismatch", "peer-lost"), outcomes=("incident", "undetermined")),
     Scenario("skipped-collective", "one rank skips a reduction", "ranks-in-different-collectives", "collective-mismatch", look=True,
              also=("hang",), arguments={"dump": 1}, env={"TORCH_FR_BUFFER_SIZE": "2000"},
-             proves={"gloo-size-mismatch": {"dump": 0}, "collective-fingerprint-mismatch": {"dump": 0, "detail": 1}}),
+             proves={"gloo-size-mismatch": {"dump": 0}, "recorder-collectives-differ": {"dump": 1},
+                     "collective-fingerprint-mismatch": {"dump": 0, "detail": 1}}),
     Scenario("manual-allreduce-beside-ddp", "a hand-written reduction beside DDP on one rank", "gloo-size-mismatch",
              "collective-mismatch", culprit="any", look=True, also=("hang", "native-crash"), outcomes=("incident", "undetermined"),
              evidence=(r"Received data size doesn't match",)),
@@ -165,7 +166,8 @@ SCENARIOS: tuple[Scenario, ...] = (
              also=("hang", "collective-mismatch"), look=True, proves={"ranks-in-different-collectives": {"loud": 0}},
              evidence=(r"bad batch [0-9]+, skipping", r"RuntimeError: size mismatch")),
     # hangs
-    Scenario("slow-rank", "one rank stalls in its data source", "rank-never-arrived", "hang", nproc=4, look=True),
+    Scenario("slow-rank", "one rank stalls in its data source", "rank-never-arrived", "hang", nproc=4, look=True,
+             env={"TORCH_FR_BUFFER_SIZE": "2000"}, proves={"recorder-rank-behind": {"dump": 1}, "rank-behind": {"stall": 11.0}}),
     Scenario("dataloader-fork-deadlock", "a DataLoader worker inherits a held lock", "rank-never-arrived", "hang", look=True),
     Scenario("dataloader-starvation", "one worker cannot feed its rank", "rank-never-arrived", "hang", nproc=2, look=True),
     Scenario("rank0-in-io", "rank 0 writes a checkpoint while the others wait", "rank-never-arrived", "hang", look=True,

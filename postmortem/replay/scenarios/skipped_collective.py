@@ -6,8 +6,6 @@ Expected: pattern ranks-in-different-collectives, category collective-mismatch, 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import torch
 import torch.distributed as dist
 import trainer
@@ -24,20 +22,12 @@ def main() -> None:
                 dist.all_reduce(loss)
             finally:
                 if job.args.dump:
-                    dump_flight_recorder(job.rank)
+                    job.dump_recorder()
         elif job.args.dump:
-            dump_flight_recorder(job.rank)
+            job.dump_recorder()
             dist.barrier()
         job.report(step, float(loss))
     job.done()
-
-
-def dump_flight_recorder(rank: int) -> None:
-    """gloo does not dump its flight recorder by itself; a job that wants the file writes it."""
-    folder = Path("flight_recorder")
-    folder.mkdir(exist_ok=True)
-    (folder / f"fr_rank{rank}.json").write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
-    (folder / f"fr_rank{rank}.pkl").write_bytes(torch._C._distributed_c10d._dump_fr_trace())
 
 
 if __name__ == "__main__":

@@ -24,13 +24,19 @@ class RemoteShards:
 
 
 def main() -> None:
-    job = trainer.begin(stall=40.0)
+    job = trainer.begin(stall=40.0, dump=0)
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     shards = RemoteShards(job.args.step if job.faulty else -1, job.args.stall)
-    for step in job.steps():
-        shards.fetch(step)
-        job.report(step, job.learn(model, optimizer, *job.batch(step)))
+    try:
+        for step in job.steps():
+            if job.args.dump:
+                job.dump_recorder()
+            shards.fetch(step)
+            job.report(step, job.learn(model, optimizer, *job.batch(step)))
+    finally:
+        if job.args.dump:
+            job.dump_recorder()
     job.done()
 
 

@@ -236,6 +236,13 @@ class Job:
         self.log.info("training finished")
         dist.destroy_process_group()
 
+    def dump_recorder(self) -> None:
+        """gloo does not dump its flight recorder by itself; a job that wants the file writes it."""
+        folder = Path("flight_recorder")
+        folder.mkdir(exist_ok=True)
+        (folder / f"fr_rank{self.rank}.json").write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
+        (folder / f"fr_rank{self.rank}.pkl").write_bytes(torch._C._distributed_c10d._dump_fr_trace())
+
     def note(self, step: int) -> None:
         """Tell the runner outside, which may be asked to kill this rank at a step, who and where we are."""
         if folder := os.environ.get("REPLAY_CONTROL"):

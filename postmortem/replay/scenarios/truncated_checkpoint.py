@@ -19,7 +19,7 @@ def interrupted_copy(path: Path, keep: int) -> None:
 
 
 def main() -> None:
-    job = trainer.begin(keep=150_000)
+    job = trainer.begin(keep=20_000)
     path = Path("checkpoint-4000.pt")
     if job.rank == 0:
         interrupted_copy(path, job.args.keep)
