@@ -131,7 +131,7 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     if len(groups) > 1:  # numbers of different process groups have nothing to do with each other
         busiest = groups.most_common(1)[0][0]
         counted = {r: v for r, v in counted.items() if v.group in (busiest, None)}
-    if len(counted) < 2:
+    if len(counted) < 2 or _counts_several_groups(case):
         return _enqueued(case, seen)
     what: dict[Any, list[int]] = defaultdict(list)
     usual_op = next(iter(Counter(v.op for v in counted.values() if v.op).most_common(1)), (None, 0))[0]
@@ -157,6 +157,16 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
         [v.complaint for r, v in sorted(counted.items(), key=lambda x: x[0] not in odd)],
         f"the ranks waited in different collectives: {told}",
     )
+
+
+def _counts_several_groups(case: Case) -> bool:
+    """Before torch 2.3 the watchdog names no process group: a rank that times out in two numbers at once waits in two groups."""
+    numbers: dict[int, set[object]] = defaultdict(set)
+    for e in case.seen("nccl-watchdog-timeout"):
+        rank = case.registry.rank_of(e)
+        if rank is not None and not e.fields.get("pg") and e.fields.get("seq"):
+            numbers[rank].add(e.fields["seq"])
+    return any(len(found) > 1 for found in numbers.values())
 
 
 def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
