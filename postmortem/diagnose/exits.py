@@ -54,7 +54,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     explained = {
         r
         for o in observations
-        if o.role in ("cause", "symptom") and not o.pattern.id.startswith(("launcher-", "cpp-terminate-no-exception"))  # how SIGABRT sounds
+        if o.role in ("cause", "symptom") and not o.pattern.id.startswith(("launcher-", *_sounds(case)))
         for r in o.ranks
         if not _is_exit(o)
     }
@@ -83,6 +83,11 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     return found or told(case, observations)
 
 
+def _sounds(case: Case) -> tuple[str, ...]:
+    """What is only how SIGABRT sounds. Where another rank had left in peace, it is also how one dies that waited for it (gloo's threads)."""
+    return () if case.finished else ("cpp-terminate-no-exception",)
+
+
 def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
     """The end of a process of which a launcher, a shell or a container tells, where nothing in the logs accounts for it.
 
@@ -97,7 +102,9 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
         code = _code(o) if o.pattern.id in TOLD else None
         pattern = "rank-exit-sigkill" if code in KILL else "rank-exit-crash-signal" if code in CRASH else "rank-exit-without-reason"
         p = case.library.get(pattern)
-        if p is None or code in (None, 0) or (complaints and code not in KILL) or (stopped and code in KILL):
+        if p is None or code in (None, 0) or (complaints and code not in KILL and not _unspoken(o, observations)):
+            continue
+        if code in KILL and any(_before(e, o.event) for e in stopped):
             continue
         why = f"{o.event.where} tells of an end with {describe(code)}"
         event = o.event._replace(fields=dict(o.event.fields) | {"exitcode": code})
@@ -109,6 +116,20 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
         why = f"{lost[0].event.where}: the raylet lost its process"
         return [Finding(p, p.role, (lost[0].event,), lost[0].ranks, lost[0].hosts, (), lost[0].pids, case.attempt, why)]
     return []
+
+
+def _before(a: Event, b: Event) -> bool:
+    """Whether `a` stands before `b`, or nothing tells: srun reports the task whose end led to the cancellation before it, those it stopped after."""
+    same = a.where.source == b.where.source and a.where.line is not None and b.where.line is not None
+    return not same or (a.where.line or 0) < (b.where.line or 0)
+
+
+def _unspoken(o: Observation, observations: Sequence[Observation]) -> bool:
+    """One rank ended by itself, the first of all that did, and neither it nor anything of it says why: the others' complaints follow from that."""
+    if len(o.ranks) != 1 or _code(o) in (-15, 143, 130, 129):
+        return False
+    spoke = {r for x in observations if x.role == "symptom" and x.pattern.category is not None for r in x.ranks}
+    return bool(spoke) and not set(o.ranks) & spoke
 
 
 def _code(o: Observation) -> int | None:

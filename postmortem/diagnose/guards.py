@@ -221,8 +221,26 @@ def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
             o = replace(o, role="cause", because="the process is this rank, and nothing nearer to the cause is in these logs")
         elif o.pattern.id == "dataloader-worker-killed" and o.role == "symptom" and alone and not host_oom:
             o = replace(o, role="cause", because="the worker was killed from outside; only a kernel log could tell whether for memory")
+        elif o.pattern.id == "slurm-cancelled" and _first_trouble(case, o, observations):
+            o = replace(o, role="cause", because="nothing failed before Slurm was told to cancel")
         out.append(o)
     return out
+
+
+def _first_trouble(case: Case, o: Observation, observations: Sequence[Observation]) -> bool:
+    """Whether the job ran well until it was cancelled. Ranks that are told to stop lose each other, so complaints after it count for nothing."""
+    if case.finished and case.finished >= set(case.registry.ranks):
+        return False
+    others = [x for x in observations if x.pattern.category not in (None, "scheduler") and x.role in ("cause", "symptom")]
+    ends = [x for x in observations if x.pattern.id == "slurm-task-exited" and x.event.fields.get("signal") not in ("Terminated", "Killed")]
+    return all(_follows(x.event, o.event) for x in (*others, *ends))
+
+
+def _follows(e: Event, first: Event) -> bool:
+    """Whether `e` came after `first`, as far as their file or their clocks tell (Slurm's stamp has whole seconds)."""
+    if e.where.source == first.where.source and e.where.line and first.where.line:
+        return e.where.line > first.where.line
+    return e.at is not None and first.at is not None and e.at > first.at - 1 - e.at_sigma
 
 
 def _after_loss(case: Case, observations: list[Observation]) -> list[Observation]:

@@ -35,6 +35,7 @@ EXIT_TIER = {
     "rank-exit-without-reason": 5.5,
     "rank-exit-cpu-limit": 1.0,
     "rank-vanished": 6.0,
+    "slurm-cancelled": 4.5,  # by a person who saw a hang, maybe
 }
 
 
