@@ -98,6 +98,21 @@ def test_only_kernel_records_since_the_start_count_even_if_the_ring_dropped_old_
     assert kernel.pids(["<3>[9.1] Killed process 42 (python3) total-vm:1kB", "<6>[9.2] python3[43]: segfault at 0 ip 0"]) == {42, 43}
 
 
+def test_what_the_kernel_says_of_others_is_no_evidence() -> None:
+    """Two people replay an OOM on one machine: each reads the other's kills in the same ring."""
+
+    def oom(pid: int) -> list[str]:
+        told = f"Memory cgroup out of memory: Killed process {pid} (python3)"
+        lines = ["python3 invoked oom-killer: gfp_mask=0xcc0", f"[ {pid}] 0 {pid} 1 python3", told]
+        return [f"<4>[9.1] {line}" for line in lines]
+
+    crash = ["<6>[9.2] python3[{0}]: segfault at 0 ip 0 error 4 in libc.so.6", "<6>[9.2] Code: 0f 1f"]
+    ours, theirs = ([line.format(pid) for line in crash] for pid in (42, 99))
+    reaped = ["<6>[9.3] oom_reaper: reaped process 99 (python3), now anon-rss:0kB"]
+    between = ["<6>[9.4] eth0: link up"]
+    assert kernel.of_processes([*oom(99), *reaped, *oom(42), *theirs, *between, *ours], {42}) == [*oom(42), *between, *ours]
+
+
 def test_a_place_is_refused_where_it_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     with pytest.raises(CannotIsolate, match="needs root"), place(Wants(memory_mb=10)):

@@ -51,6 +51,27 @@ def render(records: list[str], form: str, zone: str = "UTC") -> str:
     return done.stdout
 
 
+def of_processes(records: list[str], seen: set[int]) -> list[str]:
+    """The records without those on processes of others: their OOM blocks and their crashes, each a few lines long."""
+    kept: list[str] = []
+    block: list[str] = []
+    foreign = False
+    for record in records:
+        if "invoked oom-killer" in record or block:
+            block.append(record)
+            if (killed := re.search(r"Killed process ([0-9]+)", record)) or len(block) > 2000:
+                foreign = killed is None or int(killed[1]) not in seen
+                kept += [] if foreign else block
+                block = []
+            continue
+        if crash := re.search(r"\[([0-9]+)\](?:: segfault at| trap | general protection)|reaped process ([0-9]+)", record):
+            foreign = int(crash[1] or crash[2]) not in seen
+        elif not re.search(r"\] Code: ", record):  # belongs to the crash before it
+            foreign = False
+        kept += [] if foreign else [record]
+    return kept + block
+
+
 def pids(records: list[str]) -> set[int]:
     """Processes these records speak of as killed or crashed."""
     text = "\n".join(records)

@@ -22,11 +22,11 @@ from types import FrameType
 from typing import Any
 
 from postmortem.errors import NothingReadable
-from postmortem.replay import able
+from postmortem.replay import able, kernel
 from postmortem.replay.catalogue import Arguments, Scenario
 from postmortem.replay.isolate import CannotIsolate, Wants
 from postmortem.replay.record import save
-from postmortem.replay.run import Plan, Progress, planned, run
+from postmortem.replay.run import Plan, Progress, Ran, planned, run
 
 CODES = {"reproduced": 0, "different": 5, "did-not-fail": 6, "could-not-run": 7}
 HEADS = {"reproduced": "Reproduced", "different": "Another failure", "did-not-fail": "Did not fail", "could-not-run": "Could not run here"}
@@ -116,6 +116,8 @@ def prepare(order: Order) -> Ready | Result:
     row, notes, arguments = order.scenario, list(order.notes), dict(order.arguments)
     needs = able.missing(row)
     wants: Wants | None = None
+    if row.fallback and row.fallback.arguments.items() <= arguments.items():  # asked for: nothing of the machine is needed
+        needs, wants = [need for need in needs if need == able.INSTALL], Wants()
     expected = order.expected or promised(row, arguments)
     if needs and row.fallback and needs != [able.INSTALL]:
         notes.append(f"{needs[0]}; {row.fallback.lost}")
@@ -162,6 +164,7 @@ def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = N
         try:
             with run(ready.plan, progress) as ran, tempfile.TemporaryDirectory(dir=ran.place.folder) as folder:
                 logs = keep or Path(folder)
+                ran.kernel = _own_records(ran)
                 save(ran, logs, ("dmesg_iso",))
                 document = analysed(logs)
         except CannotIsolate as error:
@@ -170,6 +173,11 @@ def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = N
     notes = ready.notes + ((f"it did not end by itself and was {ran.ended_from_outside}",) if ran.ended_from_outside else ())
     result = judged(ready, document, notes)
     return replace(result, exits=dict(ran.exits), seconds=round(time.monotonic() - began, 1), logs=str(keep) if keep else None)
+
+
+def _own_records(ran: Ran) -> list[str]:
+    """The kernel's log where the scenario is about it, less what it says of other processes of this machine."""
+    return kernel.of_processes(ran.kernel, ran.seen) if "kernel-log" in ran.plan.scenario.needs else []
 
 
 def analysed(logs: Path) -> dict[str, Any]:

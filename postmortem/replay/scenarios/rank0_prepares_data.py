@@ -1,7 +1,7 @@
 """Rank 0 tokenises the data set before training, with a progress bar; the others wait for it in the first barrier, and not long enough.
 
 Shows: a bar that still moves in the shared console, and the time-out of all other ranks
-Expected: pattern rank0-still-busy, category hang, culprit the rank at fault.
+Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.
 """
 
 from __future__ import annotations
