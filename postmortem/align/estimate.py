@@ -24,6 +24,7 @@ ZONE_ONLY = 5.0  # sigma where only the zone is known: machines without NTP are 
 UNCOMPARED = 1.0  # sigma of a clock with a zone that nothing was compared with, among several
 LOST = 3600.0  # sigma where not even the zone is known
 DST = 3600.0
+LEAST = 4  # common lines that outweigh an odd result
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,7 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
     consensus = _compared(events, owners)
     counts = place.counted(events, owners)
     spans = {c: span for c, (span, _) in counts.items() if not c.kernel}
-    named = {c: zone for c, (zone, _) in zones.named_by_epoch(events, owners).items()}
-    named = {**zones.named_by_span(spans), **named}
+    named = {**zones.named_by_span(spans), **zones.named_by_epoch(events, owners)}
     found, how = _synced(consensus, named) if consensus is not None else ({}, "")
     _take_twins(found, named, spans)
     lonely = [c for c in sorted(spans, key=lambda c: (-counts[c][1], str(c))) if c not in found]
@@ -103,9 +103,19 @@ def _synced(consensus: Consensus, named: Mapping[ClockId, float]) -> tuple[Estim
     consensus = told_against(consensus, base, median(drifts))
     found: Estimates = {}
     for clock in sorted(consensus.segments, key=str):
-        if clock in consensus.connected:
+        if clock in consensus.connected and _believable(clock, consensus, how):
             found[clock] = _estimate(clock, consensus, how in ("named", "likely"), named, how)
     return found, how
+
+
+def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:
+    """One or two common lines may be another run's: they are believed where zone and skew come out as machines have them."""
+    segments = consensus.segments[clock]
+    if sum(s.inliers for s in segments) >= LEAST:
+        return True
+    total = _largest(segments).correction.offset
+    zone = 0.0 if clock.kind == "absolute" else zones.snapped(total)
+    return abs(total - zone) <= zones.NEAR and (zones.exists(zone) or how in ("open", "alone"))
 
 
 def _largest(segments: Sequence[Segment]) -> Segment:

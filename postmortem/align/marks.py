@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from postmortem.align.lives import runs, without_copies
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.solve import Array, Marks, group_median
 from postmortem.model import Event
@@ -35,14 +36,15 @@ class Readings:
     keys: Array  # event -> hash of its key
     bias: float | None  # how far ranks of one host lie apart for good, where several ranks of a host can be compared
     events: list[list[Event]]  # of each clock
-    columns: Mapping[str, tuple[int, ...]]  # of each form: those that name a moment
+    columns: Mapping[str, Any]  # of each form: those that name a moment
     numbers: Mapping[str, int]  # of each form
+    run_of: Mapping[str, int]  # of each source
 
     def hashed(self, clock: int) -> Iterator[tuple[Event, Array]]:
         """The packed marks of one clock with the hashes of their keys."""
         for e in self.events[clock]:
             form = str(e.fields["family"])
-            yield e, _hashes(e, self.columns[form], self.numbers[form])
+            yield e, _hashes(e, self.columns[form], self.numbers[form], self.run_of[e.where.source])
 
 
 @dataclass
@@ -63,12 +65,14 @@ def read(events: Iterable[Event], owners: Owners) -> Readings:
     keys = {form: _key_columns(form, members) for form, members in sorted(by_form.items())}
     numbers = {form: i for i, form in enumerate(k for k, columns in keys.items() if columns is not None)}
     usable = [e for e in syncs if str(e.fields["family"]) in numbers]
-    _split_unnamed(usable, owners, keys, numbers)
+    run_of = runs(usable)
+    usable = without_copies(usable, run_of)
+    _split_unnamed(usable, owners, keys, numbers, run_of)
     by_clock: dict[ClockId, list[Event]] = defaultdict(list)
     for e in usable:
         if (clock := owners.of(e)) is not None:
             by_clock[clock].append(e)
-    return _collapse(by_clock, keys, numbers)
+    return _collapse(by_clock, keys, numbers, run_of)
 
 
 def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
@@ -118,10 +122,10 @@ def _times(e: Event) -> Array:
     return np.frombuffer(times, dtype=np.float64)
 
 
-def _hashes(e: Event, columns: tuple[int, ...], number: int) -> Array:
+def _hashes(e: Event, columns: tuple[int, ...], number: int, run: int) -> Array:
     """A number for each mark's key. Attempt and run belong to it: a restart counts again from the start."""
     table = _table(e).astype(np.uint64)
-    seed = (number + 1) * 0x9E3779B1 + (0 if e.attempt is None else e.attempt + 1) * 0x85EBCA77 + _text_hash(e.run)
+    seed = (number + 1) * 0x9E3779B1 + (0 if e.attempt is None else e.attempt + 1) * 0x85EBCA77 + run * 0xC2B2AE3D27D4EB4F
     h: Array = np.full(len(table), seed & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
     for j in columns:
         h = (h ^ table[:, j]) * np.uint64(0x9FB21C651E98DF25)
@@ -129,13 +133,7 @@ def _hashes(e: Event, columns: tuple[int, ...], number: int) -> Array:
     return h.astype(np.int64)
 
 
-def _text_hash(text: str | None) -> int:
-    import zlib
-
-    return zlib.crc32(text.encode("utf-8", "backslashreplace")) if text else 0
-
-
-def _columns(events: Sequence[Event], keys: dict[str, Any], numbers: dict[str, int]) -> _Columns:
+def _columns(events: Sequence[Event], keys: Mapping[str, Any], numbers: Mapping[str, int], run_of: Mapping[str, int]) -> _Columns:
     """All marks of some events, stamps of coarse resolution moved to the middle of their interval."""
     hashes: list[Array] = []
     times: list[Array] = []
@@ -147,8 +145,10 @@ def _columns(events: Sequence[Event], keys: dict[str, Any], numbers: dict[str, i
         name = str(e.fields["family"])
         number = numbers[name]
         t = _times(e)
-        who = writers.setdefault((e.run, e.rank, e.fields.get("local_rank"), None if e.rank is not None else e.where.source), len(writers))
-        hashes.append(_hashes(e, keys[name], number))
+        who = writers.setdefault(
+            (run_of[e.where.source], e.rank, e.fields.get("local_rank"), None if e.rank is not None else e.where.source), len(writers)
+        )
+        hashes.append(_hashes(e, keys[name], number, run_of[e.where.source]))
         times.append(t + middle(e.sigma))
         noise.append(np.full(len(t), np.hypot(e.sigma, ONCE_NOISE if name.startswith("once ") else 0.0), dtype=np.float32))
         writer.append(np.full(len(t), who, dtype=np.int32))
@@ -162,7 +162,9 @@ def middle(sigma: float) -> float:
     return 0.0 if sigma >= 0.45 else sigma / 0.6
 
 
-def _collapse(by_clock: dict[ClockId, list[Event]], keys: dict[str, Any], numbers: dict[str, int]) -> Readings:
+def _collapse(
+    by_clock: dict[ClockId, list[Event]], keys: Mapping[str, Any], numbers: Mapping[str, int], run_of: Mapping[str, int]
+) -> Readings:
     clocks = sorted(by_clock, key=str)
     bias: list[float] = []
     hashes: list[Array] = []
@@ -171,7 +173,7 @@ def _collapse(by_clock: dict[ClockId, list[Event]], keys: dict[str, Any], number
     owner: list[Array] = []
     form: list[Array] = []
     for i, clock in enumerate(clocks):
-        c = _columns(by_clock[clock], keys, numbers)
+        c = _columns(by_clock[clock], keys, numbers, run_of)
         moments, index = np.unique(c.hash, return_inverse=True)
         middle_of = group_median(c.time, index, len(moments))
         first: Array = np.zeros(len(moments), dtype=np.int64)
@@ -184,10 +186,10 @@ def _collapse(by_clock: dict[ClockId, list[Event]], keys: dict[str, Any], number
         owner.append(np.full(len(moments), i, dtype=np.int64))
     if not clocks:
         empty: Array = np.zeros(0)
-        return Readings(Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys, numbers)
+        return Readings(Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys, numbers, run_of)
     joined, kinds, used = _joined(len(clocks), list(numbers), *(np.concatenate(a) for a in (hashes, times, noise, owner, form)))
     spread = 1.4826 * float(np.median(np.abs(bias))) if len(bias) >= 2 else None
-    return Readings(joined, clocks, kinds, used, spread, [by_clock[c] for c in clocks], keys, numbers)
+    return Readings(joined, clocks, kinds, used, spread, [by_clock[c] for c in clocks], keys, numbers, run_of)
 
 
 def _joined(
@@ -230,7 +232,9 @@ def _rank_bias(c: _Columns, index: Array, middle_of: Array) -> list[float]:
     return [float(f) for f, n in zip(found, counts, strict=True) if n >= 8]
 
 
-def _split_unnamed(events: Sequence[Event], owners: Owners, keys: dict[str, Any], numbers: dict[str, int]) -> None:
+def _split_unnamed(
+    events: Sequence[Event], owners: Owners, keys: Mapping[str, Any], numbers: Mapping[str, int], run_of: Mapping[str, int]
+) -> None:
     """Ranks of one unnamed host whose common lines lie apart by more than a second belong to several hosts."""
     unnamed: dict[ClockId, list[Event]] = defaultdict(list)
     for e in events:
@@ -241,14 +245,13 @@ def _split_unnamed(events: Sequence[Event], owners: Owners, keys: dict[str, Any]
         ranks = sorted({e.rank for e in members if e.rank is not None})
         if len(ranks) < 2:
             continue
-        groups = _groups(members, ranks, keys, numbers)
+        groups = _groups(members, ranks, _columns(members, keys, numbers, run_of))
         if groups and max(groups.values()) > 0:
             owners.split(clock, groups)
 
 
-def _groups(members: Sequence[Event], ranks: Sequence[int], keys: dict[str, Any], numbers: dict[str, int]) -> dict[int | None, int]:
+def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict[int | None, int]:
     """Rank -> number of its clock: ranks in the order of their lateness, cut where the gap is wide and steady."""
-    c = _columns(members, keys, numbers)
     place = {r: i for i, r in enumerate(ranks)}
     rank = np.concatenate([np.full(len(_times(e)), place[e.rank]) for e in members if e.rank is not None])
     moments, index, counts = np.unique(c.hash, return_inverse=True, return_counts=True)

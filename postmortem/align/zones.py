@@ -20,6 +20,7 @@ from postmortem.model import Event
 QUARTER = 900.0
 FARTHEST = 14 * 3600.0
 NEAR = 120.0  # a skew below this leaves no doubt about the quarter of an hour
+SAME = 1.0  # seconds between two forms of one reading
 CLEAR = 3.0  # how much likelier the best reading of unnamed zones must be than the next
 
 # Where the machines stand. Hours east of UTC -> weight; all others that exist get the last one.
@@ -42,32 +43,33 @@ def weight(zone: float) -> float:
     return _LIKELY.get(hours, _RARE) if hours in _EXISTING else 1e-6
 
 
-def named_by_epoch(events: Iterable[Event], owners: Owners) -> dict[ClockId, tuple[float, int]]:
-    """Naive clock -> (its zone, how many pairs say so): the same failure in local time and in seconds since 1970 on one host."""
-    epochs: dict[tuple[object, ...], float] = {}
+def exists(zone: float) -> bool:
+    return zone / 3600 in _EXISTING
+
+
+def named_by_epoch(events: Iterable[Event], owners: Owners) -> dict[ClockId, float]:
+    """Naive clock -> its zone: torchrun writes the time of a rank's failure in local time into its block, and in seconds since
+    1970 into the rank's error file. Both come from the same reading, so they differ by the zone and nothing else."""
+    epochs: dict[tuple[object, ...], list[float]] = defaultdict(list)
     local: list[tuple[ClockId, tuple[object, ...], float]] = []
     for e in events:
-        if e.time is None or e.time < YEARLESS_END:
+        if e.time is None or e.time < YEARLESS_END or (e.kind != "exit" and e.fields.get("reported_by") != "error-file"):
             continue
         clock = owners.of(e)
-        if clock is None or clock.kernel:
-            continue
         for who in (("rank", e.rank), ("local", e.fields.get("local_rank"))):
-            key: tuple[object, ...] = (clock.host, e.run, e.attempt, *who)
-            if who[1] is None:
+            if clock is None or clock.kernel or who[1] is None:
                 continue
-            if e.fields.get("reported_by") == "error-file" and clock.kind == "absolute":
-                epochs.setdefault(key, e.time)
-            elif e.kind == "exit" and clock.kind == "naive":
-                local.append((clock, key, e.time))
-    found: dict[ClockId, list[float]] = defaultdict(list)
+            if clock.kind == "absolute" and e.kind != "exit":
+                epochs[clock.host, *who].append(e.time)
+            elif clock.kind == "naive" and e.kind == "exit":
+                local.append((clock, (clock.host, *who), e.time))
+    votes: dict[ClockId, Counter[float]] = defaultdict(Counter)
     for clock, key, time in local:
-        other = epochs.get(key)
-        if other is None:
-            other = epochs.get((*key[:1], None, None, *key[3:]))
-        if other is not None and abs(time - other - snapped(time - other)) < NEAR and abs(time - other) <= FARTHEST + NEAR:
-            found[clock].append(snapped(time - other))
-    return {clock: (Counter(zones).most_common(1)[0][0], len(zones)) for clock, zones in found.items()}
+        for other in epochs.get(key, ()):
+            zone = snapped(time - other)
+            if abs(time - other - zone) <= SAME and abs(zone) <= FARTHEST:
+                votes[clock][zone] += 1
+    return {clock: min(zones, key=lambda z: (-zones[z], abs(z))) for clock, zones in votes.items()}
 
 
 def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId, float]:
