@@ -80,7 +80,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
     """Read the samples of a console-like source, of each of them at most about `most` lines."""
     writers: dict[int | None, _Writer] = {}
     counters = Counters()
-    notices = max(4, MAX_NOTICES * most // LINES)
+    notices = max(1, MAX_NOTICES * most // LINES)
     number, whole = 0, True
     for line, marks in _lines(samples, style, most):
         whole, number = whole and line.number == number + 1, line.number
@@ -88,11 +88,11 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         if not line.text.strip() or env.kernel:
             continue
         rank = env.rank if env.rank is not None else source.rank
-        _read(writers.setdefault(rank, _Writer()), line, marks, notices)
+        _read(writers.setdefault(rank, _Writer()), line, marks)
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
     for rank, writer in writers.items():
-        _settle(writer)
+        _settle(writer, notices)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
 
@@ -116,7 +116,7 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             yield Line(sample.line + k, text, peel(text, style)), marks[k]
 
 
-def _read(writer: _Writer, line: Line, marks: int, notices: int) -> None:
+def _read(writer: _Writer, line: Line, marks: int) -> None:
     body = line.envelope.body
     if line.envelope.stamp is not None and writer.first is None:
         writer.first = line
@@ -127,15 +127,16 @@ def _read(writer: _Writer, line: Line, marks: int, notices: int) -> None:
         writer.steps.append(line)
     if marks & interest.BYE:
         writer.goodbyes.append(line)
-    if marks & interest.NOTICE and len(writer.notices) < notices and _NOTICE.search(body) and not _BENIGN.search(body):
+    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and _NOTICE.search(body) and not _BENIGN.search(body):
         writer.notices.append(line)
     if marks & interest.MILESTONE:
         writer.milestones.append(line)
     _introduce(writer, line, bool(marks & interest.FACTS))
 
 
-def _settle(writer: _Writer) -> None:
-    """Find the last step, the last milestone, and the goodbye that no step came after."""
+def _settle(writer: _Writer, notices: int) -> None:
+    """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices where few may stay."""
+    writer.notices = writer.notices[-notices:]
     for line in reversed(writer.steps):
         if step := _step(line.envelope.body):
             writer.last_step = (line, step[0])
