@@ -276,7 +276,7 @@ def dask(address: str) -> Iterator[Executor]:
     except ImportError:
         raise UsageError("--dask needs dask and distributed", "pip install 'torch-postmortem[cluster]'") from None
     try:
-        client: Any = Client(address, timeout=10)  # type: ignore[no-untyped-call]
+        client: Any = Client(address, timeout=10)
     except (OSError, ValueError, TimeoutError) as error:
         raise UsageError(f"no Dask scheduler answers at {address}: {str(error)[:200]}", "give it like this: tcp://10.0.0.7:8786") from None
     try:
