@@ -119,6 +119,7 @@ def planned(scenario: Scenario, arguments: Arguments, nproc: int = 0) -> Plan:
     given = {**plan.arguments, **arguments}
     detail, restarts, kernel_log, memory = (int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items())
     env = {**plan.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
+    env |= {"TORCH_FR_BUFFER_SIZE": "2000"} if given.get("dump") else {}
     return replace(
         plan, nproc=nproc or plan.nproc, arguments=given, env=env, restarts=restarts, kernel_log=bool(kernel_log), memory_mb=memory,
         rendezvous="c10d" if restarts else plan.rendezvous,
