@@ -171,7 +171,8 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
         told = {r for f in findings if f.pattern.id == "slurm-task-out-of-memory" for r in f.ranks}  # srun names the tasks, however many
         if told and root.pattern.id == "slurm-oom-kill-event":
             return tuple(sorted(told))
-        others = others or {r for r in case.exits if case.exit_code(r) in (-9, 137)} or _speechless(case, findings)
+        others = others or {r for r in case.exits if case.exit_code(r) in exits.KILL} or exits.told_killed(findings)
+        others = others or _speechless(case, findings)
         if len(others) == 1:
             case.note(f"the kill is joined to rank {min(others)}: the only rank that ended this way")
             return tuple(others)

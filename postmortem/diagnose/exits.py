@@ -55,8 +55,8 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         r
         for o in observations
         if o.role in ("cause", "symptom") and not o.pattern.id.startswith(("launcher-", *_sounds(case)))
-        for r in o.ranks
-        if not _is_exit(o)
+        for r in (*o.ranks, case.registry.rank_of(o.event))
+        if r is not None and not _is_exit(o)
     }
     causes = {r for o in observations if o.role == "cause" for r in o.ranks}
     found: list[Finding] = []
@@ -84,7 +84,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
 
 
 def _sounds(case: Case) -> tuple[str, ...]:
-    """What is only how SIGABRT sounds. Where another rank had left in peace, it is also how one dies that waited for it (gloo's threads)."""
+    """What is only how SIGABRT sounds. Where another rank had left in peace, one that waited for it dies so, too (gloo's threads)."""
     return () if case.finished else ("cpp-terminate-no-exception",)
 
 
@@ -118,21 +118,26 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
     return []
 
 
+def told_killed(findings: Sequence[Finding]) -> set[int]:
+    """Ranks of which spawn, srun or a shell says that SIGKILL ended them."""
+    return {r for f in findings if f.pattern.id in TOLD and _code(f) in KILL for r in f.ranks}
+
+
 def _before(a: Event, b: Event) -> bool:
-    """Whether `a` stands before `b`, or nothing tells: srun reports the task whose end led to the cancellation before it, those it stopped after."""
+    """Whether `a` stands before `b`, or nothing tells: the task whose end led to a cancellation is reported before it, the others after."""
     same = a.where.source == b.where.source and a.where.line is not None and b.where.line is not None
     return not same or (a.where.line or 0) < (b.where.line or 0)
 
 
 def _unspoken(o: Observation, observations: Sequence[Observation]) -> bool:
-    """One rank ended by itself, the first of all that did, and neither it nor anything of it says why: the others' complaints follow from that."""
+    """One rank ended by itself and did not say why, while others complain: that follows from its end."""
     if len(o.ranks) != 1 or _code(o) in (-15, 143, 130, 129):
         return False
     spoke = {r for x in observations if x.role == "symptom" and x.pattern.category is not None for r in x.ranks}
     return bool(spoke) and not set(o.ranks) & spoke
 
 
-def _code(o: Observation) -> int | None:
+def _code(o: Observation | Finding) -> int | None:
     signal = str(o.event.fields.get("signal") or "").lower().removeprefix("sig")
     return _SIGNALS.get(signal) if signal else as_int(o.event.fields.get("exitcode"))
 

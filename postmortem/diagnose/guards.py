@@ -163,6 +163,9 @@ def _stale(case: Case, o: Observation, everything: Sequence[Observation]) -> Obs
     if _outside(case, e):
         case.note(f"{o.pattern.id} at {e.where} was left out: it lies outside the life of this job")
         return None
+    if o.pattern.id in _KERNEL_KILL and _among_strangers(case, o):
+        case.note(f"{o.pattern.id} at {e.where} was left out: another kill took a process from among this job's, this one did not")
+        return None
     if o.pattern.id in _KERNEL_KILL and _knows_processes(case):
         if _fits_container(case, o):
             return replace(
@@ -180,6 +183,17 @@ def _outside(case: Case, e: Event) -> bool:
     if e.at is None or case.start is None or case.end is None or e.at_sigma >= 30:
         return False
     return e.at < case.start - STALE_BEFORE_S - 3 * e.at_sigma or e.at > case.end + STALE_AFTER_S
+
+
+def _among_strangers(case: Case, o: Observation) -> bool:
+    """Whether the kernel's table of tasks shows that this kill was in another job's memory cgroup, and another one in this job's."""
+    tables = {e.pid: set(t) for e in case.of_kind("oom-tasks") if isinstance(t := e.fields.get("tasks"), tuple)}
+    if len(tables) < 2 or not o.pids:
+        return False
+    spoken = (e for e in case.events if not e.fields.get("kernel") and e.source_kind != "kernel")
+    known = {p for e in spoken for p in (e.pid, as_int(e.fields.get("pid"))) if p is not None and p > 1}
+    ours = {pid for pid, tasks in tables.items() if tasks & known}
+    return bool(ours) and o.pids[0] in tables and o.pids[0] not in ours
 
 
 def _knows_processes(case: Case) -> bool:
@@ -228,7 +242,7 @@ def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
 
 
 def _first_trouble(case: Case, o: Observation, observations: Sequence[Observation]) -> bool:
-    """Whether the job ran well until it was cancelled. Ranks that are told to stop lose each other, so complaints after it count for nothing."""
+    """Whether the job ran well until it was cancelled. Ranks that are told to stop lose each other: complaints after it do not count."""
     if case.finished and case.finished >= set(case.registry.ranks):
         return False
     others = [x for x in observations if x.pattern.category not in (None, "scheduler") and x.role in ("cause", "symptom")]

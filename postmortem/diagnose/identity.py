@@ -36,6 +36,7 @@ class Registry:
     torch: str | None = None
     nccl: str | None = None
     ranks: tuple[int, ...] = ()
+    assumed: set[str] = field(default_factory=set)  # sources whose rank is their local rank only because nothing says otherwise
 
     def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
         """The rank with this pid; across hosts only if the pid is not ambiguous."""
@@ -222,13 +223,15 @@ def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
         return
     for s in with_local:
         if s.local_rank is not None:
+            if s.path not in reg.by_source and reg.rank_of_local(s.run, s.host, s.local_rank) is None:
+                reg.assumed.add(s.path)
             reg.by_source.setdefault(s.path, s.local_rank)
             reg.by_local.setdefault((s.run, s.host, s.local_rank), s.local_rank)
 
 
 def _second(reg: Registry, e: Event) -> None:
     """Facts that need the first round: `failed (exitcode: -9) local_rank: 4 (pid: 25915)`, a Ray worker's file name."""
-    if e.pattern in ("launcher-exit-code",):
+    if e.pattern in ("launcher-exit-code", "spawn-process-exited"):
         rank = reg.rank_of(e)
         local = e.fields.get("local_rank")
         if rank is None and isinstance(local, str) and local.isdigit():

@@ -17,13 +17,14 @@ from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.patterns import Library, Signature
 
-OPENERS: tuple[Signature, ...] = (traceback.OPENER, traceback.HEADLESS, faulthandler.OPENER, faulthandler.DUMP, torchrun.OPENER)
+OPENERS: tuple[Signature, ...] = (traceback.OPENER, traceback.HEADLESS, faulthandler.OPENER, faulthandler.DUMP, torchrun.OPENER, tables.OOM)
 _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
     traceback.HEADLESS.id: traceback.parse_headless,
     faulthandler.OPENER.id: faulthandler.parse,
     faulthandler.DUMP.id: faulthandler.parse_dump,
     torchrun.OPENER.id: torchrun.parse,
+    tables.OOM.id: tables.oom_tasks,
 }
 _DOCUMENTS: dict[str, Callable[[Source, bytes], Iterator[Event]]] = {
     "error-file": torchrun.error_file,

@@ -175,7 +175,8 @@ def _introduce(writer: _Writer, line: Line, marked: bool) -> None:
 
 def _learn(facts: dict[str, object], body: str) -> None:
     if m := _OF.search(body):
-        facts.setdefault("said_rank", int(m["rank"]))
+        if facts.setdefault("said_rank", int(m["rank"])) != int(m["rank"]):
+            facts["said_rank"] = None  # several ranks write here and their lines do not say which
         facts.setdefault("world", int(m["world"]))
         if p := _PID.search(body):
             facts.setdefault("pid", int(p["pid"]))

@@ -5,7 +5,11 @@
 
     memory.oom_control: ... oom_kill 1            (cgroup v1)         oom_kill 1 / max 40     (memory.events, v2)
 
-In: the whole document. Out: `process` events (one a row), and one `counter` event if a cgroup counts OOM kills.
+    [  pid  ]   uid  tgid total_vm      rss ... name                  the tasks of which the kernel's OOM killer chose
+    [  32688]     0 32688   356486   200908 ... python3
+
+In: the whole document. Out: `process` events (one a row), and one `counter` event if a cgroup counts OOM kills. Of a kernel's
+OOM block: `oom-tasks`, the pids that shared the memory, whoever else was killed on that host.
 """
 
 from __future__ import annotations
@@ -14,10 +18,15 @@ import re
 from collections.abc import Iterator
 
 from postmortem.model import Event, Source
-from postmortem.parsers.excerpt import decode, document_event
+from postmortem.parsers.excerpt import Excerpt, decode, document_event
+from postmortem.patterns import Signature
+
+OOM = Signature(":oom-tasks", r"oom-kill:constraint=CONSTRAINT_", after=0, before=16384)
 
 _HEADER = re.compile(r"\s*(?:\w+ +)*PID\b.*\b(?:CMD|COMMAND)\b")
 _OOM_KILL = re.compile(r"^\s*oom_kill (?P<n>\d+)\s*$")
+_TASK = re.compile(r"\[ *(?P<pid>\d+)\] +\d+ +\d+ +\d+ ")
+_VICTIM = re.compile(r",pid=(?P<pid>\d+)")
 _STATES = {"D": "uninterruptible", "T": "stopped", "t": "traced", "Z": "zombie"}
 
 
@@ -54,3 +63,16 @@ def counters(source: Source, content: bytes) -> Iterator[Event]:
         if (m := _OOM_KILL.match(line)) and int(m["n"]) > 0:
             yield document_event(source, "counter", lines, i, {"oom_kill": int(m["n"])}, None)
             return
+
+
+def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
+    """The rows above the kernel's OOM summary (mm/oom_kill.c dump_tasks)."""
+    pids: list[int] = []
+    for line in excerpt.preceding():
+        if m := _TASK.search(line.text):
+            pids.append(int(m["pid"]))
+        elif pids:
+            break
+    victim = _VICTIM.search(excerpt.text)
+    if pids and victim:
+        yield excerpt.event("oom-tasks", next(excerpt.following()), fields={"tasks": tuple(pids[:4096])}, pid=int(victim["pid"]))
