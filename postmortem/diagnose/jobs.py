@@ -7,7 +7,7 @@ An attempt is a life between two restarts (torchrun's attempt_N); lines without 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from postmortem.diagnose.case import gist
@@ -112,7 +112,20 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
     for name, unit in units.items():
         near = set().union(*(by_rank[rank] for rank in unit.ranks)) | nameless if unit.ranks else by_end[not unit.ended_well]
         out[name] = {other for other in near if other != name and _separate(unit, units[other])}
+    for agent, run in _launched(units):
+        out[agent].discard(run)
+        out[run].discard(agent)
     return out
+
+
+def _launched(units: dict[Unit, _Unit]) -> Iterator[tuple[Unit, Unit]]:
+    """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last line of a rank that hung."""
+    runs = [name for name in units if name[1] is not None]
+    for name, unit in units.items():
+        if name[1] is None and all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN):
+            beside = [run for run in runs if name[0] in ("", run[0])]
+            if len(beside) == 1:
+                yield name, beside[0]
 
 
 def _separate(a: _Unit, b: _Unit) -> bool:
