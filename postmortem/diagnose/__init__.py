@@ -12,7 +12,7 @@ from postmortem.align import Timeline
 from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, novelty, verdict
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
-from postmortem.diagnose.identity import build
+from postmortem.diagnose.identity import build, same_host
 from postmortem.model import Event, Finding, Source
 from postmortem.patterns import Library
 
@@ -184,10 +184,16 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
             return (absent[0],)
         nameless = [f for f in findings if f.role == "cause" and not f.ranks and f.pattern.entity == "self" for _ in f.events]
         failed = [r for r in case.exits if (case.exit_code(r) or 0) > 0 and case.exit_code(r) not in (129, 130, 143)]
-        if len(nameless) == 1 and len(failed) == 1:
+        if len(nameless) == 1 and len(failed) == 1 and _may_be_on(case, failed[0], root.event.host):
             case.note(f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one")
             return (failed[0],)
     return ()
+
+
+def _may_be_on(case: Case, rank: int, host: str | None) -> bool:
+    """Whether a rank may live on this host; what is unknown forbids nothing."""
+    known = case.exits[rank].host or case.registry.host_of.get(rank)
+    return host is None or known is None or same_host(known, host)
 
 
 def _told_by_the_group(root: Finding | None, ranks: tuple[int, ...], findings: Sequence[Finding]) -> Finding | None:

@@ -149,7 +149,8 @@ def confidence(case: Case, root: Finding, ranks: Sequence[int], level: float) ->
         return root.derived_confidence
     if root.pattern.id in ("rank-exit-sigkill", "rank-vanished", "rank-exit-without-reason", "rank0-still-busy"):
         return "hypothesis" if root.pattern.id != "rank-exit-sigkill" or not has_kernel_log(case) else "supported"
-    if root.pattern.derived or root.event.where.source in case.registry.assumed:
+    inferred = bool(ranks) and not root.ranks  # who it was is a deduction, though what happened is stated
+    if root.pattern.derived or inferred or root.event.where.source in case.registry.assumed:
         return "supported"
     if level <= 2.0 and (ranks or root.gpus or root.hosts or root.pattern.entity in ("job", "host")):
         return "established" if root.pattern.status == "stable" and not root.because else "supported"
