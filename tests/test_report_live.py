@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from report_cases import Case, frames, load
+from report_cases import PAYLOADS, Case, frames, load
 from test_report_timeline import COLUMNS, ZERO, many
 
 from conftest import ROOT, chromium, needs
 from postmortem import report
-from postmortem.report import columns, lanes
+from postmortem.report import columns, lanes, text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -225,6 +225,22 @@ def test_the_page_reads_back_every_event(browser: Browser, tmp_path: Path) -> No
     expected = {(row.text, row.address) for row in lanes.redacted(lanes.read(case), every=True) if row.time == row.time}
     assert {(re.sub(" +", " ", words), address) for _, _, _, words, address in rows} == {(re.sub(" +", " ", t), a) for t, a in expected}
     assert len(rows) == packed(case).events
+
+
+@needs("node")
+def test_every_text_comes_out_as_it_went_in(tmp_path: Path) -> None:
+    """Numbers that count on, jump, have leading zeros, points, or more digits than a double holds; and all that is hostile."""
+    said = [f"step {n}: loss {n / 7:.4f} {n:03d} 0x{n:x} {10**n} {n}.{n} {n * 7919 % 1000}" for n in range(40)]
+    said += [text.line(payload)[:300] for payload in PAYLOADS] + ["", "0", "00", "1.", ".5", "٣ ３ 1٣"]
+    rows = [[ZERO + i, 0.0, "a", i % 3, "line", "info", None, words, "a.log", i, "naive"] for i, words in enumerate(said)]
+    found = packed(Case({}, frames({"columns": COLUMNS, "rows": rows})))
+    (tmp_path / "block").write_text(found.data)
+    script = f"""import {{ decode, unpack }} from "{(SCRIPTS / "src" / "data.js").as_uri()}"; import {{ readFileSync }} from "node:fs";
+      const events = decode(await unpack(readFileSync("{tmp_path / "block"}", "utf8")));
+      console.log(JSON.stringify([...Array(events.count).keys()].map((i) => [events.line[i], events.text(i)])));"""
+    done = subprocess.run(["node", "--input-type=module", "--eval", script], capture_output=True, text=True, check=True, timeout=60)
+    read = dict(json.loads(done.stdout))
+    assert [read[i] for i in range(1, len(said)) if said[i]] == [words for words in said[1:] if words]
 
 
 def test_thinning_keeps_what_is_bad_and_what_is_cited_and_says_what_it_left_out() -> None:

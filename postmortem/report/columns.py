@@ -1,7 +1,7 @@
 """The events of an incident -> the data block of the page: columns, compressed, read by reports/scripts/src/data.js.
 
     node-b rank 3  12.5731 s  error  "step 812: loss nan"  b/rank3.log:4410
-    -> lane 7, +14 ms, shape 5 ("step \\0: loss nan", error), source 9, line +1, arguments "812"
+    -> lane 7, +14 ms, shape 5 ("step \\0: loss nan", error), source 9, line +1, step +1
 
 100,000 rows as JSON objects are 7.8 MB, as columns with templates and arguments some 0.4 MB. Lines of a job differ in few
 places, so a text is a template and its numbers. Events lie lane by lane (host, then rank) and by time within a lane.
@@ -20,13 +20,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from postmortem.report import json as plain
-from postmortem.report import lanes, text, view
+from postmortem.report import lanes, phrases, text, view
+from postmortem.report.phrases import varint, zigzag
 
 MAX_EVENTS = 200_000
 MAX_TEXT = 400
 UNIT = 1e-4  # stamps are milliseconds at best, kernel stamps microseconds; finer than this no clock of a cluster agrees
 VERSION = 1
-_ARGUMENT = re.compile(r"0x[0-9a-f]+|\d+(?:\.\d+)?")
 LaneKey = tuple[str, int | None]
 
 
@@ -133,47 +133,29 @@ class _Table:
         return list(self.numbers)
 
 
-def varint(number: int) -> bytes:
-    """LEB128: seven bits in each byte, the lowest first."""
-    out = bytearray()
-    while number > 127:
-        out.append(number & 127 | 128)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
-def zigzag(number: int) -> int:
-    """Small numbers of either sign as small numbers without one."""
-    return number * 2 if number >= 0 else -number * 2 - 1
-
-
 def _encoded(
     document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[lanes.Row]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     base = min(row.time for row in events)
     kinds = {view.known(item.get("path")): view.known(item.get("kind")) for item in view.rows(document.get("sources"))}
-    templates, patterns, shapes, sigmas, sources, families = (_Table() for _ in range(6))
-    columns = {name: bytearray() for name in ("time", "line", "shape", "source", "sigma", "words")}
-    split: dict[str, tuple[int, bytes]] = {}
+    patterns, shapes, sigmas, sources, families = (_Table() for _ in range(5))
+    columns = {name: bytearray() for name in ("time", "line", "shape", "source", "sigma")}
+    said = phrases.pack((text.line(row.text or row.pattern, MAX_TEXT) for row in events), [count for _, count in counts])
     place = 0
     for _, count in counts:
         before, previous = 0, 0
-        for row in events[place : place + count]:
+        for at in range(place, place + count):
+            row = events[at]
             moment = round((row.time - base) / UNIT)
             path, number = lanes.split(row.address)
             line = number or 0
-            if row.text not in split:
-                split[row.text] = _template(row.text or row.pattern, templates)
-            template, words = split[row.text]
-            shape = shapes((template, lanes.SEVERITIES.index(row.severity), patterns(text.visible(row.pattern))))
+            shape = shapes((said.which[at], lanes.SEVERITIES.index(row.severity), patterns(text.visible(row.pattern))))
             source = sources((text.line(path, 300), families(text.visible(kinds.get(path) or "other"))))
             columns["time"] += varint(moment - before)
             columns["line"] += varint(zigzag(line - previous))
             columns["shape"] += varint(shape)
             columns["source"] += varint(source)
             columns["sigma"] += varint(sigmas(float(f"{row.sigma:.2g}")))
-            columns["words"] += words
             before, previous = moment, line
         place += count
     head = {
@@ -181,7 +163,7 @@ def _encoded(
         "unit": UNIT,
         "base": base,
         "count": len(events),
-        "templates": [template.split("\0") for template in templates.values()],
+        "templates": said.templates,
         "patterns": patterns.values(),
         "shapes": shapes.values(),
         "sigmas": sigmas.values(),
@@ -190,14 +172,7 @@ def _encoded(
         **_lanes(document, counts),
         **_moments(document, events, base),
     }
-    return head, {name: bytes(column) for name, column in columns.items()}
-
-
-def _template(words: str, templates: _Table) -> tuple[int, bytes]:
-    """The number of the text's template, and its arguments as they stand in the column."""
-    shown = text.line(words, MAX_TEXT)
-    arguments = _ARGUMENT.findall(shown)
-    return templates(_ARGUMENT.sub("\0", shown)), "\t".join(arguments).encode("utf-8", "backslashreplace") + b"\n"
+    return head, {name: bytes(column) for name, column in columns.items()} | said.streams
 
 
 def _lanes(document: view.Document, counts: Sequence[tuple[LaneKey, int]]) -> dict[str, Any]:

@@ -105,8 +105,11 @@ def redacted(rows: list[Row], every: bool = False) -> list[Row]:
     full = (row for row in rows if every or row.severity != "info")
     said = dict.fromkeys(word for row in rows for word in (row.host,))
     said.update(dict.fromkeys(word for row in full for word in (row.text, row.address)))
-    cleaned: Any = Redactor().document([[word] for word in said])
-    shown = {word: word if found[0] == word else _MARK.sub(r"[REDACTED:\1]", found[0]) for word, found in zip(said, cleaned, strict=True)}
+    redactor = Redactor()
+    cleaned = list(map(redactor.text, said))
+    if cleaned != list(said):  # what was learnt where a secret is named may stand bare in an earlier line
+        cleaned = list(map(redactor.text, said))
+    shown = {word: word if found == word else _MARK.sub(r"[REDACTED:\1]", found) for word, found in zip(said, cleaned, strict=True)}
     return [row._replace(text=shown.get(row.text, ""), host=shown[row.host], address=shown.get(row.address, "")) for row in rows]
 
 

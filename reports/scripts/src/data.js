@@ -2,7 +2,8 @@
 //
 // The block is base64 of gzip of: the length of a JSON header (4 bytes, little endian), the header, and the columns one after
 // the other. Numbers are LEB128 varints. Events lie lane by lane, in time order within a lane, so a lane's part of a window
-// of time is found by two binary searches. Texts are templates and arguments; they are put together when somebody looks.
+// of time is found by two binary searches. Texts are templates and what differs (postmortem/report/phrases.py); they are put
+// together when somebody looks.
 
 export const SEVERITIES = ["info", "warning", "error", "fatal"];
 
@@ -54,26 +55,31 @@ export class Events {
   constructor(head, part) {
     const count = head.count;
     const column = (name, kind) => varints(part[name], 0, count, new kind(count));
-    Object.assign(this, { head, count, words: part.words, offsets: null });
+    Object.assign(this, { head, count, part });
     this.lanes = head.lanes.map(([host, rank, state, refused]) => ({ host, rank, state, refused: !!refused }));
     this.starts = new Uint32Array(head.lanes.length + 1);
     head.lanes.forEach((lane, i) => { this.starts[i + 1] = this.starts[i] + lane[4]; });
     this.shape = column("shape", Uint32Array);
     this.source = column("source", Uint32Array);
-    this.sigma = Float32Array.from(column("sigma", Uint32Array), (i) => head.sigmas[i]);
-    this.severity = Uint8Array.from(this.shape, (i) => head.shapes[i][1]);
+    const sigma = column("sigma", Uint32Array);
+    const severities = Uint8Array.from(head.shapes, (shape) => shape[1]);
+    const sigmas = Float32Array.from(head.sigmas);
+    this.sigma = new Float32Array(count);
+    this.severity = new Uint8Array(count);
     this.time = column("time", Float64Array);
     this.line = column("line", Float64Array);
     this.lane = new Uint32Array(count);
+    const { time: times, line: lines, lane: lanes, severity, shape } = this;
     for (let lane = 0; lane < this.lanes.length; lane++) {
-      let time = 0;
-      let line = 0;
-      for (let i = this.starts[lane]; i < this.starts[lane + 1]; i++) {
-        this.lane[i] = lane;
-        time += this.time[i];
-        line += unzigzag(this.line[i]);
-        this.time[i] = time * head.unit;
-        this.line[i] = line;
+      let [time, line] = [0, 0];
+      for (let i = this.starts[lane], end = this.starts[lane + 1]; i < end; i++) {
+        lanes[i] = lane;
+        time += times[i];
+        line += unzigzag(lines[i]);
+        times[i] = time * head.unit;
+        lines[i] = line;
+        severity[i] = severities[shape[i]];
+        this.sigma[i] = sigmas[sigma[i]];
       }
     }
   }
@@ -90,21 +96,55 @@ export class Events {
     return low;
   }
 
-  /** Where the arguments of each event begin; found when the first text is wanted. */
+  /** Where the arguments of each event begin in the three streams, and the numbers themselves; made when the first text is wanted. */
   index() {
-    const offsets = new Uint32Array(this.count + 1);
-    let next = 1;
-    for (let i = 0; i < this.words.length && next <= this.count; i++) if (this.words[i] === 10) offsets[next++] = i + 1;
-    return offsets;
+    const { count, part, head } = this;
+    const offsets = { words: new Uint32Array(count), digits: new Uint32Array(count), numbers: new Uint32Array(count) };
+    const raw = part.numbers; // as many numbers as bytes that end one
+    const values = varints(raw, 0, raw.reduce((sum, byte) => sum + (byte < 128 ? 1 : 0), 0), []);
+    let [word, digit, number] = [0, 0, 0];
+    for (let lane = 0; lane < this.lanes.length; lane++) {
+      const last = new Map();
+      for (let i = this.starts[lane]; i < this.starts[lane + 1]; i++) {
+        const which = head.shapes[this.shape[i]][0];
+        const before = last.get(which);
+        const mine = number;
+        offsets.words[i] = word;
+        offsets.digits[i] = digit;
+        offsets.numbers[i] = number;
+        for (const slot of head.templates[which][1]) {
+          if (!slot) word = part.words.indexOf(10, word) + 1;
+          else if (slot[2]) {
+            values[number] = unzigzag(values[number]) + (before === undefined ? 0 : values[before + number - mine]);
+            number += 1;
+          } else digit += slot[0] + Math.max(slot[1], 0);
+        }
+        last.set(which, mine);
+      }
+    }
+    return { ...offsets, values };
   }
 
   text(i) {
-    this.offsets ??= this.index();
-    const template = this.head.templates[this.head.shapes[this.shape[i]][0]];
-    if (template.length === 1) return template[0];
-    const line = UTF8.decode(this.words.subarray(this.offsets[i], this.offsets[i + 1] - 1)).split("\t");
-    let out = template[0];
-    for (let k = 1; k < template.length; k++) out += line[k - 1] + template[k];
+    const [literals, slots] = this.head.templates[this.head.shapes[this.shape[i]][0]];
+    if (!slots.length) return literals[0];
+    const index = (this.indexed ??= this.index());
+    let [word, digit, number] = [index.words[i], index.digits[i], index.numbers[i]];
+    let out = literals[0];
+    slots.forEach((slot, k) => {
+      if (!slot) {
+        const end = this.part.words.indexOf(10, word);
+        out += UTF8.decode(this.part.words.subarray(word, end));
+        word = end + 1;
+      } else {
+        const [whole, behind, counts] = slot;
+        const wide = whole + Math.max(behind, 0);
+        const digits = counts ? String(index.values[number++]).padStart(wide, "0") : UTF8.decode(this.part.digits.subarray(digit, digit + wide));
+        if (!counts) digit += wide;
+        out += behind < 0 ? digits : `${digits.slice(0, whole)}.${digits.slice(whole)}`;
+      }
+      out += literals[k + 1];
+    });
     return out;
   }
 

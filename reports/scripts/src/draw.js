@@ -9,6 +9,7 @@ export const STRIP = 34; // height of the overview
 export const HEAD = STRIP + 26; // where the lanes begin
 export const FOOT = 22;
 const RIGHT = 12;
+const PLAIN = 128; // bit of a pixel that holds an ordinary line
 const COLOURS = ["card", "ink", "quiet", "line", "code", "link", "cause", "cause-soft", "victim", "silent", "healthy"];
 
 /** The colours of the style sheet, dark or light as it is now. */
@@ -16,6 +17,16 @@ export function palette(element) {
   const style = getComputedStyle(element);
   const found = Object.fromEntries(COLOURS.map((name) => [name, style.getPropertyValue(`--${name}`).trim() || "#888"]));
   return { ...found, unknown: found.quiet, "": found.quiet };
+}
+
+/** A colour as a pixel of an image. */
+function pixel(colour, alpha) {
+  const context = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+  context.fillStyle = colour;
+  context.fillRect(0, 0, 1, 1);
+  const { data } = context.getImageData(0, 0, 1, 1);
+  data[3] = alpha;
+  return new Uint32Array(data.buffer)[0];
 }
 
 export const left = (width) => (width < 560 ? 92 : 168);
@@ -90,12 +101,15 @@ export class Picture {
     }
     const canvas = new OffscreenCanvas(wide, high);
     const context = canvas.getContext("2d");
-    for (const [level, colour, alpha] of [[1, colours.quiet, 0.45], [2, colours.victim, 1], [3, colours.cause, 0.8], [4, colours.cause, 1]]) {
-      context.fillStyle = colour;
-      context.globalAlpha = alpha;
-      const size = level > 1 ? 2 : 1; // one pixel of trouble must not drown
-      for (let cell = 0; cell < worst.length; cell++) if (worst[cell] === level) context.fillRect(cell % wide, Math.floor(cell / wide), size, 1);
+    const tones = [[colours.quiet, 115], [colours.victim, 255], [colours.cause, 205], [colours.cause, 255]].map(([colour, alpha]) => pixel(colour, alpha));
+    const image = context.createImageData(wide, high);
+    const pixels = new Uint32Array(image.data.buffer);
+    for (let cell = 0; cell < worst.length; cell++) {
+      const level = worst[cell];
+      if (level && (level > 1 || !pixels[cell])) pixels[cell] = tones[level - 1];
+      if (level > 1 && (cell + 1) % wide && worst[cell + 1] < level) pixels[cell + 1] = tones[level - 1]; // one pixel of trouble must not drown
     }
+    context.putImageData(image, 0, 0);
     return canvas;
   }
 
@@ -237,24 +251,40 @@ export class Picture {
     for (let lane = row.from; lane < row.to; lane++) {
       const end = events.starts[lane + 1];
       const owner = colours[events.lanes[lane].state] ?? colours.quiet;
-      context.fillStyle = colours.quiet;
       for (let i = events.from(lane, view.start); i < end; i++) {
         const x = (events.time[i] - view.start) * scale;
         if (x > area.wide) break;
         if (!mask[i]) continue;
         const severity = events.severity[i];
-        const cell = severity ? Math.floor(x / 5) * 5 : Math.floor(x);
-        if (i === chosen || i === decisive) late.push([i, area.from + x, owner]);
-        if (worst[cell] > severity) continue;
-        worst[cell] = severity + 1;
-        if (severity === 0) context.fillRect(area.from + Math.floor(x), middle - (small ? 2 : 4), 1.3, small ? 4 : 8);
-        else late.push([i, area.from + x, owner]);
+        const special = i === chosen || i === decisive;
+        if (severity === 0 && !special) {
+          worst[Math.floor(x)] |= PLAIN;
+          continue;
+        }
+        const cell = Math.floor(x / 5) * 5; // shapes are wider than a pixel: one for each five, the worst
+        if (!special && (worst[cell] & ~PLAIN) > severity) continue;
+        worst[cell] = (worst[cell] & PLAIN) | (severity + 1);
+        late.push([i, area.from + x, owner]);
       }
     }
+    this.plain(area, middle, small ? 2 : 4);
     late.sort((a, b) => (a[0] === decisive) - (b[0] === decisive) || events.severity[a[0]] - events.severity[b[0]]);
     for (const [i, x, owner] of late) {
       this.mark(i === decisive ? 4 : events.severity[i], x, middle, i === decisive ? colours.cause : owner, small ? 0.6 : 1);
       if (i === chosen) this.ring(x, middle, small ? 6 : 9);
+    }
+  }
+
+  /** Ordinary lines as ticks; where they stand side by side, as one bar, or a full row would be a thousand strokes. */
+  plain(area, middle, reach) {
+    const { context, colours, worst } = this;
+    context.fillStyle = colours.quiet;
+    const wide = Math.floor(area.wide) + 1;
+    for (let x = 0; x <= wide; x++) {
+      if (!(worst[x] & PLAIN)) continue;
+      const from = x;
+      while (x <= wide && worst[x] & PLAIN) x++;
+      context.fillRect(area.from + from, middle - reach, x - from + 0.3, 2 * reach);
     }
   }
 

@@ -10,7 +10,6 @@ async function timeline() {
   const events = decode(await unpack(block.textContent));
   document.documentElement.classList.add("live");
   new Timeline(events, place);
-  performance.mark("postmortem-timeline");
 }
 
 page();

@@ -5,8 +5,8 @@ import { read, write } from "./link.js";
 import { FOOT, HEAD, Picture, STRIP, plot } from "./draw.js";
 import { around, clamp, panned, zoomed } from "./scale.js";
 
-const MOST = 540; // pixels of lanes before they scroll
-const OPEN = 40; // lanes up to which every host stands open
+const MOST = 800; // pixels of lanes before they scroll: 64 ranks on 8 hosts fit
+const OPEN = 80; // lanes up to which every host stands open
 const NEAR = 8;
 
 export class Timeline {
@@ -44,7 +44,7 @@ export class Timeline {
     const { state } = this;
     const at = state.at >= 0 ? state.rows[state.at] : null;
     state.rows = rows(this.events, this.open, narrows(this.wanted) ? lanesWith(this.events, this.mask) : null);
-    state.step = state.rows.length > 24 ? 18 : 22;
+    state.step = state.rows.length > 40 ? 11 : state.rows.length > 24 ? 18 : 22;
     state.at = at ? state.rows.findIndex((row) => row.from <= at.from && at.from < Math.max(row.to, row.from + 1) && (row.head === at.head || row.host === at.host)) : -1;
     const wide = this.parts.stage.clientWidth || 800;
     const high = Math.min(Math.max(state.rows.length, 2) * state.step, MOST);
@@ -58,6 +58,7 @@ export class Timeline {
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
       this.picture.draw(this.state);
+      if (!this.place.dataset.drawn) performance.mark("postmortem-timeline");
       this.place.dataset.drawn = String(Number(this.place.dataset.drawn ?? 0) + 1);
     });
   }

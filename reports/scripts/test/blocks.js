@@ -14,26 +14,26 @@ export function varint(number) {
 const zigzag = (n) => (n < 0 ? -2 * n - 1 : 2 * n);
 
 /** lanes: [[host, rank, state, refused, [[time, severity, text, path, line, sigma], ...]], ...] */
-export function block(lanes, extra = {}) {
+export function block(lanes, extra = {}) { // all arguments written out; the other ways are tested on blocks of Python's making
   const tables = { hosts: [], templates: [], patterns: [""], shapes: [], sources: [], families: ["console", "kernel"], sigmas: [0] };
   const number = (table, value) => {
     const known = table.findIndex((one) => JSON.stringify(one) === JSON.stringify(value));
     return known >= 0 ? known : table.push(value) - 1;
   };
-  const columns = { time: [], line: [], shape: [], source: [], sigma: [], words: [] };
+  const columns = { time: [], line: [], shape: [], source: [], sigma: [], words: [], digits: [], numbers: [] };
   const all = [];
   const rows = lanes.map(([host, rank, state, refused, events]) => {
     let [before, previous] = [0, 0];
     for (const [time, severity, text, path, line = 0, sigma = 0] of events) {
       const moment = Math.round(time * 1e4);
       const args = text.match(/\d+/g) ?? [];
-      const template = number(tables.templates, text.split(/\d+/));
+      const template = number(tables.templates, [text.split(/\d+/), args.map(() => 0)]);
       columns.time.push(...varint(moment - before));
       columns.line.push(...varint(zigzag(line - previous)));
       columns.shape.push(...varint(number(tables.shapes, [template, severity, 0])));
       columns.source.push(...varint(number(tables.sources, [path, path.startsWith("kernel") ? 1 : 0])));
       columns.sigma.push(...varint(number(tables.sigmas, sigma)));
-      columns.words.push(...new TextEncoder().encode(`${args.join("\t")}\n`));
+      columns.words.push(...new TextEncoder().encode(args.map((one) => `${one}\n`).join("")));
       [before, previous] = [moment, line];
       all.push(time);
     }
