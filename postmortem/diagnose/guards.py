@@ -18,6 +18,7 @@ GENERIC = "python-exception"
 PASSING = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _DISTRIBUTED_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
+_VERSION = re.compile(r"(\d+)\.(\d+)")
 DISTRIBUTED = (
     "DistBackendError",
     "DistNetworkError",
@@ -38,7 +39,7 @@ def apply(case: Case, observations: list[Observation]) -> list[Observation]:
     """All guards, in the order in which they build on each other."""
     observations = _specific_over_generic(case, observations)
     observations = [_quoted(case, o) for o in observations]
-    observations = [_echo(case, o) for o in observations]
+    observations = [_worker_bus_error(case, _echo(case, o)) for o in observations]
     observations = [_handled(case, o) for o in observations]
     observations = [o for o in (_stale(case, o, observations) for o in observations) if o is not None]
     return _aborted(case, _promoted(case, _after_loss(case, observations)))
@@ -108,6 +109,17 @@ def _echo(case: Case, o: Observation) -> Observation:
     if o.pattern.id == "faulthandler-fatal-error" and o.role == "cause" and _DISTRIBUTED_ABORT.search(told):
         return demote(case, o, "symptom", f"the process aborted on an exception of the collective library ({told.strip()[:60]})")
     return o
+
+
+def _worker_bus_error(case: Case, o: Observation) -> Observation:
+    """torch up to 2.4 finds out by SIGBUS that /dev/shm is full; later ones ask first, and their bus errors have another reason."""
+    version = _VERSION.match(case.registry.torch or "")
+    modern = version is not None and (int(version[1]), int(version[2])) >= (2, 5)
+    other = case.library.get("worker-bus-error-of-old-torch")
+    if o.pattern.id != "dataloader-worker-bus-error" or modern or other is None:
+        return o
+    case.note(f"{o.event.where}: a bus error of a worker reads as full shared memory, since no torch of 2.5 or later is named")
+    return replace(o, pattern=other)
 
 
 def _quoted(case: Case, o: Observation) -> Observation:
