@@ -16,7 +16,7 @@ def main() -> None:
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in job.steps():
-        loss = torch.tensor([job.learn(model, optimizer, *job.batch(step))])
+        loss = torch.tensor(job.learn(model, optimizer, *job.batch(step)))
         if not (job.faulty and step >= job.args.step):  # "nothing new to log on this rank"
             try:
                 dist.all_reduce(loss)
