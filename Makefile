@@ -9,7 +9,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench examples clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -43,6 +43,10 @@ check: .venv/.dev  ## the fast part of the suite, under 3 minutes
 
 bench: .venv/.dev  ## speed of the scan against ripgrep
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+examples: .venv/.dev  ## render reports/examples/ anew, and the picture in the README
+	@$(BIN)/python scripts/examples.py
+	@$(BIN)/python scripts/screenshot.py reports/examples/oom-on-second-host.html docs/report.png --height 720
 
 clean:  ## remove .venv, caches and build products
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis postmortem-report.html

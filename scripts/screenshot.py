@@ -1,6 +1,6 @@
 """A report -> pictures of it, taken by the system's Chromium.
 
-    python scripts/screenshot.py reports/examples/host-oom-cache-of-rank-2.html docs/report.png
+    python scripts/screenshot.py reports/examples/oom-on-second-host.html docs/report.png --height 720
     python scripts/screenshot.py report.html out.png --width 400 --scheme dark --full
     python scripts/screenshot.py report.html out.pdf
 
