@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 import regex
 
@@ -150,15 +151,22 @@ def _event_patterns(library: Library) -> _Forms:
 
 def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
     """Patterns that read a block's decisive line (`on: exception`)."""
-    wanted = _event_patterns(library)
+    _event_patterns(library)
     for event in list(events):
-        for pattern, forms in wanted.get(event.kind, ()):
-            text = str(event.fields.get("line", event.text))
-            m = next((m for form in forms if (m := form.search(text))), None)
-            if m is not None:
-                captures = {k: v for k, v in m.groupdict().items() if v is not None}
-                fields = dict(event.fields) | captures
-                yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+        for pattern, captures in _read_by(library.digest, event.kind, str(event.fields.get("line", event.text))):
+            fields = dict(event.fields) | captures
+            yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+@lru_cache(maxsize=4096)
+def _read_by(digest: str, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str]], ...]:
+    """The patterns that match an event's line, and what they capture. Kept, because a thousand ranks raise the same exception."""
+    found = []
+    for pattern, forms in _FORMS[digest].get(kind, ()):
+        m = next((m for form in forms if (m := form.search(text))), None)
+        if m is not None:
+            found.append((pattern, {k: v for k, v in m.groupdict().items() if v is not None}))
+    return tuple(found)
 
 
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:

@@ -8,8 +8,10 @@ Nearly every line of a healthy log names a step, and only the first and the last
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate
 
 from postmortem import scan
 from postmortem.patterns import Signature
@@ -17,7 +19,7 @@ from postmortem.scan.engine import NUMBER, SHIFT
 
 STEP, BYE, NOTICE, MILESTONE, FACTS = 1, 2, 4, 8, 16
 ALL = STEP | BYE | NOTICE | MILESTONE | FACTS
-PICKED = ((STEP, 1, 1), (FACTS, 3, 0), (NOTICE, 1, 1), (BYE, 0, 2), (MILESTONE, 0, 1))  # how many of a kind are read, first and last
+PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (BYE, 0, 2), (MILESTONE, 0, 1))  # how many of a kind are read, first and last
 _GATES: tuple[tuple[int, str], ...] = (
     (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,4}[0-9])"),
     (STEP, r"Epoch:? ?\[[0-9]|\| +[0-9]{1,9}/[0-9]+ \["),
@@ -41,24 +43,23 @@ _GATES: tuple[tuple[int, str], ...] = (
 )
 
 
-@lru_cache(maxsize=1)
-def _engine() -> scan.Engine:
-    return scan.Engine.compile([Signature(f":{n}", gate) for n, (_, gate) in enumerate(_GATES)])
+@lru_cache(maxsize=2)
+def _engine(left_out: int) -> tuple[scan.Engine, tuple[int, ...]]:
+    gates = [(mark, gate) for mark, gate in _GATES if mark != left_out]
+    return scan.Engine.compile([Signature(f":{n}", gate) for n, (_, gate) in enumerate(gates)]), tuple(mark for mark, _ in gates)
 
 
-def marks(lines: Sequence[bytes], data: bytes) -> list[int]:
-    r"""Return what may be in each of the lines, which are `data` split at `\n`."""
+def marks(lines: Sequence[bytes], data: bytes, left_out: int = 0) -> list[int]:
+    r"""Return what may be in each of the lines, which are `data` split at `\n`. Not asked is whether they have a mark `left_out`."""
     if b"\x1b" in data:
         return [ALL] * len(lines)
-    found = [ALL if line[:1] == b"{" else 0 for line in lines]
-    at = -1
-    end = 0
-    for key in _engine().find(data):
-        last = (key >> SHIFT) - 1
-        while last >= end and at + 1 < len(lines):
-            at += 1
-            end += len(lines[at]) + 1
-        found[at] |= _GATES[key & NUMBER][0]
+    found = [0] * len(lines)
+    if data[:1] == b"{" or b"\n{" in data:
+        found = [ALL if line[:1] == b"{" else 0 for line in lines]
+    engine, meanings = _engine(left_out)
+    ends = list(accumulate(len(line) + 1 for line in lines))
+    for key in engine.find(data) if lines else ():
+        found[min(bisect_right(ends, (key >> SHIFT) - 1), len(found) - 1)] |= meanings[key & NUMBER]
     return found
 
 

@@ -103,17 +103,18 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
         texts = sample.text.split(b"\n")
         if texts and not texts[-1]:
             texts.pop()
-        marks = interest.marks(texts, sample.text)
+        few = most < LINES
+        marks = interest.marks(texts, sample.text, interest.STEP if few else 0)
         wanted: Iterable[int] = range(len(texts))
         if len(texts) > most and len(samples) == 1:
             wanted = (*range(head), *range(len(texts) - (most - head), len(texts)))
         elif len(texts) > most - head:
             wanted = range(head) if i == 0 else range(len(texts) - (most - head), len(texts))
-        if most < LINES:
+        if few:
             wanted = sorted({*wanted, *interest.picked(marks)})
         for k in wanted:
             text = visible(decode(texts[k][:4096] if b"\r" not in texts[k] else texts[k][-4096:]))
-            yield Line(sample.line + k, text, peel(text, style)), marks[k]
+            yield Line(sample.line + k, text, peel(text, style)), marks[k] | (interest.STEP if few else 0)
 
 
 def _read(writer: _Writer, line: Line, marks: int) -> None:
