@@ -72,6 +72,7 @@ CASES: list[tuple[str, str, str]] = [
     ("console", "train.log", "2026-11-20 21:14:56,279 INFO [rank0] train: initializing process group backend=gloo\n"),
     ("console", "job.log", "2026-11-20 22:36:50.846 engine INFO: job 8 task 1/3 on vm\n"),
     ("console", "pod.log", "2026-11-20T22:36:50.846Z worker INFO: step 1 loss 0.5\n"),
+    ("console", "rank0.log", "2026-11-20T22:36:50.846Z INFO train: epoch 0 step 1 loss 0.5\n"),
     ("console", "pod.log", "2026-11-20T22:36:50.846123Z Traceback (most recent call last):\n2026-11-20T22:36:50.846124Z RuntimeError: x\n"),
     (
         "console",

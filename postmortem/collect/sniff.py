@@ -197,7 +197,7 @@ PROGRAM = r"(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL|TRACE|NOTICE)\b)[
 SYSLOG = "|".join(
     (
         rf"(?:<\d{{1,3}}>)?{MONTH} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ {PROGRAM}",  # rsyslog, -o short
-        rf"{ISO} \S+ {PROGRAM}",  # rsyslog with ISO stamps, journalctl -o short-iso
+        rf"{ISO} (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) )\S+ {PROGRAM}",  # rsyslog with ISO stamps, journalctl -o short-iso
         rf"{DAY} \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+ \S+ {PROGRAM}",  # journalctl -o short-full
         rf"\d{{9,11}}\.\d{{6}} \S+ {PROGRAM}",  # journalctl -o short-unix
         r"kernel: |-- (?:Journal begins|Logs begin|Boot [0-9a-f]{32})",  # journalctl -o cat; its own lines
