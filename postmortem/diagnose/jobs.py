@@ -40,6 +40,8 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
     """
     units = _units(events, sources)
     talking = {name: u for name, u in units.items() if u.spoken}
+    for agent, run in _launched(talking):
+        _share(talking[agent], talking[run])
     groups: list[set[Unit]] = []
     apart = _apart(talking)
     for name in talking:
@@ -112,9 +114,6 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
     for name, unit in units.items():
         near = set().union(*(by_rank[rank] for rank in unit.ranks)) | nameless if unit.ranks else by_end[not unit.ended_well]
         out[name] = {other for other in near if other != name and _separate(unit, units[other])}
-    for agent, run in _launched(units):
-        out[agent].discard(run)
-        out[run].discard(agent)
     return out
 
 
@@ -126,6 +125,15 @@ def _launched(units: dict[Unit, _Unit]) -> Iterator[tuple[Unit, Unit]]:
             beside = [run for run in runs if name[0] in ("", run[0])]
             if len(beside) == 1:
                 yield name, beside[0]
+
+
+def _share(a: _Unit, b: _Unit) -> None:
+    """Two units are one job: what is known of one is known of the other."""
+    spans = [u.span for u in (a, b) if u.span]
+    for unit in (a, b):
+        unit.ranks = a.ranks | b.ranks
+        unit.ended_well = b.ended_well
+        unit.span = (min(lo for lo, _ in spans), max(hi for _, hi in spans)) if spans else None
 
 
 def _separate(a: _Unit, b: _Unit) -> bool:
