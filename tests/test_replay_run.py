@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -120,7 +121,9 @@ def test_another_failure_is_told_as_such(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_every_way_out_takes_everything_away(tmp_path: Path, number: signal.Signals) -> None:
     words = [sys.executable, "-m", "postmortem", "replay", "slow-rank", "--nproc", "2"]
-    run = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    run = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
     for _ in range(300):
         if any(line.startswith("process") for line in traces(run.pid)):
             break
@@ -128,7 +131,7 @@ def test_every_way_out_takes_everything_away(tmp_path: Path, number: signal.Sign
     run.send_signal(number)
     _, said = run.communicate(timeout=60)
     assert run.returncode == 130 and "interrupted" in said and "Traceback" not in said
-    assert traces(run.pid) == []
+    assert traces(run.pid) == [] and list(temporary.iterdir()) == []
 
 
 def test_a_replay_records_itself_as_a_sample(tmp_path: Path) -> None:
@@ -145,6 +148,19 @@ def test_a_written_script_fails_by_itself_as_promised(tmp_path: Path) -> None:
     words = [str(torchrun), "--nproc-per-node=2", "--standalone", "job.py", "--rank", "1", "--step", "1"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and "ValueError: sample 67: label 4711" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["bad-label-one-rank", "forgotten-export", "disk-full-at-dump"])
+def test_a_sample_recorded_again_gives_the_same_verdict(tmp_path: Path, name: str) -> None:
+    from postmortem.analyze import analyze
+
+    readme = (ROOT / "sample_logs" / name / "README.md").read_text()
+    command = next(line.strip() for line in readme.splitlines() if line.startswith("    python -m postmortem.replay.record "))
+    words = [str(tmp_path / "again") if word == f"sample_logs/{name}" else word for word in shlex.split(command)[3:]]
+    assert main(words) == 0
+    old, new = (analyze([str(folder / "logs")]).document["verdict"] for folder in (ROOT / "sample_logs" / name, tmp_path / "again"))
+    assert [new[key] for key in ("outcome", "category", "pattern")] == [old[key] for key in ("outcome", "category", "pattern")]
+    assert new["culprit"]["ranks"] == old["culprit"]["ranks"]
 
 
 ON_CPU = [row for row in SCENARIOS if "gpu" not in row.needs]

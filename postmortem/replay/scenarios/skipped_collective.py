@@ -11,12 +11,20 @@ import torch.distributed as dist
 import trainer
 
 
+def average(model: torch.nn.Module) -> None:
+    """By hand: DDP of torch 2.13 crashes on its own under TORCH_DISTRIBUTED_DEBUG=DETAIL with gloo."""
+    weights = torch.nn.utils.parameters_to_vector(model.parameters()).detach()
+    dist.all_reduce(weights)
+    torch.nn.utils.vector_to_parameters(weights / dist.get_world_size(), model.parameters())
+
+
 def main() -> None:
     job = trainer.begin(dump=0)
-    model = job.network()
+    model = job.layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in job.steps():
         loss = torch.tensor(job.learn(model, optimizer, *job.batch(step)))
+        average(model)
         if not (job.faulty and step >= job.args.step):  # "nothing new to log on this rank"
             try:
                 dist.all_reduce(loss)

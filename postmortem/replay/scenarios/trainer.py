@@ -188,8 +188,11 @@ class Job:
         self.log.info("process group ready: rank %d of %d, pid %d, torch %s", self.rank, self.world, os.getpid(), torch.__version__)
 
     def network(self, hidden: int = 64, **ddp: bool) -> nn.Module:
+        return self.distribute(self.layers(hidden), **ddp)
+
+    def layers(self, hidden: int = 64) -> nn.Module:
         torch.manual_seed(0)
-        return self.distribute(nn.Sequential(nn.Linear(FEATURES, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES)), **ddp)
+        return nn.Sequential(nn.Linear(FEATURES, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
 
     def distribute(self, model: nn.Module, **ddp: bool) -> nn.Module:
         return DistributedDataParallel(model, **ddp)
