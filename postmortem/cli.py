@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -87,7 +88,11 @@ def analyze(
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came after.")] = None,
     patterns: PatternFolders = None,
     baseline: Annotated[Path | None, typer.Option(metavar="DIR", help="Logs of a run that went well, to compare with.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that read.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that read; default: as many as pay off.")] = None,
+    dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Read on the workers of this Dask scheduler.")] = None,
+    executor: Annotated[
+        str | None, typer.Option("--executor", metavar="MODULE:FACTORY", help="Read on an executor that this function returns.")
+    ] = None,
     no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep secrets found in the logs as they are.")] = False,
     anonymise: Annotated[bool, typer.Option("--anonymise", help="Pseudonyms for hosts, users, addresses and paths.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.")] = False,
@@ -116,8 +121,8 @@ def analyze(
     }
     if jobs:
         chosen["workers"] = jobs
-    with output.progress_bar() as progress:
-        incident = read(paths, Options(**chosen, progress=progress))
+    with _engine(dask, executor) as engine, output.progress_bar() as progress:
+        incident = read(paths, Options(**chosen, executor=engine, progress=progress))
     if anonymise:
         from postmortem.anonymise import anonymised
 
@@ -125,7 +130,21 @@ def analyze(
     _write(incident, kind, target, verbose, brief)
     if open_ and target:
         _browse(target)
+    if incident.interrupted:
+        output.say("postmortem: interrupted; the report covers what was read until then, and says what was not")
+        raise typer.Exit(130)
     raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
+
+
+def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[Any]:
+    """Return what reads, where that is not this machine's own processes."""
+    if dask and executor:
+        raise UsageError("--dask and --executor are two engines", "name one of them")
+    if not dask and not executor:
+        return nullcontext()
+    from postmortem import pool
+
+    return pool.dask(dask) if dask else pool.made_by(str(executor))
 
 
 def _format_of(out: str | None) -> Format:
