@@ -163,6 +163,11 @@ export class Picture {
       this.row(state, state.rows[state.top + place], HEAD + place * state.step, area, state.top + place === state.at);
     }
     context.restore();
+    if (state.rows.length > shown) { // how far down this is, for lanes scroll without a bar of their own
+      const high = this.height - HEAD - FOOT;
+      context.fillStyle = this.colours.quiet;
+      context.fillRect(this.width - 5, HEAD + (state.top / state.rows.length) * high, 3, (shown / state.rows.length) * high);
+    }
   }
 
   row(state, row, top, area, current) {

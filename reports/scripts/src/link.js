@@ -2,7 +2,8 @@
 //
 //     #t=12.5&z=30&e=417&s=fatal,error&f=kernel&r=0-3&q=timeout&y=12
 //
-// t: seconds since the first event; z: length of the window; e: the chosen event; y: the first row. What is as at first is left out.
+// t: seconds since the first event; z: length of the window; e: the chosen event; y: the first row. What is as at first
+// is left out.
 // A hash without "=" is the name of a section and none of our business.
 import { SEVERITIES } from "./data.js";
 import { EVERYTHING } from "./filter.js";
@@ -20,7 +21,7 @@ export function write({ view, chosen, wanted, top }) {
   if (wanted.family) parts.set("f", wanted.family);
   if (wanted.ranks) parts.set("r", wanted.ranks);
   if (wanted.text) parts.set("q", wanted.text);
-  if (top) parts.set("y", String(top));
+  if (top !== null) parts.set("y", String(top));
   return parts.size ? `#${parts}` : "";
 }
 
@@ -33,7 +34,7 @@ export function read(hash) {
   return {
     view: start !== null && span > 0 ? { start, span } : null,
     chosen: Number.isInteger(number("e")) ? number("e") : -1,
-    top: Math.max(0, Math.trunc(number("y") ?? 0)),
+    top: number("y") === null ? null : Math.max(0, Math.trunc(number("y"))),
     wanted: {
       severities: said === null ? EVERYTHING.severities : said.split(",").reduce((bits, name) => bits | (SEVERITIES.includes(name) ? 1 << SEVERITIES.indexOf(name) : 0), 0),
       family: parts.get("f") ?? "",

@@ -26,9 +26,18 @@ export class Timeline {
     place.append(this.parts.root);
     this.picture = new Picture(this.parts.canvas, events);
     this.listen();
-    this.restore(location.hash);
     this.layout();
+    this.centre(this.state.decisive);
+    this.restore(location.hash);
     this.render();
+  }
+
+  /** Bring the lane of an event into sight where not all lanes are. */
+  centre(i) {
+    const { state, events } = this;
+    const place = i < 0 ? -1 : state.rows.findIndex((row) => row.from <= events.lane[i] && events.lane[i] < row.to);
+    if (place >= this.visible) state.top = Math.min(place - Math.floor(this.visible / 2), state.rows.length - this.visible);
+    this.resting = state.top;
   }
 
   /** Hosts that stand open at first: all, or those with a rank that is out of the ordinary. */
@@ -47,8 +56,8 @@ export class Timeline {
     state.step = state.rows.length > 40 ? 11 : state.rows.length > 24 ? 18 : 22;
     state.at = at ? state.rows.findIndex((row) => row.from <= at.from && at.from < Math.max(row.to, row.from + 1) && (row.head === at.head || row.host === at.host)) : -1;
     const wide = this.parts.stage.clientWidth || 800;
-    const high = Math.min(Math.max(state.rows.length, 2) * state.step, MOST);
-    this.visible = Math.floor(high / state.step);
+    this.visible = Math.min(Math.max(state.rows.length, 2), Math.floor(MOST / state.step));
+    const high = this.visible * state.step;
     state.top = Math.min(state.top, Math.max(0, state.rows.length - this.visible));
     this.picture.resize(wide, HEAD + high + FOOT);
   }
@@ -75,7 +84,7 @@ export class Timeline {
   link() {
     const { state } = this;
     const same = Math.abs(state.view.start - this.first.start) < 1e-6 && Math.abs(state.view.span - this.first.span) < 1e-6;
-    return write({ view: same ? null : state.view, chosen: state.chosen, wanted: this.wanted, top: state.top });
+    return write({ view: same ? null : state.view, chosen: state.chosen, wanted: this.wanted, top: state.top === this.resting ? null : state.top });
   }
 
   /** Show what a link says; parts of it that cannot be are left out. */
@@ -89,7 +98,7 @@ export class Timeline {
     if (said.view) this.state.view = clamp(said.view, this.state.whole);
     this.layout();
     if (said.chosen >= 0 && said.chosen < this.events.count) this.choose(said.chosen, false);
-    this.state.top = Math.min(said.top, Math.max(0, this.state.rows.length - this.visible));
+    if (said.top !== null) this.state.top = Math.min(said.top, Math.max(0, this.state.rows.length - this.visible));
     this.place.scrollIntoView();
     this.render();
   }

@@ -13,7 +13,7 @@ test("what a link says is what it was made from", () => {
 });
 
 test("the page as it opens needs no hash", () => {
-  assert.equal(write({ view: null, chosen: -1, top: 0, wanted: EVERYTHING }), "");
+  assert.equal(write({ view: null, chosen: -1, top: null, wanted: EVERYTHING }), "");
 });
 
 test("names of sections are not ours, and nonsense is left out", () => {
