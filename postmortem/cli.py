@@ -88,7 +88,7 @@ def analyze(
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came after.")] = None,
     patterns: PatternFolders = None,
     baseline: Annotated[Path | None, typer.Option(metavar="DIR", help="Logs of a run that went well, to compare with.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that read; default: as many as pay off.")] = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that read. Default: as many as pay.")] = None,
     dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Read on the workers of this Dask scheduler.")] = None,
     executor: Annotated[
         str | None, typer.Option("--executor", metavar="MODULE:FACTORY", help="Read on an executor that this function returns.")
