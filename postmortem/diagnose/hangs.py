@@ -285,9 +285,12 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
 
 
 def _logs_are_complete(case: Case, seen: dict[int, View]) -> bool:
-    """Whether every other rank has a file of its own here, so that one rank's silence means something."""
+    """Whether every other rank has a file of its own here, or speaks on a common console, so that one rank's silence means something."""
     own = {rank for path, rank in case.registry.by_source.items()}
-    return case.registry.world is not None and len(own) >= case.registry.world - 1 >= 1
+    world = case.registry.world if case.registry.world is not None else len(seen)
+    waiting = [r for r, v in seen.items() if v.complaint is not None]
+    stopped = any(v.silent and v.exit_code in (-15, 143) for v in seen.values())  # it lived until the launcher ended it
+    return world >= 2 and (len(own) >= world - 1 or (stopped and len(waiting) == world - 1))
 
 
 def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
