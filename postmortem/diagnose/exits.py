@@ -102,7 +102,7 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
         code = _code(o) if o.pattern.id in TOLD else None
         pattern = "rank-exit-sigkill" if code in KILL else "rank-exit-crash-signal" if code in CRASH else "rank-exit-without-reason"
         p = case.library.get(pattern)
-        if p is None or code in (None, 0) or (complaints and code not in KILL and not _unspoken(o, observations)):
+        if p is None or code in (None, 0) or (complaints and code not in KILL and not _unspoken(case, o, observations)):
             continue
         if code in KILL and any(_before(e, o.event) for e in stopped):
             continue
@@ -129,11 +129,12 @@ def _before(a: Event, b: Event) -> bool:
     return not same or (a.where.line or 0) < (b.where.line or 0)
 
 
-def _unspoken(o: Observation, observations: Sequence[Observation]) -> bool:
+def _unspoken(case: Case, o: Observation, observations: Sequence[Observation]) -> bool:
     """One rank ended by itself and did not say why, while others complain: that follows from its end."""
     if len(o.ranks) != 1 or _code(o) in (-15, 143, 130, 129):
         return False
-    spoke = {r for x in observations if x.role == "symptom" and x.pattern.category is not None for r in x.ranks}
+    accused = [x for x in observations if x.role == "symptom" and x.pattern.category is not None]
+    spoke = {r for x in accused for r in (*x.ranks, case.registry.rank_of(x.event)) if r is not None}
     return bool(spoke) and not set(o.ranks) & spoke
 
 
