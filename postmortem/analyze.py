@@ -10,10 +10,10 @@ on their number, because results are put in the order of the paths, and how much
 from __future__ import annotations
 
 import platform
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -236,7 +236,11 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
     return Read(tuple(sources), tuple(events), tuple(scanned), tuple(skips))
 
 
-@lru_cache(maxsize=2)
+_OWN = threading.local()  # an engine's scratch memory is no two threads' at once
+
+
 def _tools(extra: tuple[Path, ...]) -> tuple[patterns.Library, scan.Engine]:
     library = patterns.load(*extra)
-    return library, scan.Engine.compile([*library.signatures(), *parsers.OPENERS])
+    if getattr(_OWN, "digest", None) != library.digest:
+        _OWN.digest, _OWN.engine = library.digest, scan.Engine.compile([*library.signatures(), *parsers.OPENERS])
+    return library, _OWN.engine

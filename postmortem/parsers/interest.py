@@ -8,9 +8,9 @@ Nearly every line of a healthy log names a step, and only the first and the last
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import accumulate
 
 from postmortem import scan
@@ -43,10 +43,18 @@ _GATES: tuple[tuple[int, str], ...] = (
 )
 
 
-@lru_cache(maxsize=2)
+_OWN = threading.local()  # an engine's scratch memory is no two threads' at once
+
+
 def _engine(left_out: int) -> tuple[scan.Engine, tuple[int, ...]]:
-    gates = [(mark, gate) for mark, gate in _GATES if mark != left_out]
-    return scan.Engine.compile([Signature(f":{n}", gate) for n, (_, gate) in enumerate(gates)]), tuple(mark for mark, _ in gates)
+    if not hasattr(_OWN, "engines"):
+        _OWN.engines = {}
+    engines: dict[int, tuple[scan.Engine, tuple[int, ...]]] = _OWN.engines
+    if left_out not in engines:
+        gates = [(mark, gate) for mark, gate in _GATES if mark != left_out]
+        signatures = [Signature(f":{n}", gate) for n, (_, gate) in enumerate(gates)]
+        engines[left_out] = scan.Engine.compile(signatures), tuple(mark for mark, _ in gates)
+    return engines[left_out]
 
 
 def marks(lines: Sequence[bytes], data: bytes, left_out: int = 0) -> list[int]:

@@ -1,0 +1,172 @@
+"""The whole analysis on many logs: the same document however it is read, bounded reports, partial reports."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pool_work
+import pytest
+
+from conftest import ROOT, needs
+from postmortem import pool, report
+from postmortem.analyze import Incident, Options, analyze
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+corpus: Any = import_module("corpus")
+analysis: Any = import_module("postmortem.analyze")
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    return corpus.make(tmp_path_factory.mktemp("logs"), ranks=24, size=48 << 10, seed=5, every=400)
+
+
+def text(incident: Incident) -> str:
+    return json.dumps(incident.document, sort_keys=True)
+
+
+def read(folder: Path, **options: Any) -> Incident:
+    return analyze([str(folder)], Options(**options))
+
+
+def test_the_document_does_not_depend_on_who_reads(logs: Any) -> None:
+    """One process, two, threads behind an executor: the same bytes."""
+    one = text(read(logs.folder, workers=1))
+    assert text(read(logs.folder, workers=2)) == one
+    with ThreadPoolExecutor(3) as threads:
+        assert text(read(logs.folder, executor=threads)) == one
+
+
+def test_the_planted_story_is_found(logs: Any) -> None:
+    verdict = read(logs.folder).document["verdict"]
+    assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("kernel-oom-killed-process", [logs.culprit])
+
+
+def test_compressed_logs_say_the_same(logs: Any, tmp_path: Path) -> None:
+    import zstandard
+
+    for number, path in enumerate(sorted(p for p in logs.folder.rglob("*") if p.is_file())):
+        pack, suffix = (gzip.compress, ".gz") if number % 2 else (zstandard.compress, ".zst")
+        target = tmp_path / path.relative_to(logs.folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.with_name(target.name + suffix).write_bytes(pack(path.read_bytes()))
+    plain, packed = (text(read(folder)) for folder in (logs.folder, tmp_path))
+    for suffix in (".gz", ".zst"):
+        packed = packed.replace(f".log{suffix}", ".log").replace(f".txt{suffix}", ".txt")
+    told, packed_told = (json.loads(t) for t in (plain, packed))
+    for part in ("verdict", "chain", "findings", "ranks", "clocks", "trace"):
+        assert told[part] == packed_told[part], part
+
+
+def test_a_flood_changes_no_verdict(logs: Any, tmp_path: Path) -> None:
+    """Caps keep the first and last hits of a pattern. Ten thousand warnings in front of them, behind them and on all ranks hide nothing."""
+    line = b"[W1120 05:00:00.000000000 socket.cpp:460] [c10d] The client socket has failed to connect to [node-0000]:29500 (errno: 110)\n"
+    flood = line * 10_000
+    for path in (p for p in logs.folder.rglob("*") if p.is_file()):
+        target = tmp_path / path.relative_to(logs.folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        data = path.read_bytes()
+        target.write_bytes(data if path.suffix == ".txt" else data[: (cut := data.index(b"\n", len(data) // 2) + 1)] + flood + data[cut:])
+    calm, flooded = (read(folder).document["verdict"] for folder in (logs.folder, tmp_path))
+    for name in ("outcome", "category", "pattern", "culprit", "headline"):
+        assert flooded[name] == calm[name]
+
+
+def test_a_small_share_of_lines_changes_no_verdict(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the 24 ranks were 16,000: twelve ordinary lines of each are read, and those with hits."""
+    whole = read(logs.folder).document["verdict"]
+    monkeypatch.setattr(analysis, "LINES", 100)
+    few = read(logs.folder).document["verdict"]
+    for name in ("outcome", "category", "pattern", "culprit", "headline"):
+        assert few[name] == whole[name]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_gives_a_partial_report_that_says_so_first(logs: Any, workers: int) -> None:
+    def interrupt(done: int, total: int, label: str) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    incident = read(logs.folder, workers=workers, progress=interrupt)
+    assert incident.interrupted
+    skipped = incident.document["ledger"]["skipped"]
+    assert skipped and {row["reason"] for row in skipped} == {"interrupted before it was read"}
+    page = report.render_html(incident)
+    assert page.index("Not everything was read") < page.index("Evidence")
+
+
+@pytest.mark.slow
+def test_twelve_deadly_logs_of_four_hundred_are_named_and_the_verdict_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = corpus.make(tmp_path, ranks=388, size=8 << 10, seed=9, every=200)
+    calm = read(tmp_path, workers=1).document["verdict"]
+    for n in range(3):
+        for kind in ("kill", "fault", "hang", "starve"):
+            (tmp_path / f"{kind}-{n}.log").write_text("step 1\n" * 200)
+    monkeypatch.setattr(pool, "DEADLINE", 10.0)
+    monkeypatch.setattr(analysis, "_read_bundle", pool_work.read_or_die)
+    document = read(tmp_path, workers=2).document
+    named = {row["path"]: row["reason"] for row in document["ledger"]["skipped"]}
+    assert set(named) == {f"{kind}-{n}.log" for n in range(3) for kind in ("kill", "fault", "hang", "starve")}
+    assert named["kill-0.log"] == "the worker that read it died (SIGKILL)"
+    assert named["hang-1.log"] == "the worker that read it took too long"
+    assert len(document["sources"]) == 388 + 1, "all the others, and the kernel log"
+    assert document["verdict"]["culprit"] == calm["culprit"] and calm["culprit"]["ranks"] == [made.culprit]
+    assert document["verdict"]["headline"] == calm["headline"]
+
+
+@pytest.mark.slow
+def test_a_page_of_two_thousand_ranks_can_be_mailed(tmp_path: Path) -> None:
+    corpus.make(tmp_path, ranks=2000, size=4 << 10, seed=3, every=300)
+    incident = read(tmp_path)
+    page = report.render_html(incident)
+    assert len(page.encode()) < 2 << 20
+    assert len(incident.document["ranks"]) == 2000 and "500 of 2,000 ranks" in page
+
+
+@contextmanager
+def cluster() -> Iterator[Any]:
+    from distributed import LocalCluster
+
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as made:
+        yield made
+
+
+@pytest.mark.slow
+@needs("distributed")
+def test_dask_gives_the_same_document_though_a_worker_is_killed(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real scheduler and two worker processes; one is killed with SIGKILL when the first task is done."""
+    monkeypatch.setattr(pool, "BUNDLE_FAR", 1 << 18)
+    with cluster() as made, pool.dask(made.scheduler_address) as executor:
+        victims = [worker.pid for worker in made.workers.values()]
+
+        def kill(done: int, total: int, label: str) -> None:
+            if victims:
+                os.kill(victims.pop(), signal.SIGKILL)
+                victims.clear()
+
+        there = text(read(logs.folder, executor=executor, progress=kill))
+        assert not victims
+    assert there == text(read(logs.folder, workers=1))
+
+
+@pytest.mark.slow
+@needs("distributed")
+def test_a_dask_worker_that_cannot_see_the_logs_is_told_in_words(logs: Any) -> None:
+    from postmortem.collect import Container
+    from postmortem.errors import UsageError
+
+    with cluster() as made, pool.dask(made.scheduler_address) as executor:
+        gone = Container(Path("/nowhere/rank0.log"), "rank0.log", 10, "plain")
+        with pytest.raises(UsageError, match="a worker, cannot see /nowhere/rank0.log"):
+            analysis._read_all([gone], Options(executor=executor))
