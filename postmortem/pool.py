@@ -259,11 +259,15 @@ def _memory() -> int:
 def elsewhere(executor: Executor) -> Place:
     """An executor of the caller's. How many workers it has is its own business, as are deadlines."""
 
-    def submit(work: Callable[..., Any], bundle: tuple[Any, ...], _seconds: float) -> Future[Any]:
-        return executor.submit(work, bundle)
+    futures: list[Future[Any]] = []
 
-    def stop() -> None:
-        executor.shutdown(wait=False, cancel_futures=True)
+    def submit(work: Callable[..., Any], bundle: tuple[Any, ...], _seconds: float) -> Future[Any]:
+        futures.append(executor.submit(work, bundle))
+        return futures[-1]
+
+    def stop() -> None:  # of the tasks; the executor is not ours to end
+        for future in futures:
+            future.cancel()
 
     return Place(submit, stop, 4, BUNDLE_FAR)
 
