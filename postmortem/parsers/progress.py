@@ -108,7 +108,7 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
         wanted: Iterable[int] = range(len(texts))
         if len(texts) > most and len(samples) == 1:
             wanted = (*range(head), *range(len(texts) - (most - head), len(texts)))
-        elif len(texts) > most - head:
+        elif len(samples) > 1 and len(texts) > most - head:
             wanted = range(head) if i == 0 else range(len(texts) - (most - head), len(texts))
         if few:
             wanted = sorted({*wanted, *interest.picked(marks)})
