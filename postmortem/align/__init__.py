@@ -12,8 +12,8 @@ up here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from postmortem.align import kernel, place
@@ -62,7 +62,7 @@ def align(events: Sequence[Event]) -> Timeline:
     told = [e for e in dated if e.kind != "sync"]
     pieces = {clock: found.pieces for clock, found in estimates.items()}
     bridges = _kernel(told, owners, pieces, estimates)
-    pieces |= {clock: _bridged(bridge) for clock, bridge in bridges.items()}
+    pieces |= {clock: _bridged(clock, bridge, estimates) for clock, bridge in bridges.items()}
     unknown = Pieces((Correction(),), {})
     clocks = [owners.of(e) for e in told]
     for clock in clocks:
@@ -79,16 +79,19 @@ def _kernel(told: Sequence[Event], owners: Owners, pieces: dict[ClockId, Pieces]
         at = place.placed(e, owners.of(e), pieces)
         return None if at.at is None else (at.at, at.at_sigma)
 
-    own: dict[str | None, tuple[float, float]] = {}
-    for clock in sorted(estimates, key=lambda c: c.kind, reverse=True):  # naive first
-        row = estimates[clock].rows[-1]
-        moment = row.correction.origin + row.correction.centre
-        own.setdefault(clock.host, (row.correction.shift, row.correction.offset_at(moment) if row.correction.origin else 0.0))
+    own: dict[str | None, tuple[float, Callable[[float], float]]] = {}
+    for clock in sorted(estimates, key=lambda c: c.kind, reverse=True):  # naive first: its zone is the host's
+        correction = estimates[clock].rows[-1].correction
+        if clock.host is not None or len(estimates) <= 2:
+            own.setdefault(clock.host, (correction.shift, correction.offset_at))
     return kernel.bridges(told, owners, known, own)
 
 
-def _bridged(bridge: Bridge) -> Pieces:
-    return Pieces((Correction(offset=bridge.offset, floor=bridge.sigma),), {})
+def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
+    host = next((e for c, e in estimates.items() if c.host == clock.host), None) if bridge.own else None
+    if host is None:
+        return Pieces((Correction(offset=bridge.offset, floor=bridge.sigma),), {})
+    return Pieces((replace(host.rows[-1].correction, shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
 
 
 def _display_order(events: Sequence[Event]) -> dict[int, float]:

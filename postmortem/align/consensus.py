@@ -25,6 +25,7 @@ Array = Any
 LEAST = 4  # inliers below which a clock is not called aligned
 SHARE = 0.6  # of inliers
 UNMEASURED = 0.02  # floor where nothing shows how late a host prints for good
+COARSE = 0.35  # of a stamp's sigma: hosts that round alike are wrong alike, however many lines they have
 INLIER = 5.0  # in units of what is usual among the clocks
 
 
@@ -44,10 +45,10 @@ class Segment:
 
 @dataclass(frozen=True)
 class Consensus:
-    """`connected` are the clocks of the largest set that common lines connect; `kinds` counts the marks of each form."""
+    """`connected` are the sets of clocks that common lines connect, the largest first; `kinds` counts the marks of each form."""
 
     segments: dict[ClockId, tuple[Segment, ...]]
-    connected: frozenset[ClockId]
+    connected: tuple[tuple[ClockId, ...], ...]
     kinds: dict[ClockId, dict[str, int]]
     lines: dict[ClockId, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]]
     ranks: dict[ClockId, str]  # of hosts without a name, where there are several
@@ -59,7 +60,6 @@ def compare(events: Sequence[Event], owners: Owners) -> Consensus | None:
     if readings.marks.clocks < 2 or not len(readings.marks.time):
         return None
     solved = solve_with_steps(readings.marks)
-    main = _main(solved)
     fit = solved.fit
     floor = _floor(readings, solved)
     segments: dict[ClockId, tuple[Segment, ...]] = {}
@@ -71,9 +71,8 @@ def compare(events: Sequence[Event], owners: Owners) -> Consensus | None:
             segments[clock] = tuple(_segment(solved, p, floor) for p in order)
             if len(order) > 1:
                 lines[clock] = _lines(readings, solved, i, order)
-    connected = frozenset(readings.clocks[int(solved.parent[p])] for p in np.flatnonzero(main))
     kinds = dict(zip(readings.clocks, readings.kinds, strict=True))
-    return Consensus(segments, connected, kinds, lines, _unnamed(owners, readings.clocks))
+    return Consensus(segments, _connected(readings, solved), kinds, lines, _unnamed(owners, readings.clocks))
 
 
 def _unnamed(owners: Owners, clocks: Sequence[ClockId]) -> dict[ClockId, str]:
@@ -86,12 +85,14 @@ def _unnamed(owners: Owners, clocks: Sequence[ClockId]) -> dict[ClockId, str]:
     return found
 
 
-def _main(solved: Segmented) -> Array:
-    """The clocks of the component that has most of them."""
-    component = solved.fit.component
-    sizes = np.bincount(component[component >= 0]) if (component >= 0).any() else np.zeros(1)
-    main: Array = component == int(np.argmax(sizes))
-    return main
+def _connected(readings: Readings, solved: Segmented) -> tuple[tuple[ClockId, ...], ...]:
+    """A clock whose pieces fell apart belongs where its first piece is."""
+    members: dict[int, list[ClockId]] = defaultdict(list)
+    for i, clock in enumerate(readings.clocks):
+        component = solved.fit.component[i]
+        if component >= 0:
+            members[int(component)].append(clock)
+    return tuple(tuple(clocks) for clocks in sorted(members.values(), key=lambda clocks: -len(clocks)))
 
 
 def _floor(readings: Readings, solved: Segmented) -> float:
@@ -118,7 +119,8 @@ def _segment(solved: Segmented, piece: int, floor: float) -> Segment:
     limit = np.maximum(INLIER * usual, np.maximum(4 * marks.noise[own], 0.02))
     near = np.abs(fit.residual[own]) <= limit
     n, inliers = len(own), int(near.sum())
-    widen = (1 + 1.5 / max(1, n - 1)) ** 2
+    widen = 1.25 * (1 + 1.5 / max(1, n - 1)) ** 2
+    coarse = COARSE * float(np.median(marks.noise[own]))
     extra = 0.0 if n > 1 else 0.25
     state, why = _state(n, inliers, near)
     if state == "refused":
@@ -130,7 +132,7 @@ def _segment(solved: Segmented, piece: int, floor: float) -> Segment:
         centre=float(fit.centre[piece]),
         var=float(fit.var[piece]) * widen + extra,
         var_drift=float(fit.var_drift[piece]) * widen,
-        floor=floor,
+        floor=max(floor, coarse),
         centred=True,
     )
     times = marks.time[own]
@@ -161,10 +163,7 @@ def _lines(readings: Readings, solved: Segmented, clock: int, order: list[int]) 
     return {source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()}
 
 
-def told_against(consensus: Consensus, shift: float, rate: float) -> Consensus:
-    """All corrections against another reference, exactly (see `place.regauged`)."""
-    segments = {
-        clock: tuple(replace(s, correction=regauged(s.correction, shift, rate)) for s in pieces)
-        for clock, pieces in consensus.segments.items()
-    }
-    return replace(consensus, segments=segments)
+def told_against(consensus: Consensus, clocks: Sequence[ClockId], shift: float, rate: float) -> Consensus:
+    """The corrections of these clocks against another reference, exactly (see `place.regauged`)."""
+    moved = {c: tuple(replace(s, correction=regauged(s.correction, shift, rate)) for s in consensus.segments[c]) for c in clocks}
+    return replace(consensus, segments={**consensus.segments, **moved})

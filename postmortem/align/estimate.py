@@ -56,7 +56,7 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
     counts = place.counted(events, owners)
     spans = {c: span for c, (span, _) in counts.items() if not c.kernel}
     named = {**zones.named_by_span(spans), **zones.named_by_epoch(events, owners)}
-    found, how = _synced(consensus, named) if consensus is not None else ({}, "")
+    found, how = _synced(consensus, named, spans) if consensus is not None else ({}, "")
     _take_twins(found, named, spans)
     lonely = [c for c in sorted(spans, key=lambda c: (-counts[c][1], str(c))) if c not in found]
     _take_lonely(lonely, found, named, spans, how)
@@ -91,27 +91,59 @@ def _ranks_apart(syncs: Sequence[Event]) -> bool:
 # ── clocks with common lines ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _synced(consensus: Consensus, named: Mapping[ClockId, float]) -> tuple[Estimates, str]:
+def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) -> tuple[Estimates, str]:
+    """The clocks that common lines connect: the largest set of them gives the job's time, the others are set beside it."""
+    found: Estimates = {}
+    main = ""
+    for clocks in consensus.connected:
+        clocks = tuple(c for c in clocks if c in consensus.segments)
+        totals = {c: _largest(consensus.segments[c]).correction.offset for c in clocks}
+        known = {c: named.get(c, 0.0) for c in clocks if c.kind == "absolute" or c in named}
+        base, how = zones.gauge(totals, known)
+        consensus = _told(consensus, clocks, totals, known, base)
+        rows = {c: _estimate(c, consensus, named, how) for c in clocks if _believable(c, consensus, how)}
+        if main and rows:
+            rows = _beside(rows, found, spans, how)
+        found.update(rows)
+        main = main or (how if rows else "")
+    return found, main
+
+
+def _told(
+    consensus: Consensus, clocks: Sequence[ClockId], totals: Mapping[ClockId, float], known: Mapping[ClockId, float], base: float
+) -> Consensus:
+    """Against the middle of the clocks: of two, the one whose skew is taken as none is the one without a drift too."""
     from postmortem.align.consensus import told_against
 
-    main = {c: s for c, s in consensus.segments.items() if c in consensus.connected}
-    totals = {c: _largest(s).correction.offset for c, s in main.items()}
-    known = {c: named.get(c, 0.0) for c in totals if c.kind == "absolute" or c in named}
-    base, how = zones.gauge(totals, known)
-    rates = sorted((abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base), str(c), c) for c in totals)
-    drifts = [_largest(main[c]).correction.drift for _, _, c in (rates if len(rates) > 4 else rates[:1])]
-    consensus = told_against(consensus, base, median(drifts))
-    found: Estimates = {}
-    for clock in sorted(consensus.segments, key=str):
-        if clock in consensus.connected and _believable(clock, consensus, how):
-            found[clock] = _estimate(clock, consensus, how in ("named", "likely"), named, how)
-    return found, how
+    skews = {c: abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base) for c in clocks}
+    order = sorted(clocks, key=lambda c: (skews[c], str(c)))
+    drifts = [_largest(consensus.segments[c]).correction.drift for c in (order if len(order) > 4 else order[:1])]
+    return told_against(consensus, clocks, base, median(drifts))
+
+
+def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
+    """Hosts that have lines in common with each other and none with the rest: how far they lie from the rest is not known."""
+    ends = [e.pieces.apply("", None, t, 0.0)[0] for c, e in rows.items() for t in spans[c]]
+    rest = [e.pieces.apply("", None, t, 0.0)[0] for c, e in found.items() for t in spans[c]]
+    shift = 0.0 if how == "named" else _life((min(ends), max(ends)), rest)
+    floor = UNCOMPARED if how == "named" else ZONE_ONLY if shift is not None else LOST
+    why = f"compared with {len(rows) - 1} other{'s' if len(rows) != 2 else ''}; no line in common with the other {len(found)} clocks"
+    out = {}
+    for clock, old in rows.items():
+        changed = []
+        for row in old.rows:
+            correction = replace(row.correction, shift=row.correction.shift + (shift or 0.0), floor=max(floor, row.correction.floor))
+            zone = row.zone if not shift or row.zone is None else row.zone + shift
+            state = "refused" if shift is None else "weak"
+            changed.append(replace(row, correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}"))
+        out[clock] = Estimate(tuple(changed), replace(old.pieces, corrections=tuple(r.correction for r in changed)))
+    return out
 
 
 def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:
     """One or two common lines may be another run's: they are believed where zone and skew come out as machines have them."""
     segments = consensus.segments[clock]
-    if sum(s.inliers for s in segments) >= LEAST:
+    if sum(s.marks for s in segments) >= LEAST:
         return True
     total = _largest(segments).correction.offset
     zone = 0.0 if clock.kind == "absolute" else zones.snapped(total)
@@ -122,8 +154,9 @@ def _largest(segments: Sequence[Segment]) -> Segment:
     return max(segments, key=lambda s: s.marks)
 
 
-def _estimate(clock: ClockId, consensus: Consensus, zoned: bool, named: Mapping[ClockId, float], how: str) -> Estimate:
+def _estimate(clock: ClockId, consensus: Consensus, named: Mapping[ClockId, float], how: str) -> Estimate:
     rows = []
+    zoned = how in ("named", "likely")
     segments = consensus.segments[clock]
     for i, s in enumerate(segments):
         total = s.correction.offset_at(s.correction.origin + s.correction.centre)
@@ -149,7 +182,7 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
     parts.append(f"lines in common with other hosts: {kinds}")
     segments = consensus.segments[clock]
     if len(segments) > 1:
-        parts.append(f"piece {i + 1} of {len(segments)}{_jump(segments, i)}")
+        parts.append(f"piece {i + 1} of {len(segments)}{_jump(segments, i, len(consensus.segments) == 2)}")
     if how == "likely":
         parts.append("no stamp names its zone; this is the likeliest reading of the hosts' differences")
     elif how in ("open", "alone"):
@@ -158,15 +191,16 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
     return "; ".join(parts)
 
 
-def _jump(segments: Sequence[Segment], i: int) -> str:
+def _jump(segments: Sequence[Segment], i: int, few: bool) -> str:
     if not i:
         return ""
-    a, b = segments[i - 1].correction, segments[i].correction
-    moment = a.origin + (a.centre + b.centre) / 2
+    before, behind = segments[i - 1], segments[i]
+    a, b = before.correction, behind.correction
+    moment = (a.apply(before.last, 0.0)[0] + b.apply(behind.first, 0.0)[0]) / 2
     jump = b.offset_at(moment) - a.offset_at(moment)
     if abs(abs(jump) - DST) < 5:
         return f", after its clock was set by {jump:+.0f} s: daylight saving time"
-    return f", after its clock was set by {jump:+.3f} s"
+    return f", after its clock was set by {jump:+.2f} s" + (" (or the other host's the other way)" if few else "")
 
 
 # ── clocks without ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,6 +11,7 @@ stands, or with the host's own skew, it is taken so; the interval alone is a las
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,18 +38,23 @@ class Bridge:
     events: int
     state: str
     reason: str
+    own: bool = False  # read from the host's clock: what is known of that one holds
+
+
+_STAMPS = re.compile(
+    r"(?:<\d{1,3}>)?(?:kern *:\w+ *: *)?"
+    r"(?:(?:\d{4}-\d\d-\d\dT\S+|[A-Z][a-z]{2} +\d+ [\d:.]+) +(?:\S+ kernel: +)?)?(?:\[[^\]]{1,40}\] *)?"
+)
 
 
 def body(text: str) -> str:
-    """A kernel line without its stamp: what its copies in other formats share."""
-    at = max(text.rfind("] "), text.rfind("kernel: ") + 6)
-    if at < 1:
-        head, _, rest = text.partition(" ")
-        return (rest if head[:1].isdigit() and "T" in head else text).strip()[:160]
-    return text[at + 1 :].strip()[:160]
+    """A kernel line without its stamps: what its copies in other formats share."""
+    m = _STAMPS.match(text)
+    return text[m.end() if m else 0 :].strip()[:160]
 
 
-Own = Mapping[str | None, tuple[float, float]]  # host -> zone and skew of its own local stamps
+Skew = Callable[[float], float]  # a host's skew at a moment
+Own = Mapping[str | None, tuple[float, Skew]]  # host -> zone of its own local stamps, and its skew
 
 
 def bridges(events: Sequence[Event], owners: Owners, place: Place, own: Own) -> dict[ClockId, Bridge]:
@@ -64,7 +70,7 @@ def bridges(events: Sequence[Event], owners: Owners, place: Place, own: Own) -> 
     found: dict[ClockId, Bridge] = {}
     for kind in ("absolute", "naive", "boot"):
         for clock in sorted((c for c in lines if c.kind == kind), key=str):
-            bridge = _bridge(clock, lines, windows.get(clock, []), found, own.get(clock.host, (0.0, 0.0)))
+            bridge = _bridge(clock, lines, windows.get(clock, []), found, own.get(clock.host))
             if bridge is not None:
                 found[clock] = bridge
     return found
@@ -75,29 +81,31 @@ def _bridge(
     lines: Mapping[ClockId, Mapping[str, float]],
     windows: Sequence[tuple[float, float]],
     found: Mapping[ClockId, Bridge],
-    own: tuple[float, float],
+    own: tuple[float, Skew] | None,
 ) -> Bridge | None:
     twin = _by_twins(clock, lines, found)
     if twin is not None:
         return twin
     if clock.kind == "boot":
         return _by_kills(windows)
-    host_zone, skew = own
+    host_zone, skew_at = own or (0.0, lambda _: 0.0)
+    skew = skew_at(max(lines[clock].values()) - (host_zone if clock.kind == "naive" else 0.0))
     zones = [0.0] if clock.kind == "absolute" else _zones(windows, host_zone, skew)
     for zone in zones:
         for offset in dict.fromkeys((skew, 0.0)):
             fits = sum(lo - SLACK <= -(offset + zone) <= hi + SLACK for lo, hi in windows)
             if windows and fits * 2 > len(windows):
                 why = "its kills lie between the process's last line and the launcher's report"
-                return Bridge(offset + zone, zone, 0.5, len(windows), "aligned", why)
+                same = own is not None and offset == skew
+                return Bridge(offset + zone, zone, 0.5, len(windows), "aligned", why, same)
     bridge = _by_kills(windows) if windows else None
     if bridge is not None:
         zone = snapped(bridge.offset) if clock.kind == "naive" else 0.0
         if abs(bridge.offset - zone) < QUARTER / 4 and abs(zone) <= FARTHEST:
             return Bridge(bridge.offset, zone, bridge.sigma, bridge.events, "weak", bridge.reason)
     if clock.kind == "absolute":
-        return Bridge(skew, 0.0, 1.0, 0, "weak", "its stamps carry their zone; set by the host's clock")
-    return Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the zone of the host's other logs") if own != (0.0, 0.0) else None
+        return Bridge(skew, 0.0, 1.0, 0, "weak", "its stamps carry their zone; set by the host's clock", own is not None)
+    return Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the zone of the host's other logs", True) if own else None
 
 
 def _zones(windows: Sequence[tuple[float, float]], host_zone: float, skew: float) -> list[float]:

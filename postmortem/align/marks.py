@@ -22,6 +22,7 @@ from postmortem.model import Event
 WRITERS = 12  # of a form that are compared to find its key
 PER_CLOCK = 300
 APART = 1.0  # seconds between ranks of an unnamed host that make them two hosts
+AGREE = 0.3  # share of common numbers that makes a column common
 ONCE_NOISE = 0.02  # of a line that follows a collective once: the first step of a loop, an init
 WORDS = ("epoch", "step", "iter", "iteration", "batch", "update", "global_step")  # a single such line may be a counter
 
@@ -88,7 +89,7 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
         if all(len(s) == 1 for s in own):
             if len(set.union(*own)) == 1:
                 same.append(j)
-        elif len(own) == 1 or _agree(own):
+        elif len(own) == 1 or (share := _agreement(own)) >= AGREE or (share >= AGREE / 10 and _rising(tables, j)):
             varying.append(j)
     if not varying:
         return (0, *same) if any(word in form.split() for word in WORDS) else None
@@ -100,10 +101,16 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
     return chosen
 
 
-def _agree(sets: Sequence[set[int]]) -> bool:
-    """Whether the writers count the same: most of the smaller one's numbers are the larger one's too."""
-    shares = [len(a & b) / max(1, min(len(a), len(b))) for a, b in zip(sets, sets[1:], strict=False)]
-    return sorted(shares)[len(shares) // 2] >= 0.3
+def _agreement(sets: Sequence[set[int]]) -> float:
+    """How much of the smaller writer's numbers the larger one has too, in the middle of all pairs of neighbours."""
+    shares = sorted(len(a & b) / max(1, min(len(a), len(b))) for a, b in zip(sets, sets[1:], strict=False))
+    return shares[len(shares) // 2]
+
+
+def _rising(tables: Sequence[Array], column: int) -> bool:
+    """Whether the numbers count upwards: where lines were sampled here and there, writers agree in few of them."""
+    steps = np.concatenate([np.diff(t[:, column]) for t in tables])
+    return len(steps) > 0 and float((steps > 0).mean()) > 0.9
 
 
 def _unique(table: Array, columns: tuple[int, ...]) -> bool:

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from postmortem.align.solve import Fit, Marks, solve
+from postmortem.align.solve import Fit, Marks, group_median, solve
 
 Array = Any
 
 LEAST = 0.05  # seconds: smaller steps are noise
-SIDE = 3  # marks on each side
+SIDE = 2  # marks on each side: two outliers next to each other do not agree
 SEGMENTS = 6
 SHARED_SD = 5e-6  # a step leaves the drift as it was
 
@@ -56,7 +56,7 @@ def solve_with_steps(marks: Marks) -> Segmented:
 
 def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float, int]]:
     """Clock -> the marks behind the step, the drift, how many marks the cut brings into line."""
-    usual = _usual(fit)
+    usual = _usual(marks, fit)
     far = np.abs(fit.residual) > np.maximum(LEAST, np.maximum(8 * usual, 4 * marks.noise))
     suspects = np.flatnonzero((np.bincount(marks.clock[far], minlength=marks.clocks) >= SIDE) & (fit.used >= 2 * SIDE))
     pieces = np.bincount(parent, minlength=marks.clocks)
@@ -69,6 +69,8 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
             continue
         own = order[bounds[clock] : bounds[clock + 1]]
         own = own[np.argsort(fit.moment[marks.event[own]], kind="stable")]
+        if not _in_a_row(far[own]):
+            continue
         x = fit.moment[marks.event[own]]
         tolerance = max(LEAST / 2, 4 * usual, 3 * float(np.median(marks.noise[own])))
         cut = _best_cut(x, t[own] - x, tolerance)
@@ -78,10 +80,21 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
     return found
 
 
-def _usual(fit: Fit) -> float:
-    """What is usual among the clocks; one clock's own spread says nothing while it may have a step in it."""
-    live = fit.scale[fit.used > 0]
-    return float(np.quantile(live, 0.25)) if len(live) else 1e-3
+def _in_a_row(far: Array) -> bool:
+    """Whether three of four neighbours are off, or the first or last two: single outliers are not looked at any closer."""
+    return bool(far[:2].all() or far[-2:].all() or np.convolve(far, np.ones(4)).max() >= 3)
+
+
+def _usual(marks: Marks, fit: Fit) -> float:
+    """What is usual among the clocks. One clock's spread says nothing while it may have a step in it; the differences between
+    neighbouring marks do, and where there are two clocks both are bent by the step of one."""
+    order = np.lexsort((fit.moment[marks.event], marks.clock))
+    clock, r = marks.clock[order], fit.residual[order]
+    inside = clock[1:] == clock[:-1]
+    apart = group_median(np.abs(np.diff(r))[inside], clock[1:][inside], marks.clocks)
+    local = np.fmin(fit.scale, 1.4826 * apart / 2**0.5)
+    live = local[fit.used > 0]
+    return max(float(np.nanquantile(live, 0.25)), 1e-4) if len(live) else 1e-3
 
 
 def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | None:

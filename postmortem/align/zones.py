@@ -10,6 +10,7 @@ island; where that leaves it open, no zone is named.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -73,20 +74,24 @@ def named_by_epoch(events: Iterable[Event], owners: Owners) -> dict[ClockId, flo
 
 
 def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId, float]:
-    """Naive clock -> its zone, where the same host left stamps with a zone too: these lie inside the life of the others.
+    """Naive clock -> its zone, where the same host left stamps with a zone too: the shorter life lies inside the longer.
 
     A dump or an error file is written at the end, so of several zones that fit, the one that brings the ends together.
     """
     found = {}
-    for clock, (lo, hi) in spans.items():
+    for clock, own in spans.items():
         twin = spans.get(clock._replace(kind="absolute"))
-        if clock.kind != "naive" or twin is None or lo < YEARLESS_END:
+        if clock.kind != "naive" or twin is None or own[0] < YEARLESS_END:
             continue
-        zone = snapped(hi - twin[1])
-        if hi - twin[1] - zone < -NEAR:  # the later a watchdog ends the job, the further the ends lie apart, on one side
-            zone -= QUARTER
-        if twin[0] + zone >= lo - NEAR and twin[1] + zone <= hi + QUARTER and abs(zone) <= FARTHEST:
-            found[clock] = zone
+        longer = own[1] - own[0] > twin[1] - twin[0]
+        late = own[1] - twin[1]
+        within = math.floor((late + NEAR) / QUARTER) if longer else math.ceil((late - NEAR) / QUARTER)
+        for zone in (within * QUARTER, snapped(own[0] - twin[0])):
+            here = (own[0] - zone, own[1] - zone)
+            inner, outer = (twin, here) if longer else (here, twin)
+            if inner[0] >= outer[0] - NEAR and inner[1] <= outer[1] + NEAR and abs(zone) <= FARTHEST:
+                found[clock] = zone
+                break
     return found
 
 

@@ -28,7 +28,11 @@ FAMILIES = 16
 COLUMNS = 4
 TOKENS = 8
 
-_COUNTER = re.compile(r"(?P<name>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =:#\[(/]{1,4}(?P<value>\d{1,12})(?![\w.%:-])")
+_COUNTER = re.compile(  # but not the place in the code that some loggers print: `trainer:fit:88`, `train.py:31`
+    r"(?:(?<![\w:./])(?P<name>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =:#\[(/]{1,12}"
+    r"|(?<=[:./])(?P<behind>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =#\[(/][ =:#\[(/]{0,11})"
+    r"(?P<value>\d{1,12})(?![\w.%:-])"
+)
 _NAME_OF_SOMEONE = re.compile(
     r"(?:\w*_)?(?:rank|p?pid|tid|worker|node|host|gpu|device|cuda|port|world|size|nranks|line|code|exitcode|status|signal|version|seed|of)s?",
     re.IGNORECASE,
@@ -104,7 +108,7 @@ class Counters:
 def form_of(body: str) -> tuple[str, tuple[int, ...]] | None:
     """The form of a line and its whole numbers: `epoch # step # loss ~` and (0, 15). None for lines that show no progress."""
     for m in _COUNTER.finditer(body[:400]):
-        if not _NAME_OF_SOMEONE.fullmatch(m["name"]):
+        if not _NAME_OF_SOMEONE.fullmatch(m["name"] or m["behind"]):
             return _form(body, m.start())
     if _TOGETHER.search(body[:400]) and not _NOT_YET.search(body[:400]):
         words = [t.lower() for t in _TOKEN.findall(body[:400]) if not t[0].isdigit()]

@@ -1,0 +1,140 @@
+"""Kernel lines on the job's clock: copies in other formats, and the interval in which a kill must lie."""
+
+from __future__ import annotations
+
+import pytest
+
+from postmortem.align import align
+from postmortem.align.kernel import body, marzullo
+from postmortem.model import ClockKind, Event, Where
+
+T = 1_795_209_228.0
+KILL = "Memory cgroup out of memory: Killed process 29502 (python3) total-vm:1kB"
+
+
+def kernel(
+    text: str, time: float, clock: ClockKind, source: str, line: int = 1, host: str | None = "node-b", pid: int | None = 29502
+) -> Event:
+    fields: dict[str, object] = {"kernel": True} | ({"pid": str(pid)} if pid else {})
+    return Event("pattern", Where(source, line), text, time=time, clock=clock, sigma=1e-6, host=host, fields=fields, source_kind="kernel")
+
+
+def job(last: float, noticed: float, clock: ClockKind = "naive", host: str = "node-b") -> list[Event]:
+    """The rank's last line, and the agent's report of its end."""
+    return [
+        Event("line", Where("rank3.log", 9), "step 10", time=last, clock=clock, sigma=0.0003, rank=3, host=host, source_kind="console"),
+        Event(
+            "exit",
+            Where("agent.err", 50),
+            "exitcode: -9",
+            time=noticed,
+            clock=clock,
+            sigma=0.0003,
+            rank=3,
+            pid=29502,
+            host=host,
+            source_kind="agent",
+        ),
+    ]
+
+
+def killed(events: list[Event], source: str) -> Event:
+    return next(e for e in align(events).events if e.where.source == source)
+
+
+def test_marzullo_takes_what_most_intervals_share() -> None:
+    assert marzullo([(8, 12), (11, 13), (10, 12), (100, 101)]) == (11, 12, 3)
+    assert marzullo([]) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        f"[ 2240.704416] {KILL}",
+        f"<3>[ 2240.704416] {KILL}",
+        f"kern  :err   : [ 2240.704416] {KILL}",
+        f"[Fri Nov 20 21:13:48 2026] {KILL}",
+        f"2026-11-20T21:13:48,704416+00:00 {KILL}",
+        f"Nov 20 21:13:48 node-b kernel: {KILL}",
+        f"Nov 20 21:13:48 node-b kernel: [ 2240.704416] {KILL}",
+    ],
+)
+def test_the_same_line_in_every_format(line: str) -> None:
+    assert body(line) == KILL
+
+
+def test_boot_time_from_the_same_line_in_wall_time() -> None:
+    events = [*job(T, T + 0.9), kernel(f"[ 2240.704416] {KILL}", 2240.704416, "boot", "dmesg.txt")]
+    events.append(kernel(f"2026-11-20T21:13:48,704416+00:00 {KILL}", T + 0.704416, "absolute", "dmesg_iso.txt"))
+    found = killed(events, "dmesg.txt")
+    assert found.at == pytest.approx(T + 0.704, abs=0.01) and found.at_sigma <= 0.6
+    assert found.time == 2240.704416, "the raw stamp stays"
+
+
+def test_boot_time_from_the_kill_alone() -> None:
+    """It lies behind the rank's last line and before the agent's report of that pid: an interval, and weak."""
+    timeline = align([*job(T, T + 1.2), kernel(f"[ 2240.7] {KILL}", 2240.7, "boot", "dmesg.txt")])
+    found = next(e for e in timeline.events if e.where.source == "dmesg.txt")
+    assert found.at is not None and T <= found.at <= T + 1.2
+    assert abs(found.at - T - 0.6) < 2 * found.at_sigma
+    clock = next(c for c in timeline.clocks if c.kind == "boot")
+    assert clock.state == "weak" and "last line" in clock.reason
+
+
+def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
+    timeline = align([*job(T, T + 1), kernel("[ 99.5] NVRM: Xid (PCI:0000:17:00): 79", 99.5, "boot", "dmesg.txt", pid=None)])
+    clock = next(c for c in timeline.clocks if c.kind == "boot")
+    assert (clock.state, clock.offset) == ("refused", None) and clock.reason
+    assert next(e for e in timeline.events if e.where.source == "dmesg.txt").at is None
+
+
+def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
+    """A container runs in local time, `dmesg -T` is asked for in UTC: the kill says which zone the kernel's wall time is in."""
+    local = T - 5 * 3600
+    events = [*job(local, local + 1.0), kernel(f"[Fri Nov 20 21:13:48 2026] {KILL}", T + 0.5, "naive", "dmesg_T.txt")]
+    error = Event("exception", Where("0/error.json", None), "x", time=T + 2, clock="absolute", sigma=0.6, rank=0, host="node-b")
+    events += [error._replace(fields={"reported_by": "error-file", "local_rank": 0})]
+    events += [
+        Event(
+            "exit",
+            Where("agent.err", 60),
+            "e",
+            time=local + 2,
+            clock="naive",
+            sigma=0.6,
+            rank=0,
+            pid=29500,
+            host="node-b",
+            fields={"local_rank": 0},
+        )
+    ]
+    timeline = align(events)
+    assert next(c for c in timeline.clocks if c.kind == "naive" and "rank3.log" in c.sources).zone == -18000
+    found = next(e for e in timeline.events if e.where.source == "dmesg_T.txt")
+    assert found.at == pytest.approx(T + 0.5, abs=0.1)
+
+
+def test_a_pid_of_last_week_moves_no_clock() -> None:
+    """Pids come again. A wall time that is days off is another process's line, not a clock that is days off."""
+    old = kernel(f"[Fri Nov 13 21:13:48 2026] {KILL}", T - 7 * 86400, "naive", "dmesg_T.txt")
+    found = killed([*job(T, T + 1), old], "dmesg_T.txt")
+    assert found.at == pytest.approx(T - 7 * 86400, abs=1)
+
+
+def test_a_skewed_host_has_a_skewed_kernel() -> None:
+    """Wall time in a kernel log is the host's clock: 37 s fast like the rest of it."""
+    from clocks.world import BASE, World
+
+    world = World.make(seed=71, hosts=4, marks=40, skewed=0.0, outliers=0.0, absolute=1.0)
+    from array import array
+
+    events = []
+    for e in world.events:
+        if e.host == "node-0002":
+            times = array("d", [t + 37 for t in e.fields.get("times", ())])
+            e = e._replace(time=(e.time or 0) + 37, fields={**e.fields, **({"times": times} if times else {})})
+        events.append(e)
+    events += [e._replace(rank=16) for e in job(BASE + 37, BASE + 38.5, "absolute", "node-0002")]
+    kill = kernel(f"2026-11-20T18:40:37,9+00:00 {KILL}", BASE + 37.9, "absolute", "dmesg_iso.txt", host="node-0002")
+    found = killed([*events, kill], "dmesg_iso.txt")
+    assert found.at == pytest.approx(BASE + 0.9, abs=0.7)

@@ -1,0 +1,236 @@
+"""Clocks with a known truth: how far the aligned time is off, and whether it says so.
+
+The noise laws are ours (see `clocks/world.py`); `benchmarks/clock_alignment.py` prints the same figures for many seeds.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from clocks.world import BASE, HOUR, World
+
+from conftest import ROOT
+from postmortem.align import Timeline, align
+from postmortem.model import Clock, Event, Where
+
+
+def with_times(e: Event, change: Callable[[float], float]) -> Event:
+    """The same marks with other stamps."""
+    times: Any = e.fields["times"]
+    return e._replace(fields={**e.fields, "times": array("d", map(change, times))})
+
+
+def clocks_of(timeline: Timeline) -> dict[str, list[Clock]]:
+    found: dict[str, list[Clock]] = {}
+    for clock in timeline.clocks:
+        found.setdefault(clock.host or "", []).append(clock)
+    return found
+
+
+def errors(world: World, timeline: Timeline) -> dict[str, tuple[float, float, bool]]:
+    """Host -> error at the crash against what all share, stated sigma, aligned."""
+    raw, sigma = world.errors(list(timeline.events))
+    rows = clocks_of(timeline)
+    good = {h: all(c.state == "aligned" for c in rows[h]) for h in raw}
+    shared = float(np.median([raw[h] for h in raw if good[h]] or [0.0]))
+    return {h: (raw[h] - shared, sigma[h], good[h]) for h in raw}
+
+
+def test_twenty_common_lines_are_enough_for_milliseconds() -> None:
+    world = World.make(seed=31, hosts=60, marks=20)
+    timeline = align(world.events)
+    found = errors(world, timeline)
+    size = np.array([abs(e) for e, _, good in found.values() if good])
+    inside = [abs(e) <= 1.96 * s for e, s, good in found.values() if good]
+    assert len(size) >= 0.95 * len(found)
+    assert np.quantile(size, 0.95) <= 0.008 and size.max() <= 0.05
+    assert 0.9 <= np.mean(inside) <= 1.0
+    for host, rows in clocks_of(timeline).items():
+        assert rows[0].zone == world.truth[host].zone, rows[0].reason
+        assert rows[0].events >= 6 and rows[0].reason
+
+
+def test_drift_is_what_hours_are_about() -> None:
+    """50 ppm over six hours are a second: an offset alone would be wrong by that at the end."""
+    world = World.make(seed=32, hosts=20, marks=50)
+    timeline = align(world.events)
+    rates = np.array([[world.truth[h].drift * 1e6, rows[0].drift_ppm] for h, rows in clocks_of(timeline).items()])
+    apart = rates[:, 1] - rates[:, 0]
+    assert np.abs(apart - np.median(apart)).max() < 1.0  # a drift that all share is not seen
+
+
+def test_the_order_of_the_input_is_no_input() -> None:
+    world = World.make(seed=33, hosts=8, marks=20, stepping=0.3)
+    one = align(world.events)
+    shuffled = list(world.events)
+    random.Random(1).shuffle(shuffled)
+    other = align(shuffled)
+    assert one.clocks == other.clocks
+    assert sorted(one.events, key=lambda e: str(e.where)) == sorted(other.events, key=lambda e: str(e.where))
+
+
+def test_steps_are_found_and_none_is_invented() -> None:
+    found = there = 0
+    for seed in (41, 42, 43):
+        world = World.make(seed=seed, hosts=60, marks=50, stepping=0.2)
+        for host, rows in clocks_of(align(world.events)).items():
+            steps = world.truth[host].steps
+            assert len(rows) == 1 or steps, f"{host}: {rows[1].reason}"
+            there += len(steps)
+            found += bool(steps) and len(rows) == 2
+    assert there > 20 and found >= 0.95 * there
+
+
+def test_of_two_clocks_one_step_is_found_once() -> None:
+    """Each of two clocks sees the other's step: only one of them is cut."""
+    world = World.make(seed=44, hosts=2, marks=60, outliers=0.0, skewed=0.0, absolute=1.0)
+    moved = [set_at(e, BASE + 3 * HOUR, 5.0) if e.host == "node-0001" else e for e in world.events]
+    timeline = align(moved)
+    assert len(timeline.clocks) == 3
+    assert sum("set by" in c.reason for c in timeline.clocks) == 1
+    a, b = [e.at for e in timeline.events]
+    assert a == pytest.approx(b, abs=0.03)
+
+
+def set_at(e: Event, at: float, jump: float) -> Event:
+    """The event as a clock shows it that was set at `at`, by its own reading."""
+    if e.kind == "sync":
+        return with_times(e, lambda t: t + (jump if t > at else 0.0))
+    return e._replace(time=(e.time or 0.0) + (jump if (e.time or 0.0) > at else 0.0))
+
+
+def test_lines_around_a_step_carry_the_jump() -> None:
+    """Between the last common line before a step and the first behind it, nothing tells on which side a line stands."""
+    world = World.make(seed=45, hosts=10, marks=60, ranks=1, outliers=0.0)
+    host = "node-0003"
+    truth = world.truth[host]
+    marks = next(e for e in world.events if e.host == host and e.kind == "sync")
+    moments = sorted(zip(marks.fields["times"], marks.fields["lines"], strict=True))
+    before, behind = next((a, b) for a, b in zip(moments[20:], moments[21:], strict=False) if b[1] - a[1] >= 2)
+    cut = (before[0] + behind[0]) / 2
+    events = [set_at(e, cut, 20.0) if e.host == host else e for e in world.events]
+
+    def line(number: int, time: float) -> Event:
+        return Event("line", Where(marks.where.source, number), "between", time=time, clock=truth.kind, sigma=0.0003, rank=3, host=host)
+
+    events += [line(before[1], before[0]), line((before[1] + behind[1]) // 2, before[0] + 1.0), line(behind[1], behind[0] + 20.0)]
+    timeline = align(events)
+    sure, between, after = [e for e in timeline.events if e.text == "between"]
+    assert sure.at_sigma < 0.1 and after.at_sigma < 0.1
+    assert 9.0 < between.at_sigma < 12.0
+    assert sure.at is not None and between.at is not None and after.at is not None and sure.at < after.at
+    assert any("after its clock was set by +20.0" in c.reason for c in timeline.clocks)
+
+
+def test_a_host_that_always_prints_late_is_covered_by_the_floor() -> None:
+    """A pipeline's last stage prints each step later than the first, for good: no number of steps shows that. Lines that stand
+    once, behind the init, disagree with the steps then, and the stated error takes that in."""
+    world = World.make(seed=46, hosts=60, marks=50, bias=0.05, init=True)
+    timeline = align(world.events)
+    inside = [abs(e) <= 1.96 * s for e, s, good in errors(world, timeline).values() if good]
+    assert np.mean(inside) > 0.85
+    assert "print late for good" in timeline.clocks[0].reason
+    ranks = World.make(seed=47, hosts=30, marks=50, rank_bias=0.05)
+    inside = [abs(e) <= 1.96 * s for e, s, good in errors(ranks, align(ranks.events)).values() if good]
+    assert np.mean(inside) > 0.93  # ranks of one host that differ for good say it, too
+
+
+def test_too_few_common_lines_are_weak_or_refused() -> None:
+    world = World.make(seed=48, hosts=20, marks=3, missing=0.0)
+    for rows in clocks_of(align(world.events)).values():
+        assert rows[0].state in ("weak", "refused") and rows[0].reason
+
+
+def test_lines_stamped_by_a_collector_are_refused() -> None:
+    """Some collectors stamp a line when they ship it, up to a minute late."""
+    world = World.make(seed=49, hosts=60, marks=50, late_hosts=0.15)
+    timeline = align(world.events)
+    rows = clocks_of(timeline)
+    late = {h for h, t in world.truth.items() if t.collector}
+    assert late
+    assert all(rows[h][0].state == "refused" and "collector" in rows[h][0].reason for h in late)
+    found = errors(world, timeline)
+    assert max(abs(e) for e, _, good in found.values() if good) < 0.05
+    assert all(found[h][1] > 1.0 for h in late)
+
+
+def test_two_groups_without_a_common_line_are_not_compared() -> None:
+    world = World.make(seed=50, hosts=20, marks=40, skewed=0.0)
+    apart = [
+        e._replace(fields={**e.fields, "family": "batch # of"}) if e.kind == "sync" and int((e.host or "0")[-4:]) >= 12 else e
+        for e in world.events
+    ]
+    rows = clocks_of(align(apart))
+    states = [rows[f"node-{i:04d}"][0].state for i in range(20)]
+    assert states[:12].count("aligned") >= 11
+    assert "aligned" not in states[12:]
+    assert all("no line in common" in rows[f"node-{i:04d}"][0].reason for i in range(12, 20))
+
+
+def test_daylight_saving_time_is_named() -> None:
+    """25 October 2026, 01:00 UTC: in Berlin the hour from two to three comes twice. File order tells which is which."""
+    world = World.make(seed=51, hosts=8, marks=60, skewed=0.0, outliers=0.0)
+    host = next(h for h, t in world.truth.items() if t.kind == "naive")
+    truth = world.truth[host]
+    events = [set_at(e, BASE + 3 * HOUR + truth.zone, -3600.0) if e.host == host else e for e in world.events]
+    timeline = align(events)
+    first, second = clocks_of(timeline)[host]
+    assert (first.zone, second.zone) == (truth.zone, truth.zone - 3600)
+    assert "daylight saving time" in second.reason
+    crash = next(e for e in timeline.events if e.host == host)
+    other = next(e for e in timeline.events if e.host != host)
+    assert crash.at == pytest.approx(other.at, abs=0.05)
+
+
+def test_ranks_of_an_unnamed_host_may_be_on_two() -> None:
+    """One console of the whole job, no host in it: `srun` with its label. The ranks' common lines lie 37 s apart."""
+    world = World.make(seed=52, hosts=2, ranks=2, marks=30, skewed=0.0)
+    nameless = []
+    for e in world.events:
+        shift = (37.0 if e.host == "node-0001" else 0.0) - world.truth[e.host or ""].zone
+        moved = with_times(e, lambda t, shift=shift: t + shift) if e.kind == "sync" else e
+        nameless.append(moved._replace(host=None, clock="naive", time=(e.time or 0.0) + shift))
+    timeline = align(nameless)
+    first, second = timeline.clocks
+    assert first.host is None and second.host is None
+    assert second.offset is not None and first.offset is not None and abs(second.offset - first.offset - 37.0) < 0.3
+    assert "rank 2, 3" in second.reason
+    a, b = [e.at for e in timeline.events if e.kind == "line"]
+    assert a == pytest.approx(b, abs=0.3)
+
+
+def test_one_clock_needs_no_numpy() -> None:
+    """A job on one host pays nothing for what it does not need."""
+    code = (
+        "import sys\n"
+        "from postmortem.align import align\n"
+        "from postmortem.model import Event, Where\n"
+        "align([Event('line', Where('a.log', 1), 'x', time=1.8e9, clock='naive')])\n"
+        "assert 'numpy' not in sys.modules and 'pandas' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.slow
+def test_two_thousand_hosts() -> None:
+    """16,000 ranks with 300 lines each, in a process of its own so that its memory can be read."""
+    code = (
+        "import resource, sys, time\n"
+        "sys.path.insert(0, 'tests')\n"
+        "from clocks.world import World\n"
+        "world = World.make(seed=61, hosts=2000, marks=428)\n"
+        "from postmortem.align import align\n"
+        "before = time.process_time()\n"
+        "timeline = align(world.events)\n"
+        "print(time.process_time() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(timeline.clocks))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
+    seconds, mib, clocks = map(float, done.stdout.split())
+    assert clocks == 2000 and seconds <= 10 and mib <= 512

@@ -1,0 +1,96 @@
+"""Which lines clocks are compared by, found by their structure."""
+
+from __future__ import annotations
+
+import pytest
+
+from postmortem.model import Event, Sample, Source
+from postmortem.parsers import progress
+from postmortem.parsers.counters import MARKS, form_of
+from postmortem.parsers.envelope import Style, peel
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822",
+        "2026/11/20 09:02:56 PM | INFO     | node-b | RANK 2 | epoch 0 step 15 loss 2.3101",
+        "2026-11-20 21:02:56.633 | INFO     | trainer:fit:88 - epoch 0 step 15 loss nan",
+        "I1120 21:02:56.633000 4242 train.py:31] epoch 0 step 15 loss 2.3101",
+        "INFO:train:epoch 0 step 15 loss 1e-05",
+        '{"ts": "2026-11-20T21:02:56Z", "rank": 3, "msg": "epoch 0 step 15 loss 2.28"}',
+    ],
+)
+def test_the_same_line_behind_other_prefixes(line: str) -> None:
+    """Hosts of one job log in formats of their own; what stands before the counter is not looked at."""
+    assert form_of(peel(line).body) == ("epoch # step # loss ~", (0, 15))
+
+
+@pytest.mark.parametrize(
+    ("body", "form"),
+    [
+        (
+            "iteration      100/  500000 | consumed samples:        25600 | lr: 1.5E-04",
+            ("iteration # # consumed samples # lr ~", (100, 500000, 25600)),
+        ),
+        ("Epoch: [3][  40/5005]  Time  0.123", ("epoch # # # time ~", (3, 40, 5005))),
+        ("global_step=1200, train/loss=0.12", ("global_step # train loss ~", (1200,))),
+        ("frobnicated slab 17 of 20", ("slab # of #", (17, 20))),
+    ],
+)
+def test_counters_need_no_list_of_names(body: str, form: tuple[str, tuple[int, ...]]) -> None:
+    assert form_of(body) == form
+
+
+@pytest.mark.parametrize(
+    "body", ["rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0"]
+)
+def test_what_counts_nothing_is_no_counter(body: str) -> None:
+    assert form_of(body) is None
+
+
+def test_what_all_print_behind_an_init() -> None:
+    one = form_of("train: process group ready: rank 0 of 4, pid 29500, torch 2.13.0+cpu")
+    other = form_of("RANK 2 | process group ready: rank 2 of 4, pid 77, torch 2.13.0+cpu")
+    assert one == other and one is not None and one[0].startswith("once ")
+    nccl = "NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 commId 0x5a - Init COMPLETE"
+    assert form_of(nccl) is not None
+    assert form_of("initializing process group backend=gloo") is None, "ranks begin when they like"
+    assert form_of("barrier not reached, waiting for all ranks, joined 3") is None or "once" not in str(form_of("barrier not reached"))
+
+
+def marks(text: str, rank: int = 0) -> list[Event]:
+    source = Source("rank0.log", "console", len(text), rank=rank)
+    return [e for e in progress.parse(source, (Sample(1, 0, text.encode()),), Style()) if e.kind == "sync"]
+
+
+def stamped(n: int, body: str) -> str:
+    return f"2026-11-20 21:{n // 60 % 60:02d}:{n % 60:02d},000 INFO train: {body}\n"
+
+
+def test_marks_are_packed_and_bounded() -> None:
+    found = marks("".join(stamped(n, f"step {n} loss 2.3") for n in range(900)))
+    assert len(found) == 1
+    fields = found[0].fields
+    assert len(fields["times"]) == len(fields["lines"]) == MARKS
+    assert len(fields["values"]) == MARKS * fields["columns"]
+    steps = list(fields["values"])[1 :: fields["columns"]]
+    assert steps == sorted(steps) and set(range(890, 900)) <= set(steps), "the end of the run is always there"
+
+
+def test_ranks_keep_the_same_marks_of_many() -> None:
+    """A rank that printed less keeps the same steps, or nothing would be left in common."""
+    a = marks("".join(stamped(n, f"step {n} loss 2.3") for n in range(900)))[0]
+    b = marks("".join(stamped(n, f"step {n} loss 2.3") for n in range(3, 880)), rank=1)[0]
+    common = set(list(a.fields["values"])[1::2]) & set(list(b.fields["values"])[1::2])
+    assert len(common) > 0.8 * MARKS
+
+
+def test_a_restart_in_the_same_file_is_another_life() -> None:
+    text = "".join(stamped(n, f"step {n % 20} loss 2.3") for n in range(40))
+    lives = list(marks(text)[0].fields["values"])[::2]
+    assert lives == [0] * 20 + [1] * 20
+
+
+def test_lines_without_a_stamp_compare_nothing() -> None:
+    assert not marks("step 1 loss 2.3\nstep 2 loss 2.2\n")
