@@ -116,7 +116,10 @@ def test_a_stale_kernel_log_changes_nothing(case: Path, tmp_path: Path) -> None:
         "[Mon Mar  2 04:12:02 2020] python3[3999902]: segfault at 300 ip 00007fe3e635f4be sp 00007ffd986459d0 error 4 in libk.so[24b]",
     ]
     (copy / "old_dmesg.txt").write_text("\n".join(lines) + "\n")
-    after = analyze([str(copy)], Options()).document["verdict"]
+    document = analyze([str(copy)], Options()).document
+    if not any(e["time"] for e in before["evidence"]) and not any(r["pid"] for r in document["ranks"]):
+        pytest.skip("these logs have neither clock nor pids: nothing tells an old kernel line from a new one")
+    after = document["verdict"]
     assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after["headline"]
 
 

@@ -27,6 +27,7 @@ class _Unit:
 
     sources: list[Source] = field(default_factory=list)
     ranks: set[int] = field(default_factory=set)
+    pids: set[int] = field(default_factory=set)
     span: tuple[float, float] | None = None
     spoken: bool = False
     ended_well: bool = False
@@ -78,6 +79,8 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
         if own is None or e.fields.get("kernel") or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN:
             continue
         own.spoken = True
+        if e.pid is not None and e.pid > 1:
+            own.pids.add(e.pid)
         if e.rank is not None:
             own.ranks.add(e.rank)
         if e.kind == "finished":
@@ -120,11 +123,13 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
 def _launched(units: dict[Unit, _Unit]) -> Iterator[tuple[Unit, Unit]]:
     """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last line of a rank that hung."""
     runs = [name for name in units if name[1] is not None]
-    for name, unit in units.items():
-        if name[1] is None and all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN):
-            beside = [run for run in runs if name[0] in ("", run[0])]
-            if len(beside) == 1:
-                yield name, beside[0]
+    agents = [name for name, unit in units.items() if name[1] is None and all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN)]
+    for name in agents:
+        own = [run for run in runs if run[0] == name[0]]
+        orphans = [run for run in runs if (run[0], None) not in agents]
+        beside = own or (orphans if name[0] == "" else [])
+        if len(beside) == 1:
+            yield name, beside[0]
 
 
 def _share(a: _Unit, b: _Unit) -> None:
@@ -137,6 +142,8 @@ def _share(a: _Unit, b: _Unit) -> None:
 
 
 def _separate(a: _Unit, b: _Unit) -> bool:
+    if len(a.pids & b.pids) >= 2:
+        return False  # the driver's console and the session's folder: the same processes, however long one of them was silent
     apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
     if a.ranks and b.ranks:
         return bool(a.ranks & b.ranks) and (bool(apart) if a.span and b.span else a.ended_well != b.ended_well)
