@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from postmortem.align import Timeline
 
 Progress = Callable[[int, int, str], None]
-LINES = 200_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
+LINES = 64_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
 LINES_EACH = (12, 1000)  # the smallest and the largest share
 
 

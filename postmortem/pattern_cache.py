@@ -19,6 +19,8 @@ from typing import Any
 
 from postmortem.model import Action, Example, Explains, Pattern, Variant
 
+KEPT = 24
+
 
 def folder() -> Path:
     """Return where caches are kept."""
@@ -61,9 +63,17 @@ def store(path: Path, patterns: Mapping[str, Pattern]) -> None:
         with os.fdopen(handle, "wb") as f:
             f.write(hashlib.sha256(body).hexdigest().encode() + body)
         Path(temporary).replace(path)
+        _forget(path.parent)
     except OSError:
         if temporary:
             Path(temporary).unlink(missing_ok=True)
+
+
+def _forget(parent: Path) -> None:
+    """Remove all but the newest files: each change of a pattern leaves one behind."""
+    for kind in ("*.patterns.json", "*.hsdb"):
+        for old in sorted(parent.glob(kind), key=lambda p: p.stat().st_mtime)[:-KEPT]:
+            old.unlink(missing_ok=True)
 
 
 def _pattern(row: dict[str, Any]) -> Pattern:

@@ -1,0 +1,262 @@
+"""The whole of `analyze`, beside ripgrep with the same patterns: many ranks, many small logs, floods, long lines, compressed logs.
+
+    .venv/bin/python benchmarks/analyze_scale.py [--cases ranks,files] [--runs 5] [--seed 7] [--scale 1] [--dir /tmp]
+
+Makes the logs (seeded, with truth), then runs in turn, each in a process of its own: the scan alone, the whole analysis with
+the HTML report, `rg -a -n -b --no-unicode -f GATES`, `wc -l`. Prints medians of paired ratios. `--scale 0.1` makes everything a
+tenth of the size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE))
+RG = ("rg", "-a", "-n", "-b", "--no-unicode", "--no-config", "--no-mmap")
+
+
+class Used(NamedTuple):
+    cpu: float
+    wall: float
+    peak: float  # MiB of the largest process
+    said: dict[str, Any]
+
+
+def timed(command: Sequence[str]) -> Used:
+    """Run a command to its end; ours say something as JSON on standard output."""
+    ours = command[0] == sys.executable
+    with tempfile.TemporaryFile() as out, Path(os.devnull).open("wb") as null:
+        start = time.monotonic()
+        child = subprocess.Popen(command, stdout=out if ours else null, cwd=HERE.parent)
+        _, status, usage = os.wait4(child.pid, 0)
+        wall = time.monotonic() - start
+        child.returncode = os.waitstatus_to_exitcode(status)
+        if child.returncode not in ((0, 1) if command[0] == "rg" else (0,)):  # 1: rg found nothing
+            raise SystemExit(f"{' '.join(command)} failed with {child.returncode}")
+        out.seek(0)
+        said = json.load(out) if ours else {}
+    return Used(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024, said)
+
+
+# ── what is measured, each in a process of its own ───────────────────────────────────────────────────────────────────
+
+
+def child_scan(path: str, double: bool) -> dict[str, Any]:
+    """Read and scan all logs, and nothing else."""
+    from postmortem import collect, parsers, patterns, scan
+
+    signatures = [*patterns.load().signatures(), *parsers.OPENERS]
+    if double:
+        plain = [scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "^").replace(r"(?:$|\r)", "$") for s in signatures]
+        signatures += [s.__class__(s.id + "-2", f"{gate}.{{0,9}}zq") for s, gate in zip(signatures, plain, strict=True)]
+    engine = scan.Engine.compile(signatures)
+    rows: list[tuple[str, int, list[str]]] = []
+    lines: dict[str, int] = {}
+    counts: dict[str, int] = {}
+    for container in collect.collect([path]).containers:
+        for source, stream in collect.open_sources(container):
+            one = scan.scan(source, stream, engine)
+            lines[source.path] = one.lines
+            rows += [(source.path, hit.line, [m.pattern for m in hit.matches]) for hit in one.hits]
+            for name, n in one.counts.items():
+                counts[name] = counts.get(name, 0) + n
+    return {"rows": rows, "lines": lines, "counts": counts}
+
+
+def child_analyze(path: str, jobs: int) -> dict[str, Any]:
+    """All of it: read, diagnose, write the page."""
+    from postmortem import report
+    from postmortem.analyze import Options, analyze
+
+    incident = analyze([path], Options(workers=jobs))
+    page = len(report.render_html(incident).encode())
+    return {"verdict": incident.document["verdict"], "page": page, "events": len(incident.timeline.events)}
+
+
+def ours(what: str, path: Path, *more: str) -> list[str]:
+    return [sys.executable, str(Path(__file__).resolve()), "--child", what, str(path), *more]
+
+
+# ── cases ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Bench:
+    """Commands run in turn, `runs` times after one that warms the page cache."""
+
+    def __init__(self, folder: Path, runs: int, seed: int, scale: float) -> None:
+        from postmortem import parsers
+        from postmortem.patterns import load
+        from postmortem.scan import gate_of
+
+        self.folder, self.runs, self.seed, self.scale = folder, runs, seed, scale
+        self.gates = folder / "gates"
+        self.gates.write_bytes(b"".join(gate_of(s) + b"\n" for s in [*load().signatures(), *parsers.OPENERS]))
+
+    def rg(self, path: Path, jobs: int = 1) -> list[str]:
+        return [*RG, f"-j{jobs}", "-f", str(self.gates), str(path)]
+
+    def turns(self, commands: dict[str, list[str]]) -> dict[str, list[Used]]:
+        found: dict[str, list[Used]] = {name: [] for name in commands}
+        for n in range(self.runs + 1):
+            for name, command in commands.items():
+                used = timed(command)
+                if n:
+                    found[name].append(used)
+        return found
+
+    def size(self, mib: float) -> int:
+        return max(1 << 16, int(mib * self.scale * (1 << 20)))
+
+
+def ratio(found: dict[str, list[Used]], a: str, b: str, what: str = "cpu", less: float = 0.0) -> str:
+    """Median and range of the paired ratios; `less` seconds are taken off `a` before."""
+    every = [(getattr(x, what) - less) / getattr(y, what) for x, y in zip(found[a], found[b], strict=True)]
+    return f"{statistics.median(every):.2f} ({min(every):.2f} to {max(every):.2f})"
+
+
+def tell(name: str, found: dict[str, list[Used]]) -> None:
+    print(f"== {name}")
+    for command, runs in found.items():
+        cpu, wall = statistics.median(u.cpu for u in runs), statistics.median(u.wall for u in runs)
+        print(f"   {command:12} cpu {cpu:7.2f} s   wall {wall:7.2f} s   peak {max(u.peak for u in runs):5.0f} MiB", flush=True)
+
+
+def recall(corpus: Any, said: dict[str, Any]) -> str:
+    """Every planted event by count, by line where the caps keep all of them; every line count."""
+    lines_wrong = sum(1 for path, n in corpus.lines.items() if said["lines"].get(path) != n)
+    got = {(path, line, name) for path, line, names in said["rows"] for name in names}
+    due: dict[tuple[str, str], list[int]] = {}
+    for path, line, name in corpus.events:
+        due.setdefault((path, name), []).append(line)
+    kept = {(path, line, name) for (path, name), lines in due.items() if len(lines) <= 32 for line in lines}
+    total: dict[str, int] = {}
+    for _, _, name in corpus.events:
+        total[name] = total.get(name, 0) + 1
+    missed = sum(max(0, n - said["counts"].get(name, 0)) for name, n in total.items())
+    by_line = f"{len(kept)} by line, {len(kept - got)} not there"
+    return f"{len(corpus.events)} planted, {missed} missed; {by_line}; {lines_wrong} line counts wrong"
+
+
+def ranks(b: Bench) -> None:
+    from corpus import make
+
+    corpus = make(b.folder / "ranks", 64, b.size(16), b.seed)
+    path = corpus.folder
+    commands = {
+        "scan": ours("scan", path),
+        "analyze": ours("analyze", path, "--jobs", "1"),
+        "analyze -j2": ours("analyze", path, "--jobs", "2"),
+        "rg": b.rg(path),
+        "wc -l": ["sh", "-c", f"find {path} -type f -print0 | xargs -0 cat | wc -l"],
+    }
+    found = b.turns(commands)
+    tell(f"64 ranks, {corpus.bytes >> 20} MiB, 1 event in 1,000 lines", found)
+    print(f"   scan / rg {ratio(found, 'scan', 'rg')}; scan / wc {ratio(found, 'scan', 'wc -l')}")
+    print(f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 s {ratio(found, 'analyze', 'rg', less=1.5)}")
+    print(f"   2 workers / 1, wall {ratio(found, 'analyze -j2', 'analyze', 'wall')}")
+    print(f"   {recall(corpus, found['scan'][0].said)}")
+    verdicts = {json.dumps(u.said["verdict"], sort_keys=True) for name in ("analyze", "analyze -j2") for u in found[name]}
+    verdict = found["analyze"][0].said["verdict"]
+    print(f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} of {corpus.culprit}")
+
+
+def files(b: Bench) -> None:
+    from corpus import make
+
+    corpus = make(b.folder / "files", max(64, int(16384 * b.scale)), 64 << 10, b.seed + 1)
+    found = b.turns({"analyze -j2": ours("analyze", corpus.folder, "--jobs", "2"), "rg -j2": b.rg(corpus.folder, 2)})
+    tell(f"{len(corpus.lines)} logs of 64 KiB", found)
+    said = found["analyze -j2"][0].said
+    print(f"   analyze / rg, wall {ratio(found, 'analyze -j2', 'rg -j2', 'wall')}, cpu {ratio(found, 'analyze -j2', 'rg -j2')}")
+    print(f"   page {said['page'] / 1e6:.2f} MB, {said['events']} events; rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}")
+
+
+def flood(b: Bench) -> None:
+    from corpus import plantable
+
+    lines = [text for _, text in plantable()]
+    block = b"\n".join(lines) + b"\n"
+    path = b.folder / "flood.log"
+    path.write_bytes(block * (b.size(100) // len(block) + 1))
+    found = b.turns({"scan": ours("scan", path), "analyze": ours("analyze", path, "--jobs", "1"), "rg": b.rg(path)})
+    tell("100 MiB in which every line matches, all patterns in turn", found)
+    print(f"   scan / rg {ratio(found, 'scan', 'rg')}; analyze / rg {ratio(found, 'analyze', 'rg')}")
+
+
+def line(b: Bench) -> None:
+    path = b.folder / "line.log"
+    piece = b"loss 2.31 step 12 tokens 4096 |" * 1000
+    path.write_bytes(b"step 1\n" + piece * (b.size(50) // len(piece)) + b"\nstep 2\n")
+    found = b.turns({"scan": ours("scan", path), "rg": b.rg(path)})
+    tell("one line of 50 MB", found)
+    print(f"   scan / rg {ratio(found, 'scan', 'rg')}")
+
+
+def packed(b: Bench) -> None:
+    import zstandard
+    from corpus import make
+
+    plain = make(b.folder / "plain", 64, b.size(4), b.seed + 2).folder
+    commands = {"plain": ours("scan", plain)}
+    packers: tuple[tuple[str, Callable[[bytes], bytes]], ...] = ((".gz", gzip.compress), (".zst", zstandard.compress))
+    for suffix, pack in packers:
+        for path in (p for p in plain.rglob("*") if p.is_file()):
+            target = b.folder / suffix[1:] / path.relative_to(plain)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.with_name(target.name + suffix).write_bytes(pack(path.read_bytes()))
+        commands[suffix] = ours("scan", b.folder / suffix[1:])
+    found = b.turns(commands)
+    tell("64 ranks, 256 MiB, compressed", found)
+    print(f"   gz / plain {ratio(found, '.gz', 'plain')}; zst / plain {ratio(found, '.zst', 'plain')}")
+
+
+def growth(b: Bench) -> None:
+    from corpus import make
+
+    one = make(b.folder / "one", 64, b.size(4), b.seed + 3).folder
+    two = make(b.folder / "two", 128, b.size(4), b.seed + 3).folder
+    commands = {"scan": ours("scan", one), "2 x patterns": ours("scan", one, "--double"), "analyze": ours("analyze", one, "--jobs", "1")}
+    commands["2 x ranks"] = ours("analyze", two, "--jobs", "1")
+    found = b.turns(commands)
+    tell("growth: 64 ranks, 256 MiB", found)
+    print(f"   twice the patterns {ratio(found, '2 x patterns', 'scan')}; twice the ranks {ratio(found, '2 x ranks', 'analyze')}")
+
+
+CASES = {"ranks": ranks, "files": files, "flood": flood, "line": line, "packed": packed, "growth": growth}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--dir", default=None, help="where the logs are made and removed again")
+    parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--jobs", type=int, default=1, help=argparse.SUPPRESS)
+    parser.add_argument("--double", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.child:
+        what, path = given.child
+        json.dump(child_scan(path, given.double) if what == "scan" else child_analyze(path, given.jobs), sys.stdout)
+        return
+    for name in given.cases.split(","):
+        with tempfile.TemporaryDirectory(dir=given.dir) as folder:
+            CASES[name](Bench(Path(folder), given.runs, given.seed, given.scale))
+
+
+if __name__ == "__main__":
+    main()
