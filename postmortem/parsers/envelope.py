@@ -76,6 +76,7 @@ _KERNEL = re.compile(
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
 _KERNEL_FIRST = frozenset("<k[0123456789")
+_DATED = frozenset("<[\u3010(| 0123456789")  # what a line begins with where its date is not spelt
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
@@ -168,7 +169,7 @@ class _Peeler:
         elif first == ">" and self.take(_QUOTE):
             self.learn(quoted=True)
         else:
-            return self.take(_TORCHX) is not None
+            return "/" in self.text and self.take(_TORCHX) is not None
         return True
 
     def _bracket(self) -> bool:
@@ -189,22 +190,23 @@ class _Peeler:
         return True
 
     def _logger(self) -> bool:
-        bracket = self.text.startswith("[", self.at)
+        first = self.text[self.at : self.at + 1]
+        bracket, letter = first == "[", first.isupper()
         if bracket and (m := self.take(_CXX)):
             self.learn(stamp=times.find(m[0]))
-        elif m := self.take(_PYLOG):
+        elif letter and (m := self.take(_PYLOG)):
             self.learn(stamp=times.find(m[0]), pid=int(m[2]))
         elif bracket and (m := self.take(_TP)):
             self.learn(stamp=times.find(m[0]), rank=int(m[1]))
-        elif m := self.take(_VLLM):
+        elif letter and (m := self.take(_VLLM)):
             self.learn(stamp=times.find(m[1]))
         elif m := self.take(_NCCL):
             self.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))
-        elif self.at < 200 and (m := self.take(_SYSLOG)):
+        elif self.at < 200 and (letter or first in _DATED) and (m := self.take(_SYSLOG)):
             self.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None)
         elif bracket and (m := self.take(_SLASH_RANK)):
             self.learn(rank=int(m[1]), world=int(m[2]))
-        elif self.at < 200 and "stamp" not in self.got and (m := self.take(_STAMPED)):
+        elif self.at < 200 and first in _DATED and "stamp" not in self.got and (m := self.take(_STAMPED)):
             self.learn(stamp=times.find(m[0]))
         else:
             return False
