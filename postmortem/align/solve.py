@@ -22,6 +22,7 @@ DRIFT_MAX = 200e-6
 DRIFT_FROM = 6  # events below which a drift is not looked for
 NU = 2.0  # degrees of freedom of Student's t
 ROUNDS = 16
+FITTED = 1.6  # how much smaller than their noise residuals may look
 
 
 @dataclass
@@ -158,7 +159,7 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
         y = t - x
         r = (y - offset[c] - drift[c] * x) / lever
         if i % 4 == 0 or i == ROUNDS - 1:
-            scale = _scales(marks, r)
+            scale = _scales(marks, r, lever)
         spread = scale[c] ** 2 + marks.noise**2
         factor = (NU + 1) / (NU + r * r / spread)
         w = factor / spread
@@ -188,9 +189,19 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
     )
 
 
-def _scales(marks: Marks, r: Array) -> Array:
-    """Spread of each clock's readings beyond what is known of them, never below what is usual among the clocks."""
+def _scales(marks: Marks, r: Array, lever: Array) -> Array:
+    """Spread of each clock's readings beyond what is known of them, never below what is usual among the clocks.
+
+    What is usual is taken from differences between clocks that saw the same event: the events' moments were fitted to the very
+    readings, which makes residuals of three or four clocks look smaller than their noise. But of two readings one is an outlier
+    twice as often as of one.
+    """
     beyond = np.sqrt(np.maximum(r * r - marks.noise**2, 0.0))
     own = 1.4826 * np.nan_to_num(group_median(beyond, marks.clock, marks.clocks))
-    usual = 1.4826 * float(np.median(beyond)) if len(beyond) else 0.0
+    order = np.lexsort((marks.clock, marks.event))
+    event, level = marks.event[order], (r * lever)[order]
+    same = event[1:] == event[:-1]
+    noise2 = (marks.noise[order][1:] ** 2 + marks.noise[order][:-1] ** 2)[same]
+    apart = np.sqrt(np.maximum(np.diff(level)[same] ** 2 - noise2, 0.0) / 2)
+    usual = min(1.4826 * float(np.median(apart)), FITTED * 1.4826 * float(np.median(beyond))) if len(apart) else 0.0
     return np.maximum(own, max(usual, 1e-4))

@@ -46,6 +46,8 @@ _TOGETHER = re.compile(
     r"|\b(?:process group|distributed|communicator)\b.{0,40}\b(?:initiali[sz]ed|joined)\b"
     r"|All distributed processes registered|\bcheckpoint\b.{0,40}\bsaved\b|\bsaved\b.{0,40}\bcheckpoint\b",
 )
+_MAY_COUNT = re.compile(r"[ =:#\[(/]\d")  # cheap looks before the long ones
+_MAY_JOIN = re.compile(r"group|anks|arrier|endezvous|ommunicator|Init|joined|ynchroni|istributed|heckpoint")
 _NOT_YET = re.compile(r"\bnot\b|\bwaiting\b|\bfail|\berror\b|\btimed? ?out\b", re.IGNORECASE)
 
 Key = tuple[str, str]  # form, clock
@@ -107,11 +109,12 @@ class Counters:
 
 def form_of(body: str) -> tuple[str, tuple[int, ...]] | None:
     """The form of a line and its whole numbers: `epoch # step # loss ~` and (0, 15). None for lines that show no progress."""
-    for m in _COUNTER.finditer(body[:400]):
+    head = body[:400]
+    for m in _COUNTER.finditer(head) if _MAY_COUNT.search(head) else ():
         if not _NAME_OF_SOMEONE.fullmatch(m["name"] or m["behind"]):
             return _form(body, m.start())
-    if _TOGETHER.search(body[:400]) and not _NOT_YET.search(body[:400]):
-        words = [t.lower() for t in _TOKEN.findall(body[:400]) if not t[0].isdigit()]
+    if _MAY_JOIN.search(head) and _TOGETHER.search(head) and not _NOT_YET.search(head):
+        words = [t.lower() for t in _TOKEN.findall(head) if not t[0].isdigit()]
         return "once " + " ".join(words[-6:]), ()
     return None
 
