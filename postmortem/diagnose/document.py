@@ -338,11 +338,12 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
             continue
         order = verdict._earlier(root, f)
         if order < 0:
-            why = f"it came later ({words.iso(f.at) or 'later in the file'})"
+            why = f"it came {_later(root, f)}"
         elif verdict.tier(root) < verdict.tier(f):
             why = f"{root.event.where} is nearer to a cause than {f.event.where}"
         else:
-            why = f"{root.event.where} accounts for more of what is seen"
+            open_order = "which came first is not determined; " if order == 0 and verdict.first_of(f) and root.at is not None else ""
+            why = f"{open_order}{root.event.where} accounts for more of what is seen"
         out.append(
             {"category": f.pattern.category, "pattern": f.pattern.id, "ranks": list(f.ranks), "where": str(f.event.where), "why_not": why}
         )
@@ -358,6 +359,14 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
             {"category": "host-oom", "pattern": "kernel-oom-killed-process", "ranks": list(solution.ranks), "where": None, "why_not": why},
         )
     return out
+
+
+def _later(root: Finding, f: Finding) -> str:
+    """`0.41 s later (± 0.09 s)`; by their place, where both stand in one file."""
+    a, b = verdict.first_of(root), verdict.first_of(f)
+    if a is None or b is None or a.at is None or b.at is None or b.at - a.at <= verdict.margin(a, b):
+        return "later in the file"
+    return f"{b.at - a.at:.2f} s later (± {verdict.margin(a, b):.2f} s)"
 
 
 def _other(solution: Solution) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 
 from postmortem.diagnose.case import Case, shape
 from postmortem.diagnose.identity import same_host
-from postmortem.model import Finding
+from postmortem.model import Event, Finding
 
 FACTS = {"host-oom", "gpu-hardware", "scheduler"}
 PROCESS = {
@@ -123,14 +123,26 @@ def _compare(a: Finding, b: Finding) -> int:
     return -1 if ka < kb else int(ka > kb)
 
 
+UNSEEN = 0.05  # seconds by which a host may print late for good without any line showing it
+
+
+def margin(a: Event, b: Event) -> float:
+    """How far two events have to lie apart for their order to be certain: on one clock only their stamps count."""
+    same = a.host is not None and (a.host, a.clock) == (b.host, b.clock) and a.clock != "none"
+    sigmas = (a.sigma, b.sigma) if same else (a.at_sigma, b.at_sigma)
+    return 2 * (sigmas[0] ** 2 + sigmas[1] ** 2) ** 0.5 + UNSEEN
+
+
+def first_of(f: Finding) -> Event | None:
+    return min((e for e in f.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
+
+
 def _earlier(a: Finding, b: Finding) -> int:
     """-1 or 1 where the clocks settle the order, 0 where they do not."""
-    ea = min((e for e in a.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
-    eb = min((e for e in b.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
+    ea, eb = first_of(a), first_of(b)
     if ea is None or eb is None or ea.at is None or eb.at is None or ea.at_sigma > 30 or eb.at_sigma > 30:
         return 0
-    margin = 2 * (ea.at_sigma**2 + eb.at_sigma**2) ** 0.5 + 0.05
-    if abs(ea.at - eb.at) <= margin:
+    if abs(ea.at - eb.at) <= margin(ea, eb):
         if ea.where.source == eb.where.source and ea.where.line and eb.where.line:
             return -1 if ea.where.line < eb.where.line else 1
         return 0
