@@ -53,6 +53,8 @@ def scan(source: Source, stream: Readable, engine: Engine, *, limits: Limits = D
 class _Pass:
     """One source being read. `at` is the start of the first line not scanned yet, `line` its number."""
 
+    done = 0  # bytes that this process has read, of all sources
+
     def __init__(self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool) -> None:
         self.source = source
         self.engine = engine
@@ -90,7 +92,8 @@ class _Pass:
             self.head = self._head()
         self.reader.fill(drop, want)
         self.at -= drop
-        if self.reader.total > NUMPY_PAYS:
+        _Pass.done += want
+        if _Pass.done > NUMPY_PAYS:
             import numpy  # noqa: F401  # see newlines()
 
     def _whole_lines(self) -> int:
