@@ -7,6 +7,7 @@ it. Nothing here knows a pattern by name that could say the same in its file.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cmp_to_key
 
@@ -129,8 +130,8 @@ UNSEEN = 0.05  # seconds by which a host may print late for good without any lin
 def margin(a: Event, b: Event) -> float:
     """How far two events have to lie apart for their order to be certain: on one clock only their stamps count."""
     same = a.host is not None and (a.host, a.clock) == (b.host, b.clock) and a.clock != "none"
-    sigmas = (a.sigma, b.sigma) if same else (a.at_sigma, b.at_sigma)
-    return 2 * (sigmas[0] ** 2 + sigmas[1] ** 2) ** 0.5 + UNSEEN
+    sigma, other = (a.sigma, b.sigma) if same else (a.at_sigma, b.at_sigma)
+    return 2 * math.hypot(sigma, other) + UNSEEN
 
 
 def first_of(f: Finding) -> Event | None:
