@@ -1,9 +1,9 @@
-"""The parsed pattern library on disk: reading 500 YAML files takes 0.3 s, their JSON 20 ms.
+"""What is derived from pattern files, on disk: reading 500 YAML files takes 0.3 s, deriving their gates 0.2 s, reading JSON 20 ms.
 
     store(path, patterns); fetch(path)   ->   {"kernel-oom-killed-process": Pattern(...), ...}
 
-The file's name is the hash of all pattern files and of this program's own text, so an old one is never read again. It holds data
-only. What is damaged, or belongs to another user, counts as missing.
+A file's name is the hash of all that it was derived from and of this program's own text, so an old one is never read again. It
+holds data only. What is damaged, or belongs to another user, counts as missing.
 """
 
 from __future__ import annotations
@@ -30,32 +30,50 @@ def folder() -> Path:
 
 def place(files: hashlib._Hash) -> Path:
     """Return the cache file for pattern files of this hash, read by this version of the program."""
+    return named("patterns", files, "patterns.py", "pattern_cache.py", "model.py")
+
+
+def named(kind: str, content: hashlib._Hash, *code: str) -> Path:
+    """Return the cache file for what these files of the program make of this content."""
     here = Path(__file__).parent
-    for name in ("patterns.py", "pattern_cache.py", "model.py"):
+    for name in code:
         try:
-            files.update((here / name).read_bytes())
+            content.update((here / name).read_bytes())
         except OSError:
-            files.update(b"?")
-    return folder() / f"{files.hexdigest()}.patterns.json"
+            content.update(b"?")
+    return folder() / f"{content.hexdigest()}.{kind}.json"
 
 
 def fetch(path: Path) -> dict[str, Pattern] | None:
     """Return the patterns kept in `path`, or None."""
     try:
-        with path.open("rb") as f:
-            if hasattr(os, "geteuid") and os.fstat(f.fileno()).st_uid not in (0, os.geteuid()):
-                return None
-            digest, body = f.read(64), f.read()
-        if hashlib.sha256(body).hexdigest().encode() != digest:
-            return None
-        return {row["id"]: _pattern(row) for row in json.loads(body)}
-    except (OSError, ValueError, KeyError, TypeError):
+        return {row["id"]: _pattern(row) for row in fetch_rows(path)}
+    except (LookupError, TypeError):
         return None
 
 
+def fetch_rows(path: Path) -> list[Any]:
+    """Return the list kept in `path`. Raises LookupError where there is none."""
+    try:
+        with path.open("rb") as f:
+            if hasattr(os, "geteuid") and os.fstat(f.fileno()).st_uid not in (0, os.geteuid()):
+                raise LookupError
+            digest, body = f.read(64), f.read()
+        if hashlib.sha256(body).hexdigest().encode() == digest:
+            return list(json.loads(body))
+    except (OSError, ValueError, TypeError):
+        pass
+    raise LookupError
+
+
 def store(path: Path, patterns: Mapping[str, Pattern]) -> None:
-    """Keep the patterns for the next start. Where that is not possible, the next start reads the files again."""
-    body = json.dumps([asdict(p) for p in patterns.values()], separators=(",", ":")).encode()
+    """Keep the patterns for the next start."""
+    store_rows(path, [asdict(p) for p in patterns.values()])
+
+
+def store_rows(path: Path, rows: list[Any]) -> None:
+    """Keep a list for the next start. Where that is not possible, the next start derives it again."""
+    body = json.dumps(rows, separators=(",", ":")).encode()
     temporary = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -71,7 +89,7 @@ def store(path: Path, patterns: Mapping[str, Pattern]) -> None:
 
 def _forget(parent: Path) -> None:
     """Remove all but the newest files: each change of a pattern leaves one behind."""
-    for kind in ("*.patterns.json", "*.hsdb"):
+    for kind in ("*.patterns.json", "*.gates.json", "*.hsdb"):
         for old in sorted(parent.glob(kind), key=lambda p: p.stat().st_mtime)[:-KEPT]:
             old.unlink(missing_ok=True)
 

@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 import regex
 
+from postmortem import pattern_cache
 from postmortem.errors import PatternError
 from postmortem.patterns import Signature
 from postmortem.scan.gates import HINT, gate_of
@@ -57,7 +58,7 @@ class Engine:
         """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto"). `cache`: on disk."""
         if len(signatures) >= 1 << SHIFT:
             raise PatternError(f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})")
-        gates = [gate_of(s) for s in signatures]
+        gates = _gates(signatures) if cache else [gate_of(s) for s in signatures]
         if not gates:
             return cls(signatures, _Nothing(), "nothing")
         if prefer == "hyperscan" or (prefer == "auto" and _hyperscan_runs_here()):
@@ -83,6 +84,23 @@ class Engine:
         if len(text) < LONG:
             return pattern.search(text, start)
         return pattern.search(text, start, timeout=SLOW)
+
+
+def _gates(signatures: Sequence[Signature]) -> list[bytes]:
+    """The gates of a whole library; derived once, then read from disk."""
+    if len(signatures) < 100:
+        return [gate_of(s) for s in signatures]
+    content = hashlib.sha256("\0".join(s.gate for s in signatures).encode("utf-8", "surrogatepass"))
+    kept = pattern_cache.named("gates", content, "scan/gates.py", "pattern_cache.py")
+    try:
+        gates = [str(row).encode("latin-1") for row in pattern_cache.fetch_rows(kept)]
+        if len(gates) == len(signatures):
+            return gates
+    except (LookupError, UnicodeError):
+        pass
+    gates = [gate_of(s) for s in signatures]
+    pattern_cache.store_rows(kept, [gate.decode("latin-1") for gate in gates])
+    return gates
 
 
 class _Nothing:
