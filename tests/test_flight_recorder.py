@@ -29,7 +29,8 @@ STARTED: Op = ("all_reduce", [1024], "started")
 
 def read(path: Path | str, content: bytes | None = None, rank: int | None = None) -> Event:
     source = Source(str(path), "flight-recorder", 0, rank=rank, host="node-a")
-    (event,) = parse(source, Path(path).read_bytes() if content is None else content)
+    event, *marks = parse(source, Path(path).read_bytes() if content is None else content)
+    assert all(e.kind == "sync" for e in marks)
     return event
 
 
@@ -335,3 +336,24 @@ def test_fields_of_other_types_than_torch_writes(document: dict[str, Any], as_js
     assert e.time is None or math.isfinite(e.time)
     good = read("fr_rank1", pickle.dumps(dump([REDUCE, WAITING]), 2), rank=1)
     recorder.read({0: e, 1: good, 2: e})
+
+
+def test_collectives_that_ended_compare_clocks() -> None:
+    """The ranks of a group end a collective together: its number and the moment at which each of them noticed."""
+    rows = [
+        {
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": n,
+            "profiling_name": "nccl:all_reduce",
+            "state": "completed" if n < 5 else "started",
+            "time_created_ns": (100 + n) * 10**9,
+            "time_discovered_completed_ns": (100 + n) * 10**9 + 10**8 if n < 5 else 0,
+        }
+        for n in range(1, 6)
+    ]
+    source = Source("fr_rank0.json", "flight-recorder", 1, rank=0)
+    _, marks = parse(source, json.dumps({"version": "2.10", "entries": rows}).encode())
+    assert marks.kind == "sync" and marks.clock == "absolute" and marks.rank == 0
+    assert marks.fields["family"] == "recorder ended default_pg"
+    assert list(marks.fields["values"])[1::2] == [1, 2, 3, 4]
+    assert list(marks.fields["times"]) == pytest.approx([101.1, 102.1, 103.1, 104.1])

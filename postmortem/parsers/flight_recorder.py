@@ -19,11 +19,13 @@ import json
 import math
 import re
 import sys
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from postmortem.model import Event, Source, Where
+from postmortem.parsers.counters import MARKS
 from postmortem.parsers.excerpt import decode
 from postmortem.parsers.plain_pickle import PlainPickleError, loads
 from postmortem.parsers.traceback import code_line
@@ -47,6 +49,7 @@ class _Entry(NamedTuple):
     done: bool
     state: str
     created: int
+    discovered: int  # when its end was noticed; 0 with gloo
     frames: object
 
     @property
@@ -90,7 +93,9 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     dump = _dump(document)
     rank = source.rank if source.rank is not None else _rank(source.path, document, dump)
     host = source.host or _word(document.get("host_name")) or None
-    yield _event(base._replace(rank=rank, host=host), dump)
+    base = base._replace(rank=rank, host=host)
+    yield _event(base, dump)
+    yield from _marks(base, dump)
 
 
 def _read(content: bytes) -> dict[object, object]:
@@ -211,7 +216,8 @@ def _entry(row: dict[object, object], group: _Group | None) -> _Entry | None:
     done = state == "completed" or (state != "started" and row.get("retired") is True)
     created = _number(row.get("time_created_ns")) or 0
     detail = sys.intern(_detail(name, row))  # a thousand dumps repeat the same few
-    return _Entry(sys.intern(group.key), seq, sys.intern(name), detail, done, state, max(0, created), row.get("frames"))
+    discovered = max(0, _number(row.get("time_discovered_completed_ns")) or 0)
+    return _Entry(sys.intern(group.key), seq, sys.intern(name), detail, done, state, max(0, created), discovered, row.get("frames"))
 
 
 def _detail(name: str, row: dict[object, object]) -> str:
@@ -278,6 +284,22 @@ def _event(base: Event, dump: _Dump) -> Event:
     if last_ns:
         event = event._replace(time=last_ns / 1e9, clock="absolute", sigma=0.001, raw_time=str(last_ns))
     return event
+
+
+def _marks(base: Event, dump: _Dump) -> Iterator[Event]:
+    """What clocks can be compared by (see `counters`): the ranks of a group end collective 812 together."""
+    for name in dump.groups:
+        own = [e for e in dump.entries if e.group == name and (e.discovered or e.created)][-MARKS:]
+        timed = [e for e in own if e.discovered] or own
+        if len(timed) > 1:
+            fields: dict[str, object] = {
+                "family": f"recorder {'ended' if timed[0].discovered else 'enqueued'} {name}",
+                "columns": 2,
+                "values": array("q", [n for e in timed for n in (0, e.seq)]),
+                "times": array("d", [(e.discovered or e.created) / 1e9 for e in timed]),
+                "lines": array("q", [0] * len(timed)),
+            }
+            yield base._replace(kind="sync", time=fields["times"][0], clock="absolute", fields=fields)  # type: ignore[index]
 
 
 def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: list[_Entry]) -> str:
