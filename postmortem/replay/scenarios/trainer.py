@@ -173,7 +173,7 @@ class Job:
         NCCL refuses two ranks of one host on one GPU. Where the job has fewer GPUs than ranks, each rank says that it is
         a host of its own; NCCL then talks over loopback sockets, and all else is as it is on as many hosts.
         """
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or not torch.cuda.device_count():  # without a GPU the process group itself says so
             return
         if self.args.backend == "nccl" and self.world > torch.cuda.device_count() and self.args.share:
             os.environ |= {"NCCL_HOSTID": f"replay-host-{self.rank}", "NCCL_SOCKET_IFNAME": "lo"}
