@@ -31,7 +31,7 @@ RG = ("rg", "-a", "-n", "-b", "--no-unicode", "--no-config", "--no-mmap")
 class Used(NamedTuple):
     cpu: float
     wall: float
-    peak: float  # MiB of the largest process
+    peak: float  # MiB of the first process
     said: dict[str, Any]
 
 
@@ -48,7 +48,8 @@ def timed(command: Sequence[str]) -> Used:
             raise SystemExit(f"{' '.join(command)} failed with {child.returncode}")
         out.seek(0)
         said = json.load(out) if ours else {}
-    return Used(usage.ru_utime + usage.ru_stime, wall, usage.ru_maxrss / 1024, said)
+    # rusage counts what this process held before exec, so ours say themselves what they held
+    return Used(usage.ru_utime + usage.ru_stime, wall, said.get("peak", 0.0), said)
 
 
 # ── what is measured, each in a process of its own ───────────────────────────────────────────────────────────────────
@@ -56,8 +57,9 @@ def timed(command: Sequence[str]) -> Used:
 
 def child_scan(path: str, double: bool) -> dict[str, Any]:
     """Read and scan all logs, and nothing else."""
-    from postmortem import collect, parsers, patterns, scan
+    from postmortem import collect, parsers, patterns, pool, scan
 
+    pool.keep_memory()
     signatures = [*patterns.load().signatures(), *parsers.OPENERS]
     if double:
         plain = [scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "^").replace(r"(?:$|\r)", "$") for s in signatures]
@@ -251,7 +253,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.child:
         what, path = given.child
-        json.dump(child_scan(path, given.double) if what == "scan" else child_analyze(path, given.jobs), sys.stdout)
+        said = child_scan(path, given.double) if what == "scan" else child_analyze(path, given.jobs)
+        said["peak"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+        json.dump(said, sys.stdout)
         return
     for name in given.cases.split(","):
         with tempfile.TemporaryDirectory(dir=given.dir) as folder:

@@ -233,9 +233,23 @@ class _Context(SpawnContext):
     Process = _Process
 
 
+def keep_memory() -> None:
+    """Let glibc keep blocks of a megabyte for the next one: giving each back and taking it again costs a tenth of the scan."""
+    try:
+        import ctypes
+
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD
+        mallopt(-1, 128 << 20)  # M_TRIM_THRESHOLD
+        mallopt(-2, 16 << 20)  # M_TOP_PAD
+    except (ImportError, OSError, AttributeError):  # another libc
+        pass
+
+
 def _begin() -> None:
     """In a worker: Ctrl-C is the parent's to handle, memory is bounded, and a crash leaves no core behind."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    keep_memory()
     try:
         import resource
 
