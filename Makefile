@@ -41,6 +41,9 @@ test: .venv/.dev  ## the whole suite; what this machine cannot run is listed wit
 check: .venv/.dev  ## the fast part of the suite, under 3 minutes
 	@$(BIN)/python -m pytest -q -rs -m 'not slow'
 
+soak: .venv/.dev  ## every replay scenario for real, a quarter of an hour
+	@POSTMORTEM_SOAK=1 $(BIN)/python -m pytest -rs tests/test_replay_run.py
+
 bench: .venv/.dev  ## speed of the scan against ripgrep
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
