@@ -206,7 +206,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("wrong-interface", "GLOO_SOCKET_IFNAME does not exist", "interface-not-found", "rendezvous", launcher="plain",
              start=Start(env={"GLOO_SOCKET_IFNAME": "ib7"}), also=("environment", "network"),
              evidence=(r"Unable to find address for: ib7",)),
-    Scenario("world-size-disagrees", "one process has another WORLD_SIZE", "store-clients-joined", "rendezvous", launcher="plain",
+    Scenario("world-size-disagrees", "one process has another WORLD_SIZE", "gloo-connect-full-mesh-failed", "rendezvous", launcher="plain",
              start=Start(env={"WORLD_SIZE": "{world_size_plus_1}"}), culprit="any"),
     Scenario("port-in-use", "the master port is taken", "address-in-use", "rendezvous", culprit="nobody", launcher="plain", nproc=2,
              start=Start(port_taken=True), patience_s=30.0, also=("resource-limit", "environment"), evidence=(r"EADDRINUSE",)),
