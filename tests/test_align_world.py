@@ -234,3 +234,28 @@ def test_two_thousand_hosts() -> None:
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
     seconds, mib, clocks = map(float, done.stdout.split())
     assert clocks == 2000 and seconds <= 10 and mib <= 512
+
+
+@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.filterwarnings("error")
+def test_no_mixture_of_marks_makes_it_raise(seed: int) -> None:
+    """Hosts without names, ranks without numbers, wrong columns, years that lack, a line or two in all: a state and a reason always."""
+    rng = random.Random(seed)
+    world = World.make(
+        seed, hosts=rng.randrange(1, 6), marks=rng.randrange(1, 12), ranks=rng.randrange(1, 4), missing=rng.random(), stepping=0.5
+    )
+    events = []
+    for e in world.events:
+        if rng.random() < 0.2:
+            e = e._replace(host=None)
+        if rng.random() < 0.2:
+            e = e._replace(rank=None)
+        if rng.random() < 0.1:
+            e = e._replace(time=None if e.time is None else e.time - 1.6e9)
+        if rng.random() < 0.1 and e.kind == "sync":
+            odd = array("q", [rng.randrange(-5, 5) for _ in range(3 * len(e.fields["times"]))])
+            e = e._replace(fields={**e.fields, "columns": 3, "values": odd})
+        events.append(e)
+    timeline = align(events)
+    assert all(c.reason and c.state in ("aligned", "weak", "refused") for c in timeline.clocks)
+    assert len(timeline.events) == sum(e.kind != "sync" for e in events)
