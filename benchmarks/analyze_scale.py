@@ -59,7 +59,7 @@ def child_scan(path: str, double: bool) -> dict[str, Any]:
     """Read and scan all logs, and nothing else."""
     from postmortem import collect, parsers, patterns, pool, scan
 
-    pool.keep_memory()
+    pool.tune()
     signatures = [*patterns.load().signatures(), *parsers.OPENERS]
     if double:
         plain = [scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "^").replace(r"(?:$|\r)", "$") for s in signatures]
@@ -80,9 +80,10 @@ def child_scan(path: str, double: bool) -> dict[str, Any]:
 
 def child_analyze(path: str, jobs: int) -> dict[str, Any]:
     """All of it: read, diagnose, write the page."""
-    from postmortem import report
+    from postmortem import pool, report
     from postmortem.analyze import Options, analyze
 
+    pool.tune()
     incident = analyze([path], Options(workers=jobs))
     page = len(report.render_html(incident).encode())
     return {"verdict": incident.document["verdict"], "page": page, "events": len(incident.timeline.events)}

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int, str], None]
 LINES = 64_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
-LARGE = 256 << 20
 LINES_EACH = (12, 1000)  # the smallest and the largest share
 
 
@@ -180,8 +179,6 @@ def _read_all(containers: Sequence[Container], options: Options) -> list[Read]:
 
 def _read_here(jobs: Sequence[_Job], watch: _Watch) -> list[Read]:
     reads: list[Read] = []
-    if watch.total > LARGE:
-        pool.keep_memory()
     try:
         for index, job in enumerate(jobs):
             reads.append(read(job.container, job.extra, job.lines))

@@ -107,9 +107,11 @@ def analyze(
     target = _target(out, kind, paths)
     if open_ and (kind is not Format.html or target is None):
         raise UsageError("--open shows an HTML report, and this run writes none to a file", "leave out --format and --output -")
+    from postmortem import pool
     from postmortem.analyze import Options
     from postmortem.analyze import analyze as read
 
+    pool.tune()
     chosen: dict[str, Any] = {
         "job": job,
         "since": _time(since, "--since"),

@@ -9,6 +9,7 @@ Workers are spawned, never forked: they inherit neither threads nor locks. Other
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -233,8 +234,13 @@ class _Context(SpawnContext):
     Process = _Process
 
 
-def keep_memory() -> None:
-    """Let glibc keep blocks of a megabyte for the next one: giving each back and taking it again costs a tenth of the scan."""
+def tune() -> None:
+    """Make this process, which is ours alone, one that reads logs.
+
+    glibc keeps blocks of a megabyte for the next one: giving each back and taking it again costs a tenth of the scan. The garbage
+    collector looks less often for cycles: there are none in a million events, and looking costs a third of the diagnosis.
+    """
+    gc.set_threshold(200_000, 50, 100)
     try:
         import ctypes
 
@@ -249,7 +255,7 @@ def keep_memory() -> None:
 def _begin() -> None:
     """In a worker: Ctrl-C is the parent's to handle, memory is bounded, and a crash leaves no core behind."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    keep_memory()
+    tune()
     try:
         import resource
 
