@@ -49,9 +49,10 @@ def run(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_wheel_holds_what_the_program_reads_at_run_time(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("patterns", "reports"):
-        for path in (ROOT / folder).rglob("*"):
-            if path.is_file() and "examples" not in path.parts and "__pycache__" not in path.parts:
+    for folder in ("patterns", "reports/templates", "reports/styles", "reports/scripts/report.js"):
+        inside = (ROOT / folder).rglob("*") if (ROOT / folder).is_dir() else [ROOT / folder]
+        for path in inside:
+            if path.is_file() and "__pycache__" not in path.parts:
                 assert f"postmortem/_data/{path.relative_to(ROOT)}" in names
     assert not [n for n in names if n.startswith(("tests/", "sample_logs/")) or "reports/examples" in n]
 
