@@ -54,9 +54,9 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     explained = {
         r
         for o in observations
-        if o.role in ("cause", "symptom") and not o.pattern.id.startswith(("launcher-", *_sounds(case)))
+        if o.role in ("cause", "symptom") and not o.pattern.id.startswith("launcher-") and not _is_exit(o)
         for r in (*o.ranks, case.registry.rank_of(o.event))
-        if r is not None and not _is_exit(o)
+        if r is not None and not _sound(case, o, r)
     }
     causes = {r for o in observations if o.role == "cause" for r in o.ranks}
     found: list[Finding] = []
@@ -83,9 +83,9 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     return found or told(case, observations)
 
 
-def _sounds(case: Case) -> tuple[str, ...]:
-    """What is only how SIGABRT sounds. Where another rank had left in peace, one that waited for it dies so, too (gloo's threads)."""
-    return () if case.finished else ("cpp-terminate-no-exception",)
+def _sound(case: Case, o: Observation, rank: int) -> bool:
+    """Only how SIGABRT sounds. A rank that waited for one which had left in peace dies so (gloo's threads), one that had finished does not."""
+    return o.pattern.id == "cpp-terminate-no-exception" and (not case.finished or rank in case.finished)
 
 
 def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:

@@ -46,6 +46,8 @@ def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str,
     if who and hosts and len(ranks) <= 6:
         who += f" on {hosts[0]}"
     what, remark = _what(root, who, len(ranks) > 1)
+    if root.pattern.id == "rank-exit-crash-signal" and ranks and case.finished >= set(ranks):
+        remark += ", after it had finished" if len(ranks) == 1 else ", after they had finished"
     when = "" if root.pattern.derived and not remark else clock_time(e.at, e.at_sigma)
     return f"{what}{when}{'; ' + remark if remark else ''}{_effects(victims)}."
 
