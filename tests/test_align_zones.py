@@ -44,6 +44,8 @@ def test_zones_and_offsets_of_real_runs_on_two_hosts(case: Path) -> None:
     for a in offsets:
         for b in offsets:
             assert offsets[a] - offsets[b] == pytest.approx(truth["clock_offset_s"][a] - truth["clock_offset_s"][b], abs=1.0)
+    if any(truth["clock_offset_s"].values()):
+        assert set(offsets) == set(east), "a clock that was set wrong is found, not left out"
     if len(set(east.values())) > 1:
         assert {c["zone_s"] for c in own} == set(east.values())
 

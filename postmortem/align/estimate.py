@@ -25,6 +25,7 @@ UNCOMPARED = 1.0  # sigma of a clock with a zone that nothing was compared with,
 LOST = 3600.0  # sigma where not even the zone is known
 DST = 3600.0
 LEAST = 4  # common lines that outweigh an odd result
+AGREEING = 3  # as many that agree with each other do, too
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,11 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
 
 
 def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:
-    """One or two common lines may be another run's: they are believed where zone and skew come out as machines have them."""
+    """One or two common lines may be another run's: they are believed where zone and skew come out as machines have them.
+
+    Three that lie equally far off are no accident: a host five minutes fast has them, another run's keep other intervals."""
     segments = consensus.segments[clock]
-    if sum(s.marks for s in segments) >= LEAST:
+    if sum(s.marks for s in segments) >= LEAST or any(s.inliers >= AGREEING for s in segments):
         return True
     total = _largest(segments).correction.offset
     zone = 0.0 if clock.kind == "absolute" else zones.snapped(total)
@@ -273,7 +276,7 @@ def _life(span: tuple[float, float], reference: Sequence[float]) -> float | None
 
 def _by_life(total: float | None, base: float, how: str, several: bool) -> Estimate:
     if total is None:
-        why = "no line in common with the other hosts, its stamps name no zone, and its times do not fit theirs"
+        why = "no line in common with the other hosts, or too few to be believed; its stamps name no zone, and its times do not fit theirs"
         return _one(Correction(floor=LOST), None, False, 0, "refused", why)
     zone = total - base
     if not several:

@@ -21,6 +21,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import version
+from itertools import zip_longest
 from pathlib import Path
 
 from postmortem.replay import kernel, parameters
@@ -118,7 +119,7 @@ def _truth(ran: Ran, out: Path) -> dict[str, object]:
         "evidence": evidence,
         "story": _story(row, plan),
         "trap": None,
-        "clock_offset_s": dict.fromkeys(plan.hosts, 0) if zones else None,
+        "clock_offset_s": dict(zip_longest(plan.hosts, plan.skews, fillvalue=0)) if zones else None,
         "timezone": zones,
     }
 
@@ -142,10 +143,9 @@ def _evidence(ran: Ran, logs: Path) -> list[dict[str, object]]:
 def _story(row: Scenario, plan: Plan) -> str:
     text = (JOBS / f"{row.module}.py").read_text()
     situation = text.split('"""')[1].split("\n\nShows:")[0].replace("\n", " ")
-    if not row.failing:
-        return situation
-    who = f" The rank at fault is {plan.rank}." if row.culprit == "rank" else ""
-    return f"{situation}{who}"
+    who = f" The rank at fault is {plan.rank}." if row.failing and row.culprit == "rank" else ""
+    clocks = "".join(f" The clock of {host} is {skew:+g} s off." for host, skew in zip(plan.hosts, plan.skews, strict=False) if skew)
+    return f"{situation}{who}{clocks}"
 
 
 def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
@@ -191,6 +191,7 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--rendezvous", choices=["static", "c10d"])
     p.add_argument("--hosts", default="", help="host names, separated by commas")
     p.add_argument("--zones", default="UTC", help="time zones of the hosts, separated by commas")
+    p.add_argument("--skews", default="", help="seconds by which the hosts' clocks are fast, separated by commas; needs faketime")
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set in every process")
     p.add_argument("--kernel", action="append", choices=list(kernel.FORMS), default=[], help="save the kernel log in this form")
     p.add_argument("--memory", type=int, default=0, metavar="MIB", help="the memory cgroup's limit, where the scenario has one")
@@ -207,6 +208,7 @@ def _plan(args: argparse.Namespace) -> Plan:
     return replace(
         plan, launcher=launcher, save=save, script=args.script, record=args.record, restarts=args.restarts or plan.restarts,
         rendezvous=args.rendezvous or plan.rendezvous, hosts=hosts, zones=tuple(args.zones.split(",")),
+        skews=tuple(map(float, filter(None, args.skews.split(",")))),
         env={**plan.env, **dict(pair.split("=", 1) for pair in args.env)}, start_log=not args.no_start_log,
         memory_mb=args.memory or plan.memory_mb,
     )  # fmt: skip

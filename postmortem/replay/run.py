@@ -52,6 +52,7 @@ class Plan:
     rendezvous: str = "static"  # static | c10d
     hosts: tuple[str, ...] = ()
     zones: tuple[str, ...] = ("UTC",)
+    skews: tuple[float, ...] = ()  # seconds by which the clock of each host is fast, as its processes see it
     env: Mapping[str, str] = field(default_factory=dict)
     start_log: bool = True
     memory_mb: int = 0  # another limit than the scenario's, where it has one
@@ -139,6 +140,12 @@ def _environment(plan: Plan, made: Place, host: int) -> dict[str, str]:
     return keep | {"LANG": "C.UTF-8", "TZ": zone, "PYTHONDONTWRITEBYTECODE": "1"} | ours | dict(plan.env)
 
 
+def _on_its_clock(plan: Plan, host: int, argv: list[str]) -> list[str]:
+    """A kernel has one wall clock for all its namespaces, so a host's own is made in user space."""
+    skew = plan.skews[host] if host < len(plan.skews) else 0.0
+    return ["faketime", "-f", f"{skew:+g}s", *argv] if skew else argv
+
+
 def _job_argv(plan: Plan) -> list[str]:
     return [plan.script, "--config", "config.json", *(["--record"] if plan.record else [])]
 
@@ -162,7 +169,8 @@ def _torchrun(plan: Plan, made: Place) -> list[Process]:
         if plan.save != "console":
             words += [f"--log-dir={logs / 'torchelastic'}", "--redirects=3", *(["--tee=3"] if plan.save == "tree" else [])]
         out, err = (logs / "console.log",) * 2 if plan.save == "console" else (logs / "agent.out", logs / "agent.err")
-        processes.append(Process(f"agent{host}", [*words, *_job_argv(plan)], _environment(plan, made, host), out, err, host))
+        argv = _on_its_clock(plan, host, [*words, *_job_argv(plan)])
+        processes.append(Process(f"agent{host}", argv, _environment(plan, made, host), out, err, host))
     return processes
 
 
@@ -189,7 +197,7 @@ def _plain(plan: Plan, made: Place, port: int) -> list[Process]:
         logs = made.logs / plan.hosts[host] if len(plan.hosts) > 1 else made.logs
         logs.mkdir(exist_ok=True)
         out, err = (logs / plan.save.format(rank=rank, stream=stream) for stream in ("out", "err"))
-        argv = [sys.executable, "-u", *_job_argv(plan)]
+        argv = _on_its_clock(plan, host, [sys.executable, "-u", *_job_argv(plan)])
         processes.append(Process(f"rank{rank}", argv, env, out, err, host, start.delay_s if odd else 0.0))
     return processes
 
