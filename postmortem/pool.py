@@ -30,7 +30,7 @@ R = TypeVar("R")
 Work = Callable[[tuple[T, ...]], list[R]]
 Done = Callable[[int, bool], None]  # index of an item, and whether it was read
 
-BUNDLE = 32 << 20
+BUNDLE = 128 << 20
 BUNDLE_FAR = 128 << 20  # dask takes 2 ms for each task
 MOST = 512  # items in a bundle
 PAYS = 1.0  # seconds of one process's work from which on a second process is worth its start

@@ -7,8 +7,9 @@ import signal
 import time
 from pathlib import Path
 
-from postmortem.analyze import Read, _Job, read
 from postmortem.errors import PatternError
+from postmortem.model import Scanned
+from postmortem.reading import Job, Read, read, read_bundle
 
 KILL, FAULT, HANG, STARVE, RAISE, OURS, ONCE = range(-1, -8, -1)
 
@@ -43,7 +44,7 @@ def _harm(number: int) -> None:
         raise PatternError("x.yaml:3: wrong")
 
 
-def read_or_die(jobs: tuple[_Job, ...]) -> list[Read]:
+def read_or_die(jobs: tuple[Job, ...]) -> list[Read]:
     """What a worker of `analyze` does, but for logs whose name says that they are deadly."""
     out = []
     for job in jobs:
@@ -51,3 +52,9 @@ def read_or_die(jobs: tuple[_Job, ...]) -> list[Read]:
         _harm({"kill": KILL, "fault": FAULT, "hang": HANG, "starve": STARVE}.get(kind, 0))
         out.append(read(job.container, job.extra, job.lines))
     return out
+
+
+def read_or_die_at_the_second_part(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
+    """A worker of which the second part of a divided log is the death."""
+    _harm(KILL if any(job.part and job.part.start == 1 << 20 for job in jobs) else 0)
+    return read_bundle(jobs)

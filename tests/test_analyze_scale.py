@@ -28,7 +28,7 @@ from postmortem.model import Scanned
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 corpus: Any = import_module("corpus")
-analysis: Any = import_module("postmortem.analyze")
+reading: Any = import_module("postmortem.reading")
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -89,10 +89,50 @@ def test_a_flood_changes_no_verdict(logs: Any, tmp_path: Path) -> None:
         assert flooded[name] == calm[name]
 
 
+def divided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a megabyte were 64."""
+    small = scan.parts
+    monkeypatch.setattr(scan, "parts", lambda size: small(size, 1 << 20, 1 << 20))
+
+
+@pytest.fixture
+def console(logs: Any, tmp_path: Path) -> Path:
+    """All ranks on one console of some megabytes, the kernel log beside it."""
+    files = sorted(p for p in logs.folder.rglob("*") if p.is_file() and p.suffix != ".txt")
+    lines = [f"[default{n}]:{line}" for n, p in enumerate(files) for line in p.read_text(errors="replace").splitlines()]
+    (tmp_path / "console.log").write_text("\n".join([*lines[:500], *lines * 4]) + "\n")
+    return tmp_path
+
+
+def test_a_large_log_is_read_in_parts_and_says_the_same(console: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = text(read(console, workers=1))
+    divided(monkeypatch)
+    assert len(scan.parts((console / "console.log").stat().st_size)) >= 4
+    assert text(read(console, workers=1)) == whole
+    assert text(read(console, workers=2)) == whole
+
+
+def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(console: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines behind the lost part keep their numbers."""
+    whole = read(console, workers=1).document
+    divided(monkeypatch)
+    monkeypatch.setattr(reading, "read_bundle", pool_work.read_or_die_at_the_second_part)
+    rest = read(console, workers=2)
+    (lost,) = rest.document["ledger"]["skipped"]
+    assert (lost["path"], lost["bytes"]) == ("console.log", 1 << 20)
+    assert lost["reason"] == "bytes 1,048,576 to 2,097,152: the worker that read it died (SIGKILL)"
+    assert rest.document["verdict"]["culprit"] == whole["verdict"]["culprit"]
+    lines = (console / "console.log").read_text().split("\n")
+    behind = [e for e in rest.timeline.events if e.where.source == "console.log" and (e.where.line or 0) > len(lines) // 2]
+    assert len(behind) > 10
+    for event in behind:
+        assert event.text.strip()[-20:] in lines[(event.where.line or 0) - 1]
+
+
 def test_a_small_share_of_lines_changes_no_verdict(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the 24 ranks were 16,000: twelve ordinary lines of each are read, and those with hits."""
     whole = read(logs.folder).document["verdict"]
-    monkeypatch.setattr(analysis, "LINES", 100)
+    monkeypatch.setattr(reading, "LINES", 100)
     few = read(logs.folder).document["verdict"]
     for name in ("outcome", "category", "pattern", "culprit", "headline"):
         assert few[name] == whole[name]
@@ -119,7 +159,7 @@ def test_twelve_deadly_logs_of_four_hundred_are_named_and_the_verdict_stays(tmp_
         for kind in ("kill", "fault", "hang", "starve"):
             (tmp_path / f"{kind}-{n}.log").write_text("step 1\n" * 200)
     monkeypatch.setattr(pool, "DEADLINE", 10.0)
-    monkeypatch.setattr(analysis, "_read_bundle", pool_work.read_or_die)
+    monkeypatch.setattr(reading, "read_bundle", pool_work.read_or_die)
     document = read(tmp_path, workers=2).document
     named = {row["path"]: row["reason"] for row in document["ledger"]["skipped"]}
     assert set(named) == {f"{kind}-{n}.log" for n in range(3) for kind in ("kill", "fault", "hang", "starve")}
@@ -174,7 +214,7 @@ def test_a_dask_worker_that_cannot_see_the_logs_is_told_in_words(logs: Any) -> N
     with cluster() as made, pool.dask(made.scheduler_address) as executor:
         gone = Container(Path("/nowhere/rank0.log"), "rank0.log", 10, "plain")
         with pytest.raises(UsageError, match="a worker, cannot see /nowhere/rank0.log"):
-            analysis._read_all([gone], Options(executor=executor))
+            reading.read_all([gone], reading.Ways(executor=executor))
 
 
 def cpu_of(command: list[str]) -> float:

@@ -21,6 +21,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("report",),
     ("diagnose",),
     ("align",),
+    ("reading",),
     ("parsers",),
     ("scan",),
     ("catalogue", "skeleton", "schema"),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from postmortem.model import Scanned, Source
 from postmortem.patterns import Signature
-from postmortem.scan import Engine, Limits, gate_of, scan
+from postmortem.scan import Engine, Limits, gate_of, joined, parts, reads_from, scan, scan_part
 
 SOURCE = Source("rank0.log", "console", 0)
 SIGNATURES = (
@@ -109,6 +109,25 @@ def test_neither_chunks_nor_the_engine_change_anything(data: bytes, chunk: int, 
     whole = run(data, limits=small)
     assert run(data, chunk=chunk, most=most, limits=small) == whole
     assert run(data, engine="re2", chunk=most, limits=small) == whole
+
+
+PIECES = st.lists(st.sampled_from(FRAGMENTS), min_size=5, max_size=60).map(b"".join)
+
+
+@given(st.lists(PIECES, min_size=1, max_size=4), st.integers(0, 90_000), st.integers(9_000, 40_000), st.integers(1, 60_000))
+@settings(max_examples=40, deadline=None)
+def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant: int, size: int, chunk: int) -> None:
+    """Lines across the bounds, lines longer than parts, parts without a line of their own, caps that only the whole reaches."""
+    data = (b"z" * giant).join(piece * (30_000 // len(piece) + 1) for piece in pieces)
+    limits = Limits(first=3, last=2, stride=size, chunk=chunk, line=250, head=600, tail=700, sample=50)
+    engine = ENGINES["hyperscan"]
+    divided = [
+        scan_part(SOURCE, io.BytesIO(data[reads_from(part, engine, limits) :]), engine, part, limits)
+        for part in parts(len(data), size, size)
+    ]
+    whole = run(data, limits=limits)
+    assert sum(one.bytes for one in divided) == len(data)
+    assert joined(SOURCE, divided, limits) == whole
 
 
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join), st.integers(1, 100))

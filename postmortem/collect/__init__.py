@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from postmortem.collect.ledger import Ledger, build
 from postmortem.collect.names import Identity, identify, job_folder
-from postmortem.collect.open import Container, open_sources
+from postmortem.collect.open import Container, divisible, open_at, open_sources
 from postmortem.collect.streams import Incomplete, Limits, Readable
 from postmortem.collect.walk import Collection, collect
 
 __all__ = [
-    "Collection", "Container", "Identity", "Incomplete", "Ledger", "Limits", "Readable", "build", "collect", "identify", "job_folder",
-    "open_sources",
+    "Collection", "Container", "Identity", "Incomplete", "Ledger", "Limits", "Readable", "build", "collect", "divisible", "identify",
+    "job_folder", "open_at", "open_sources",
 ]  # fmt: skip

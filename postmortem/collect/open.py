@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +75,35 @@ def open_sources(container: Container, limits: Limits | None = None) -> Iterator
         return
     try:
         yield from _Opening(container, limits).sources(container.label, File(fd, container.size), container.size, 0)
+    finally:
+        fd.close()
+
+
+def divisible(container: Container) -> Source | None:
+    """Say what a plain text file is that can be read from the middle; None for archives, compressed, sparse, binary and UTF-16 files."""
+    if container.form != "plain":
+        return None
+    try:
+        fd = Descriptor(open_regular(container.path))
+    except OSError:
+        return None
+    try:
+        sparse = os.fstat(fd.number).st_blocks * 512 < container.size
+        head = b"" if sparse else File(fd, container.size).peek(HEAD)
+    finally:
+        fd.close()
+    kind, _ = sniff.kind(container.label, head)
+    if not head or kind == "binary" or utf16_order(head):
+        return None
+    return names.source(container.label, kind, container.size, container.path, head)
+
+
+@contextmanager
+def open_at(container: Container, source: Source, at: int) -> Iterator[Readable]:
+    """Open a divisible file at byte `at`."""
+    fd = Descriptor(open_regular(container.path))
+    try:
+        yield Stream(File(fd, container.size, at), source.path)
     finally:
         fd.close()
 

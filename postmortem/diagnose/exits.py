@@ -84,7 +84,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
 
 
 def _sound(case: Case, o: Observation, rank: int) -> bool:
-    """Only how SIGABRT sounds. A rank that waited for one which had left in peace dies so (gloo's threads), one that had finished does not."""
+    """Only how SIGABRT sounds. Who waited for a rank that had left in peace dies so (gloo's threads), who had finished does not."""
     return o.pattern.id == "cpp-terminate-no-exception" and (not case.finished or rank in case.finished)
 
 

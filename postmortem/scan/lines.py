@@ -18,7 +18,7 @@ from postmortem.model import Hit, Sample, Scanned, Skip, Source
 from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty, raw_index
 from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
-from postmortem.scan.reader import Readable, Reader
+from postmortem.scan.reader import Readable, Reader, count_lines, newlines
 from postmortem.scan.tally import Block, Found, Row, Tallies
 
 PIECE = 1 << 20
@@ -47,10 +47,10 @@ DEFAULT = Limits()
 
 def scan(source: Source, stream: Readable, engine: Engine, *, limits: Limits = DEFAULT, want_content: bool = False) -> Scanned:
     """Read `stream` to its end. `Scanned.counts` are lines by id; see `Tally` for what they mean above 1,000."""
-    return _Pass(source, stream, engine, limits, want_content).run()
+    return Pass(source, stream, engine, limits, want_content).run()
 
 
-class _Pass:
+class Pass:
     """One source being read. `at` is the start of the first line not scanned yet, `line` its number."""
 
     done = 0  # bytes that this process has read, of all sources
@@ -62,8 +62,9 @@ class _Pass:
         self.limits = limits
         self.want_content = want_content
         self.reader = Reader(stream, copy_up_to=limits.content if want_content else -1)
-        self.keep = max(engine.before, limits.head + limits.tail, MARGIN) + 1
+        self.keep = history(engine, limits)
         self.at = 0
+        self.start, self.stop = 0, sys.maxsize  # of the source; `scan.parts` sets others
         self.line = 1
         self.head: Sample | None = None
         self.samples: list[Sample] = []
@@ -74,6 +75,8 @@ class _Pass:
     def run(self) -> Scanned:
         reader = self.reader
         while True:
+            if reader.base + self.at >= self.stop:
+                return self._result()
             cut = self._whole_lines()
             if cut > self.at:
                 self._block(cut)
@@ -92,14 +95,16 @@ class _Pass:
             self.head = self._head()
         self.reader.fill(drop, want)
         self.at -= drop
-        _Pass.done += want
-        if _Pass.done > NUMPY_PAYS:
+        Pass.done += want
+        if Pass.done > NUMPY_PAYS:
             import numpy  # noqa: F401  # see newlines()
 
     def _whole_lines(self) -> int:
         """Return where the lines end that can be scanned now: all that their hits may want behind them is here, none is too long."""
         data, at = self.reader.data, self.at
         cut = len(data) if self.reader.eof else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
+        if cut > (stop := self.stop - self.reader.base):  # the last line is the one that begins in front of the stop
+            cut = data.find(b"\n", stop - 1, cut) + 1 or cut
         while cut - at > self.limits.line:
             end = data.rfind(b"\n", at, at + self.limits.line) + 1
             if not end:
@@ -306,6 +311,8 @@ class _Pass:
         if self.reader.total <= self.limits.head + self.limits.tail:
             return (Sample(1, 0, data),) if data else ()
         head = self.head or self._head()
+        if self.at < len(data):  # stopped in front of the end
+            return (head, *self.samples)
         tail = max(len(data) - self.limits.tail, len(head.text) - base)
         tail = data.find(b"\n", tail - 1) + 1 if base + tail else 0
         last = Sample(lines - count_lines(data, tail) + 1, base + tail, data[tail:] if tail else b"")
@@ -317,12 +324,13 @@ class _Pass:
     def _result(self) -> Scanned:
         self._make_hits(0)
         reader = self.reader
-        lines = self.line - 1 + (reader.data[-1:] not in (b"", b"\n"))
+        size = reader.base + self.at - self.start
+        lines = self.line - 1 + (size > 0 and reader.data[self.at - 1 : self.at] != b"\n")
         rows = {row.line: row.hit for tally in self.tallies.values() for row in tally.rows()}
         hits = [hit for _, hit in sorted(rows.items()) if hit and (hit.matches or hit.openers)]
         return Scanned(
             source=self.source,
-            bytes=reader.total,
+            bytes=size,
             lines=lines,
             hits=tuple(hits),
             samples=self._all_samples(lines),
@@ -346,6 +354,11 @@ class _Pass:
                 0,
                 f"the regex of pattern {name} took too long on a line of this file, and was left out on its long lines from there on",
             )
+
+
+def history(engine: Engine, limits: Limits) -> int:
+    """Bytes in front of a line that are held: its surroundings, and at the end of a source what it is sampled from."""
+    return max(engine.before, limits.head + limits.tail, MARGIN) + 1
 
 
 def _make(line: int, offset: int, text: bytes, found: Found, before: bytes, after: bytes) -> Hit:
@@ -378,16 +391,3 @@ def lines_after(data: bytes, end: int, most: int) -> bytes:
     """Return the whole lines from `end` on, up to `most` bytes; the source's last line is whole without a line end."""
     high = end + most
     return data[end : max(end, data.rfind(b"\n", end, high) + 1)] if high < len(data) else data[end:]
-
-
-def newlines(data: bytes, start: int, end: int) -> int:
-    r"""Count `\n`. CPython's count of one byte does 3 GB/s, numpy 20, but numpy is not imported for this alone."""
-    if end - start < 1 << 16 or "numpy" not in sys.modules:
-        return data.count(b"\n", start, end)
-    import numpy as np
-
-    return int(np.count_nonzero(np.frombuffer(data, np.uint8, end - start, start) == 10))
-
-
-def count_lines(data: bytes, start: int) -> int:
-    return newlines(data, start, len(data)) + (data[-1:] != b"\n" and start < len(data))

@@ -6,6 +6,7 @@ read before counts.
 
 from __future__ import annotations
 
+import sys
 from typing import Protocol
 
 
@@ -30,7 +31,7 @@ class Reader:
 
     @property
     def total(self) -> int:
-        """Bytes read so far."""
+        """Up to which byte of the source it was read."""
         return self.base + len(self.data)
 
     def fill(self, drop: int, want: int) -> None:
@@ -65,3 +66,16 @@ class Reader:
             self.copy = None
         else:
             self.copy += map(bytes, pieces)
+
+
+def newlines(data: bytes, start: int, end: int) -> int:
+    r"""Count `\n`. CPython's count of one byte does 3 GB/s, numpy 20, but numpy is not imported for this alone."""
+    if end - start < 1 << 16 or "numpy" not in sys.modules:
+        return data.count(b"\n", start, end)
+    import numpy as np
+
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8, end - start, start) == 10))
+
+
+def count_lines(data: bytes, start: int) -> int:
+    return newlines(data, start, len(data)) + (data[-1:] != b"\n" and start < len(data))

@@ -1,0 +1,210 @@
+"""Containers -> what they say: scanned and parsed in this process, side by side, or on a cluster.
+
+    read_all(containers, Ways(workers=2))   ->   [Read(sources, events, ...), ...], in the order of the containers
+
+A large log is scanned in parts, as if it were several. The result does not depend on who reads: the parts and how much of each
+log is read depend on the logs alone, and results are put together in their order.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from postmortem import collect, parsers, patterns, pool, scan
+from postmortem.collect import Container
+from postmortem.errors import PatternError, UsageError
+from postmortem.model import Event, Scanned, Skip, Source
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+Progress = Callable[[int, int, str], None]
+LINES = 64_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
+LINES_EACH = (12, 1000)  # the smallest and the largest share
+INTERRUPTED = "interrupted before it was read"
+
+
+@dataclass(frozen=True)
+class Ways:
+    """How to read. `workers` 0: as many as pay off. `executor`: an engine of the caller's, in place of processes of ours."""
+
+    patterns: tuple[Path, ...] = ()
+    workers: int = 0
+    executor: Executor | None = None
+    progress: Progress | None = None
+
+
+@dataclass(frozen=True)
+class Read:
+    """What one container gave: small values only, so that they travel between processes."""
+
+    sources: tuple[Source, ...]
+    events: tuple[Event, ...]
+    scanned: tuple[Scanned, ...]  # without hits and contents: what the ledger needs
+    skips: tuple[Skip, ...] = ()
+
+
+class Job(NamedTuple):
+    """A container, or a part of one, and what a worker has to know. `digest` is of the patterns, where that may be another machine."""
+
+    container: Container
+    extra: tuple[Path, ...]
+    lines: int
+    digest: str = ""
+    source: Source | None = None  # with `part`
+    part: scan.Part | None = None
+
+    @property
+    def size(self) -> int:
+        return self.part.stop - self.part.start if self.part else self.container.size
+
+
+Result = Read | Scanned | pool.Failure  # of a container, of a part of one, or of neither
+
+
+def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]:
+    """Read all containers, in this process or by several; the results in their order."""
+    if not containers:
+        return []
+    jobs = list(_jobs(containers, ways))
+    sizes = [job.size for job in jobs]
+    workers = ways.workers or pool.workers_for(sizes)
+    watch = _Watch(jobs, ways.progress)
+    if ways.executor is None and (workers == 1 or len(jobs) == 1):
+        return _put_together(jobs, _here(jobs, watch))
+    patterns.load(*ways.patterns)  # a mistake in a pattern file is told here, and the workers find the library read
+    with nullcontext(pool.elsewhere(ways.executor)) if ways.executor is not None else pool.local(min(workers, len(jobs))) as place:
+        results: list[Result] = [*pool.run(jobs, sizes, read_bundle, place, watch.read)]
+    return _put_together(jobs, results)
+
+
+def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
+    low, high = LINES_EACH
+    lines = min(high, max(low, LINES // len(containers)))
+    digest = patterns.load(*ways.patterns).digest if ways.executor is not None else ""
+    for container in containers:
+        source = collect.divisible(container) if len(scan.parts(container.size)) > 1 else None
+        if source is None or source.kind in parsers.DOCUMENT_KINDS:
+            yield Job(container, ways.patterns, lines, digest)
+        else:
+            yield from (Job(container, ways.patterns, lines, digest, source, part) for part in scan.parts(container.size))
+
+
+def _here(jobs: Sequence[Job], watch: _Watch) -> list[Result]:
+    results: list[Result] = []
+    try:
+        for index, job in enumerate(jobs):
+            results.append(_read(job))
+            watch.read(index, True)
+    except KeyboardInterrupt:
+        results += [pool.INTERRUPTED] * (len(jobs) - len(results))
+    return results
+
+
+class _Watch:
+    """Bytes done so far, told to the caller."""
+
+    def __init__(self, jobs: Sequence[Job], progress: Progress | None) -> None:
+        self.jobs, self.progress = jobs, progress
+        self.total, self.done = sum(job.size for job in jobs), 0
+
+    def read(self, index: int, _well: bool) -> None:
+        self.done += self.jobs[index].size
+        if self.progress:
+            self.progress(self.done, self.total, self.jobs[index].container.label)
+
+
+# ── a worker's task ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
+    """Do some jobs, in a worker."""
+    for job in jobs if jobs[0].digest else ():
+        if not job.container.path.exists():
+            raise UsageError(
+                f"{platform.node()}, a worker, cannot see {job.container.path}", "mount the logs under the same path where the workers run"
+            )
+    if jobs[0].digest and _tools(jobs[0].extra)[0].digest != jobs[0].digest:
+        raise PatternError(
+            f"{platform.node()}, a worker, has other patterns than this machine", "install the same version of postmortem on both"
+        )
+    return [_read(job) for job in jobs]
+
+
+def _read(job: Job) -> Read | Scanned:
+    if job.part is None or job.source is None:
+        return read(job.container, job.extra, job.lines)
+    _, engine = _tools(job.extra)
+    with collect.open_at(job.container, job.source, scan.reads_from(job.part, engine)) as stream:
+        return scan.scan_part(job.source, stream, engine, job.part)
+
+
+def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_EACH[1]) -> Read:
+    """Scan and parse one container. `lines` is the share of ordinary lines of each source."""
+    library, engine = _tools(extra)
+    reads = []
+    for source, stream in collect.open_sources(container):
+        one = scan.scan(source, stream, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
+        reads.append(_parsed(one, library, lines))
+    return Read(*(tuple(x for one in reads for x in getattr(one, name)) for name in ("sources", "events", "scanned")))
+
+
+def _parsed(one: Scanned, library: patterns.Library, lines: int, skips: tuple[Skip, ...] = ()) -> Read:
+    account = Scanned(one.source, one.bytes, one.lines, (), (), {}, None, one.skips)
+    return Read((one.source,), tuple(parsers.parse(one, library, lines)), (account,), skips)
+
+
+_OWN = threading.local()  # an engine's scratch memory is no two threads' at once
+
+
+def _tools(extra: tuple[Path, ...]) -> tuple[patterns.Library, scan.Engine]:
+    library = patterns.load(*extra)
+    if getattr(_OWN, "digest", None) != library.digest:
+        _OWN.digest, _OWN.engine = library.digest, scan.Engine.compile([*library.signatures(), *parsers.OPENERS])
+    return library, _OWN.engine
+
+
+# ── the parts of a log, and what was lost ────────────────────────────────────────────────────────────────────────────
+
+
+def _put_together(jobs: Sequence[Job], results: Sequence[Result]) -> list[Read]:
+    out = []
+    for _, group in groupby(zip(jobs, results, strict=True), key=lambda pair: pair[0].container.label):
+        pairs = list(group)
+        job, result = pairs[0]
+        if isinstance(result, Read):
+            out.append(result)
+        elif all(isinstance(result, pool.Failure) for _, result in pairs):
+            out.append(Read((), (), (), tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure))))
+        else:
+            skips = tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure))
+            scanned = [result if isinstance(result, Scanned) else _uncounted(job) for job, result in pairs]
+            assert job.source is not None
+            out.append(_parsed(scan.joined(job.source, scanned), patterns.load(*job.extra), job.lines, skips))
+    return out
+
+
+def _lost(job: Job, failure: pool.Failure) -> Skip:
+    """The ledger's row of what a worker could not read."""
+    where = f"bytes {job.part.start:,} to {job.part.stop:,}: " if job.part else ""
+    reason = INTERRUPTED if failure is pool.INTERRUPTED else f"the worker that read it {failure.reason}"
+    return Skip(job.container.label, job.size, where + reason)
+
+
+def _uncounted(job: Job) -> Scanned:
+    """Stand in for a part that was lost: nothing of it but its number of lines, for the numbers of those behind it."""
+    assert job.source is not None and job.part is not None
+    first = max(0, job.part.start - 1)
+    left, lines = job.part.stop - first - 1, int(not job.part.start)
+    with collect.open_at(job.container, job.source, first) as stream:
+        while left > 0 and (piece := stream.read(min(left, 1 << 20))):
+            lines += piece.count(b"\n")
+            left -= len(piece)
+    return Scanned(job.source, 0, lines, (), (), {})
