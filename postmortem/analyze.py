@@ -68,8 +68,9 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     if interrupted and not readable:
         raise KeyboardInterrupt
     if not readable or not any(x.bytes for r in reads for x in r.scanned if x.source.kind != "binary"):
+        lost = [*skips, *(s for r in reads for x in r.scanned for s in x.skips)]
         raise NothingReadable(
-            _nothing(paths, skips, sources), "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`"
+            _nothing(paths, lost, sources), "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`"
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]

@@ -127,7 +127,7 @@ class _Watch:
 def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
     """Do some jobs, in a worker."""
     for job in jobs if jobs[0].digest else ():
-        if not job.container.path.exists():
+        if not job.container.url and not job.container.path.exists():
             raise UsageError(
                 f"{platform.node()}, a worker, cannot see {job.container.path}", "mount the logs under the same path where the workers run"
             )

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from postmortem.model import Source
 
 HEAD = 1 << 16
 NAME_MAX = 1024
+TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -38,6 +39,20 @@ class Container:
     label: str
     size: int
     form: str
+    url: str = ""  # where it does not lie on this machine
+
+
+def form_of(label: str, head: bytes) -> str:
+    """Say what packs a file, by its first bytes."""
+    if is_tar(head):
+        return "tar"
+    if is_zip(head):
+        return "zip"
+    packed = compression(head)
+    if packed is None:
+        return "plain"
+    name = label.lower()
+    return f"tar+{packed}" if ".tar." in name or name.endswith(TAR_NAMES) else packed
 
 
 class Stream:
@@ -64,19 +79,32 @@ def open_regular(path: str | Path) -> int:
         return os.open(path, FLAGS)
 
 
+@contextmanager
+def _opened(container: Container, at: int = 0) -> Iterator[Bytes]:
+    """Open a file where it lies, at byte `at`. Raise OSError."""
+    if container.url:
+        from postmortem.collect.remote import Remote
+
+        yield Remote(container.url, container.size, at)
+        return
+    fd = Descriptor(open_regular(container.path))
+    try:
+        yield File(fd, container.size, at)
+    finally:
+        fd.close()
+
+
 def open_sources(container: Container, limits: Limits | None = None) -> Iterator[tuple[Source, Readable]]:
     """Yield every source of a container with its stream, in stored order. A stream is valid until the next one is asked for."""
     limits = limits or Limits()
-    try:
-        fd = Descriptor(open_regular(container.path))
-    except OSError as error:
-        reason = f"cannot be opened: {os.strerror(error.errno or 0)}"
-        yield _refused(container.label, reason, container.size, container)
-        return
-    try:
-        yield from _Opening(container, limits).sources(container.label, File(fd, container.size), container.size, 0)
-    finally:
-        fd.close()
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(_opened(container))
+        except OSError as error:
+            reason = f"cannot be opened: {os.strerror(error.errno or 0)}"
+            yield _refused(container.label, reason, container.size, container)
+            return
+        yield from _Opening(container, limits).sources(container.label, stream, container.size, 0)
 
 
 def divisible(container: Container) -> Source | None:
@@ -84,14 +112,11 @@ def divisible(container: Container) -> Source | None:
     if container.form != "plain":
         return None
     try:
-        fd = Descriptor(open_regular(container.path))
+        with _opened(container) as stream:
+            sparse = isinstance(stream, File) and stream.is_sparse()
+            head = b"" if sparse else stream.peek(HEAD)
     except OSError:
         return None
-    try:
-        sparse = os.fstat(fd.number).st_blocks * 512 < container.size
-        head = b"" if sparse else File(fd, container.size).peek(HEAD)
-    finally:
-        fd.close()
     kind, _ = sniff.kind(container.label, head)
     if not head or kind == "binary" or utf16_order(head):
         return None
@@ -101,11 +126,8 @@ def divisible(container: Container) -> Source | None:
 @contextmanager
 def open_at(container: Container, source: Source, at: int) -> Iterator[Readable]:
     """Open a divisible file at byte `at`."""
-    fd = Descriptor(open_regular(container.path))
-    try:
-        yield Stream(File(fd, container.size, at), source.path)
-    finally:
-        fd.close()
+    with _opened(container, at) as stream:
+        yield Stream(stream, source.path)
 
 
 def _refused(path: str, reason: str, lost: int, container: Container, kind: str = "binary") -> tuple[Source, Readable]:

@@ -136,9 +136,12 @@ class File(Bytes):
         self._holes = 0
         self._data_until = size
 
+    def is_sparse(self) -> bool:
+        return os.fstat(self.fd.number).st_blocks * 512 < self.size
+
     def expect_holes(self) -> None:
         """Pass over the holes of a sparse file: `truncate -s 1T` and power losses make them, and they hold no line."""
-        if os.fstat(self.fd.number).st_blocks * 512 < self.size:
+        if self.is_sparse():
             self._data_until = self.at
 
     def left(self) -> int:

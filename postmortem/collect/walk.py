@@ -15,10 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.collect.archives import is_tar, is_zip
-from postmortem.collect.codecs import compression
 from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, printable
-from postmortem.collect.open import Container, open_regular
+from postmortem.collect.open import Container, form_of, open_regular
+from postmortem.collect.remote import find, is_remote
 from postmortem.collect.sniff import magic
 from postmortem.collect.streams import Limits
 from postmortem.errors import PathMissing
@@ -30,7 +29,6 @@ SPECIAL = {
     stat.S_IFCHR: "character device",
     stat.S_IFBLK: "block device",
 }
-TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,9 +50,11 @@ class _Found:
 
 
 def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
-    """Find what is to be read under files, folders and globs. Raise PathMissing for a path that does not exist."""
+    """Find what is to be read under files, folders, globs and addresses. Raise PathMissing for a path that does not exist."""
     del limits  # the walk is bounded by the tree; the limits matter once a container is opened
-    roots = _roots(paths)
+    here = [path for path in paths if not is_remote(path)]
+    far = [path for path in paths if is_remote(path)]
+    roots = _roots(here)
     found: dict[str, _Found] = {}
     for root, prefix in zip(roots, _prefixes(roots), strict=True):
         for item in _walk(root, prefix, inside=roots):
@@ -72,6 +72,9 @@ def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
             containers.append(row)
         else:
             skipped.append(row)
+    for url in far:
+        for there in find(url, "" if len(paths) == 1 else url.rstrip("/").rpartition("/")[2]):
+            (containers if isinstance(there, Container) else skipped).append(there)  # type: ignore[arg-type]
     skipped += [Skip(item.label, _weigh(item, seen), item.reason) for item in passed_by]
     skipped.sort(key=lambda row: row.path)
     return Collection(tuple(containers), tuple(skipped), tuple(Path(root) for root in roots))
@@ -198,16 +201,4 @@ def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
         return Skip(item.label, 0, f"the same file as {first}")
     if what := magic(head):
         return Skip(item.label, info.st_size, f"binary ({what})")
-    return Container(Path(item.path), item.label, info.st_size, _form(item.label, head))
-
-
-def _form(label: str, head: bytes) -> str:
-    if is_tar(head):
-        return "tar"
-    if is_zip(head):
-        return "zip"
-    packed = compression(head)
-    if packed is None:
-        return "plain"
-    name = label.lower()
-    return f"tar+{packed}" if ".tar." in name or name.endswith(TAR_NAMES) else packed
+    return Container(Path(item.path), item.label, info.st_size, form_of(item.label, head))
