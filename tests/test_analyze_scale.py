@@ -21,7 +21,7 @@ from typing import Any
 import pool_work
 import pytest
 
-from conftest import ROOT, needs
+from conftest import ROOT, SAMPLES, needs
 from postmortem import collect, parsers, patterns, pool, report, scan
 from postmortem.analyze import Incident, Options, analyze
 from postmortem.model import Scanned
@@ -215,6 +215,20 @@ def test_a_dask_worker_that_cannot_see_the_logs_is_told_in_words(logs: Any) -> N
         gone = Container(Path("/nowhere/rank0.log"), "rank0.log", 10, "plain")
         with pytest.raises(UsageError, match="a worker, cannot see /nowhere/rank0.log"):
             reading.read_all([gone], reading.Ways(executor=executor))
+
+
+@pytest.mark.slow
+@needs("mpiexec", "mpi4py")
+def test_mpi_gives_the_same_document(tmp_path: Path) -> None:
+    """As docs/performance.md shows it: one rank asks, the others read."""
+    said = ("-m", "postmortem", "analyze", str(SAMPLES / "oom-on-second-host" / "logs"), "--format", "json", "--output", "-")
+    alone = subprocess.run([sys.executable, *said], cwd=tmp_path, capture_output=True, check=True).stdout
+    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    mpi = ("mpiexec", "--oversubscribe", "-n", "3", sys.executable, "-m", "mpi4py.futures", *said)
+    words = [*mpi, "--executor", "mpi4py.futures:MPIPoolExecutor"]
+    done = subprocess.run(words, cwd=tmp_path, env=os.environ | allowed, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr.decode()
+    assert done.stdout == alone
 
 
 def cpu_of(command: list[str]) -> float:
