@@ -11,6 +11,7 @@ The file is copied beside the job, which imports it as `trainer`; it knows nothi
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import logging
 import os
@@ -27,6 +28,11 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 FEATURES, CLASSES, BATCH = 32, 10, 8
+
+# A thread of gloo's lets go of a finished reduction, with what Python left in it, a moment after the rank goes on, and asks for the
+# interpreter lock to do so. If the interpreter is on its way out by then, it ends that thread inside a destructor, and C++ aborts the
+# process: `terminate called without an active exception`, exit -6. A rank therefore gives up the lock for a while before it ends.
+QUIET_S = 0.5
 
 
 # ── log lines ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -143,6 +149,7 @@ class Job:
         handler.setFormatter(Lines(self.style))
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         self.log = logging.getLogger("train")
+        atexit.register(time.sleep, QUIET_S)
         self.note(-1)
 
     @property
