@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from postmortem.diagnose import recorder
+from postmortem.diagnose import exits, recorder
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
 from postmortem.diagnose.views import View, make, minority, ranks_text, status, views
 from postmortem.model import Event, Finding
@@ -352,4 +352,6 @@ def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     low = [r for r, s in steps.items() if s < common]
     if n < len(steps) - 1 or len(low) != 1:
         return None
+    if case.exit_code(low[0]) in (*exits.KILL, *exits.CRASH) and not any(v.complaint for v in seen.values()):
+        return None  # nobody waited until a time-out: it came less far because it died
     return make(case, "rank-behind", low, [seen[low[0]].last], f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}")
