@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -68,21 +70,6 @@ def test_a_failing_rank_is_recorded_without_any_privilege(tmp_path: Path) -> Non
     assert truth["ranks"] == [1] and errors and "/opt/train/run/train.py" in errors[0].read_text()
 
 
-@needs("root", "cgroup")
-def test_what_a_killed_run_leaves_behind_is_removed_by_the_next_one(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "postmortem.replay.record", "host-oom-rank", "--out", str(tmp_path / "never"), "--set", "steps=2000"]
-    run = subprocess.Popen(words, cwd=ROOT, stderr=subprocess.DEVNULL)
-    for _ in range(200):
-        if any(line.startswith("process") for line in traces(run.pid)):
-            break
-        time.sleep(0.1)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
-    assert traces(run.pid) != [], "a SIGKILLed run cannot clean up, or this test shows nothing"
-    sweep()
-    assert traces(run.pid) == []
-
-
 # ── the command, end to end ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -118,20 +105,81 @@ def test_another_failure_is_told_as_such(tmp_path: Path) -> None:
     assert done.returncode == 5 and "index-out-of-range was expected, python-exception came" in done.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_every_way_out_takes_everything_away(tmp_path: Path, number: signal.Signals) -> None:
-    words = [sys.executable, "-m", "postmortem", "replay", "slow-rank", "--nproc", "2"]
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    run = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
-    for _ in range(300):
-        if any(line.startswith("process") for line in traces(run.pid)):
-            break
+# ── the ways out ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def begun(temporary: Path, *words: str) -> subprocess.Popen[str]:
+    """A replay whose job runs; it has a temporary folder to itself."""
+    temporary.mkdir(exist_ok=True)
+    line = [sys.executable, "-m", "postmortem", "replay", *words]
+    run = subprocess.Popen(line, cwd=temporary.parent, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
+    while run.poll() is None and not any(line.startswith("process") for line in traces(run.pid)):
         time.sleep(0.1)
+    return run
+
+
+PLAIN = ["slow-rank", "--nproc", "2"]
+IN_CGROUP = ["host-oom-rank", "--set", "steps=2000", "--set", "step=400"]
+TWO_HOSTS = ["firewall-drop", "--set", "timeout=30"]
+SMALL_DISK = ["disk-full-checkpoint", "--set", "step=400", "--set", "steps=2000"]
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        pytest.param(PLAIN, signal.SIGINT, id="ctrl-c"),
+        pytest.param(PLAIN, signal.SIGHUP, id="terminal-closed"),
+        pytest.param(IN_CGROUP, signal.SIGTERM, id="cgroup", marks=needs("root", "cgroup", "dmesg")),
+        pytest.param(TWO_HOSTS, signal.SIGINT, id="namespaces", marks=needs("root", "netns", "ip")),
+        pytest.param(SMALL_DISK, signal.SIGINT, id="mount", marks=needs("root")),
+        pytest.param([*PLAIN, "--record", "sample"], signal.SIGTERM, id="recording"),
+    ],
+)
+def test_every_way_out_takes_everything_away(tmp_path: Path, words: list[str], number: signal.Signals) -> None:
+    """Nobody waits after one Ctrl-C: a second one comes while all is being taken away."""
+    run = begun(tmp_path / "tmp", *words)
+    run.send_signal(number)
+    time.sleep(0.1)
     run.send_signal(number)
     _, said = run.communicate(timeout=60)
     assert run.returncode == 130 and "interrupted" in said and "Traceback" not in said
-    assert traces(run.pid) == [] and list(temporary.iterdir()) == []
+    assert traces(run.pid) == [] and [path.name for path in tmp_path.rglob("*")] == ["tmp"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(PLAIN, id="plain"),
+        pytest.param(IN_CGROUP, id="cgroup", marks=needs("root", "cgroup", "dmesg")),
+        pytest.param(TWO_HOSTS, id="namespaces", marks=needs("root", "netns", "ip")),
+        pytest.param(SMALL_DISK, id="mount", marks=needs("root")),
+    ],
+)
+def test_what_a_killed_replay_leaves_behind_is_removed_by_the_next_one(tmp_path: Path, words: list[str]) -> None:
+    killed = begun(tmp_path / "tmp", *words)
+    killed.kill()
+    killed.communicate()
+    assert traces(killed.pid) != [], "a SIGKILLed run cannot clean up, or this test shows nothing"
+    again = begun(tmp_path / "tmp", "silent-exit", "--nproc", "2", "--set", "step=2")
+    _, said = again.communicate(timeout=120)
+    assert again.returncode == 0, said
+    assert traces(killed.pid) == [] and traces(again.pid) == [] and list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_live_replay_is_left_alone_and_a_folder_without_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a container every run may have the same pid: the lock of the folder tells whether its run lives."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    reused, foreign = (tmp_path / f"{PREFIX}{pid}-x7k2" for pid in (os.getpid(), 2**22 + 1))
+    for folder in (reused, foreign):
+        folder.mkdir()
+        (folder / "lock").touch()
+    with (foreign / "lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert sweep() == [reused.name]
+    assert sweep() == [foreign.name] and list(tmp_path.iterdir()) == []
+
+
+# ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_replay_records_itself_as_a_sample(tmp_path: Path) -> None:

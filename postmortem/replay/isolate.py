@@ -7,13 +7,15 @@ In: what a scenario needs. Out: a `Place`, whose every resource carries one tag,
     /run/netns/postmortem-replay-4711-x7k2-a, -b               two network namespaces joined by a veth pair
     REPLAY_TAG=postmortem-replay-4711-x7k2                     in the environment of every process started
 
-so that `close` finds all of it without a list, and `sweep` finds what a killed run has left behind. Small file systems
-(a short /dev/shm, a full disk) and host names live in mount and UTS namespaces of their own and need no removal.
+so that `close` finds all of it without a list, and `sweep` finds what a killed run has left behind: a folder whose lock nobody
+holds, and what carries its tag. Small file systems (a short /dev/shm, a full disk) and host names live in mount and UTS
+namespaces of their own and need no removal.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import secrets
@@ -22,13 +24,16 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 PREFIX = "postmortem-replay-"
 SUBNET = "10.77.0."
+STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 # Runs in fresh mount and UTS namespaces. $1 host name or "-", $2 hosts file or "-", $3 MiB of /dev/shm or 0, $4 folder, $5 its KiB or 0.
 ENTER = """
@@ -103,21 +108,72 @@ def place(wants: Wants) -> Iterator[Place]:
     sweep()
     if (wants != Wants()) and os.geteuid() != 0:
         raise CannotIsolate("needs root: cgroups, namespaces and mounts cannot be made otherwise")
-    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+    with handling(_interrupt, *STOPS):
+        folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+        try:
+            with _locked(folder):
+                yield _made(folder, wants)
+        finally:
+            with handling(signal.SIG_IGN, *STOPS):
+                close(folder.name, folder)
+
+
+def _made(folder: Path, wants: Wants) -> Place:
     made = Place(folder.name, folder, wants, _cgroup_path(folder.name) if wants.memory_mb else None)
+    for part in (made.job, made.logs, made.control, made.temporary, made.job / "checkpoints"):
+        part.mkdir()
+    if made.cgroup:
+        _make_cgroup(made.cgroup, wants.memory_mb)
+    if wants.hosts:
+        lines = ["127.0.0.1 localhost", *(f"{made.address(i)} {name}" for i, name in enumerate(wants.hosts))]
+        (folder / "hosts").write_text("\n".join(lines) + "\n")
+    if len(wants.hosts) > 1:
+        _wire(made)
+    return made
+
+
+# ── signals and locks ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def handling(handler: Callable[[int, FrameType | None], object] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+    """These signals are handled so; one that was ignored from the start (nohup) stays ignored. Only the main thread may ask for it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, handler) for number in numbers if signal.getsignal(number) is not signal.SIG_IGN}
     try:
-        for part in (made.job, made.logs, made.control, made.temporary, made.job / "checkpoints"):
-            part.mkdir()
-        if made.cgroup:
-            _make_cgroup(made.cgroup, wants.memory_mb)
-        if wants.hosts:
-            lines = ["127.0.0.1 localhost", *(f"{made.address(i)} {name}" for i, name in enumerate(wants.hosts))]
-            (folder / "hosts").write_text("\n".join(lines) + "\n")
-        if len(wants.hosts) > 1:
-            _wire(made)
-        yield made
+        yield
     finally:
-        close(made.tag, folder)
+        for number, handled in before.items():
+            signal.signal(number, handled)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: through the way out that takes everything away, and nothing disturbs it there."""
+    for each in STOPS:
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """As long as this process lives its folder is locked, whatever becomes of its pid."""
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _is_owned(folder: Path) -> bool:
+    """Does a live run hold this folder? One that has not locked it yet is known by its pid."""
+    with contextlib.suppress(OSError), (folder / "lock").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        return False
+    owner = re.match(rf"{PREFIX}([0-9]+)-", folder.name)
+    return not owner or Path(f"/proc/{owner[1]}").exists()
 
 
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,14 +294,10 @@ def _remove_cgroup(path: Path) -> None:
 
 def sweep() -> list[str]:
     """Remove what runs have left behind that were killed themselves; returns their tags."""
-    tags = {path.name: path for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*")}
-    swept = []
-    for tag, folder in tags.items():
-        owner = re.match(rf"{PREFIX}([0-9]+)-", tag)
-        if owner and not Path(f"/proc/{owner[1]}").exists():
-            close(tag, folder)
-            swept.append(tag)
-    return swept
+    left = [folder for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*") if not _is_owned(folder)]
+    for folder in left:
+        close(folder.name, folder)
+    return [folder.name for folder in left]
 
 
 def free_port() -> int:

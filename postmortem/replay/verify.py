@@ -10,15 +10,11 @@ In: an `Order` (scenario, arguments, ranks, backend, what is expected). Out: a `
 
 from __future__ import annotations
 
-import signal
 import tempfile
-import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from postmortem.errors import NothingReadable
@@ -160,16 +156,15 @@ def _told(expected: Expected) -> dict[str, Any]:
 def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = None) -> Result:
     """Run it, analyse its logs, compare. `keep`: a folder, new or empty, that gets the logs."""
     began = time.monotonic()
-    with _ended_by_signals():
-        try:
-            with run(ready.plan, progress) as ran, tempfile.TemporaryDirectory(dir=ran.place.folder) as folder:
-                logs = keep or Path(folder)
-                ran.kernel = _own_records(ran)
-                save(ran, logs, ("dmesg_iso",))
-                document = analysed(logs)
-        except CannotIsolate as error:
-            order = Order(ready.plan.scenario, ready.plan.arguments, ready.plan.nproc, ready.backend)
-            return _could_not(order, [str(error)], ready.notes, ready.expected)
+    try:
+        with run(ready.plan, progress) as ran, tempfile.TemporaryDirectory(dir=ran.place.folder) as folder:
+            logs = keep or Path(folder)
+            ran.kernel = _own_records(ran)
+            save(ran, logs, ("dmesg_iso",))
+            document = analysed(logs)
+    except CannotIsolate as error:
+        order = Order(ready.plan.scenario, ready.plan.arguments, ready.plan.nproc, ready.backend)
+        return _could_not(order, [str(error)], ready.notes, ready.expected)
     notes = ready.notes + ((f"it did not end by itself and was {ran.ended_from_outside}",) if ran.ended_from_outside else ())
     result = judged(ready, document, notes)
     return replace(result, exits=dict(ran.exits), seconds=round(time.monotonic() - began, 1), logs=str(keep) if keep else None)
@@ -185,9 +180,12 @@ def analysed(logs: Path) -> dict[str, Any]:
     from postmortem.analyze import analyze
 
     try:
-        return analyze([str(logs)]).document
+        incident = analyze([str(logs)])
     except NothingReadable:
         return {"verdict": {"outcome": "undetermined", "headline": "The run wrote nothing that could be read."}}
+    if incident.interrupted:  # what was read until then is no verdict on the replay
+        raise KeyboardInterrupt
+    return incident.document
 
 
 def judged(ready: Ready, document: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Result:
@@ -240,21 +238,3 @@ def _value(value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     return "none" if value is None else str(value)
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end a replay as Ctrl-C does: through the way out that takes everything away."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
