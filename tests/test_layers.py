@@ -29,7 +29,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("pattern_cache",),
     ("collect",),
     ("redact", "anonymise", "regexes", "output", "pool"),
-    ("model", "errors", "resources"),
+    ("model", "errors", "resources", "titles"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import __version__
 from postmortem.align import Timeline
-from postmortem.diagnose import accounts, hint, verdict, words
+from postmortem.diagnose import accounts, headline, hint, verdict, words
 from postmortem.diagnose.case import Case, gist
-from postmortem.diagnose.exits import describe
 from postmortem.diagnose.views import WAITING
 from postmortem.model import Event, Finding, Source
+from postmortem.titles import inside
 
 if TYPE_CHECKING:
     from postmortem.diagnose import Solution
@@ -136,12 +136,11 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
     base: dict[str, Any] = {"outcome": solution.outcome, "category": None, "pattern": None}
     culprit: dict[str, Any] = {"ranks": [], "hosts": [], "gpus": [], "pids": [], "code": None}
     if root is None:
-        headline = _rootless_headline(solution, victims)
         category = _symptom_category(solution) if solution.outcome == "undetermined" else None
         missing = words.missing(case, None, ()) if solution.outcome == "undetermined" else []
         return base | {
             "category": category,
-            "headline": headline,
+            "headline": _rootless_headline(solution, victims),
             "confidence": "supported" if solution.outcome == "healthy" else "hypothesis",
             "because": [*_rootless_because(solution), *_lead_sentences(solution)],
             "culprit": culprit,
@@ -158,15 +157,15 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
         "pids": pids[:64],
         "code": _code(root),
     }
-    headline = words.headline(case, root, solution.ranks, victims)
+    told = headline.headline(case, root, solution.ranks, victims)
     if solution.outcome == "recovered":
-        headline = f"Recovered: in attempt {case.attempt} {headline[0].lower() + headline[1:]}"
+        told = f"Recovered: in attempt {case.attempt} {inside(told)}"
     doc = base | {
         "category": root.pattern.category,
         "pattern": root.pattern.id,
-        "headline": headline,
+        "headline": told,
         "confidence": words.confidence(case, root, solution.ranks, verdict.tier(root)),
-        "because": _because(solution, victims),
+        "because": words.because(case, root, solution.ranks, solution.findings, victims),
         "culprit": culprit,
         "evidence": evidence.items,
         "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions],
@@ -178,7 +177,9 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
 
 
 def _code(root: Finding) -> str | None:
-    return next((str(e.fields["code"]) for e in root.events if e.fields.get("code")), None)
+    """The line of code where the failure shows, that of a culprit before any other's."""
+    placed = [e for e in root.events if e.fields.get("code")]
+    return next((str(e.fields["code"]) for e in sorted(placed, key=lambda e: e.rank not in root.ranks)), None)
 
 
 def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str:
@@ -199,7 +200,7 @@ def _seen(solution: Solution) -> str:
     """What can be said of a failure without a cause: the first complaint in plain words."""
     loud = [f for f in solution.findings if f.role in ("symptom", "confirms") and f.pattern.severity in ("fatal", "error")]
     first = min(loud, key=lambda f: (f.pattern.category is None, f.role != "symptom", f.event.where), default=None)
-    return words.inside(first.pattern.title.rstrip(".")) if first else "the job failed"
+    return inside(first.pattern.title.rstrip(".")) if first else "the job failed"
 
 
 def _symptom_category(solution: Solution) -> str | None:
@@ -213,7 +214,13 @@ def _rootless_because(solution: Solution) -> list[str]:
         return [f"{f.event.where}: {f.because}" for f in handled[:5]] or [
             "No line of these logs states a failure, and no launcher reports one."
         ]
-    return [f"{f.event.where}: {f.pattern.title}" for f in solution.findings if f.role == "symptom"][:6]
+    return [f"{f.event.where}: {inside(f.pattern.title)}." for f in _by_pattern(_loudest(solution))][:6]
+
+
+def _loudest(solution: Solution) -> list[Finding]:
+    """The complaints of a failure whose cause is not here: what failed before what was only told to stop."""
+    complaints = [f for f in solution.findings if f.role == "symptom"]
+    return sorted(complaints, key=lambda f: (f.pattern.severity not in ("fatal", "error"), f.pattern.category is None))
 
 
 def _lead_sentences(solution: Solution) -> list[str]:
@@ -226,34 +233,12 @@ def _lead_sentences(solution: Solution) -> list[str]:
     return out
 
 
-def _because(solution: Solution, victims: dict[str, list[int]]) -> list[str]:
-    case, root = solution.case, solution.root
-    assert root is not None
-    out = [f"{root.event.where} states it."] if not root.pattern.derived else []
-    if root.because:
-        out.append(root.because[0].upper() + root.because[1:] + ".")
-    for f in solution.findings:
-        if f.pattern.derived and f is not root and f.because and set(f.ranks) & set(solution.ranks):
-            out.append(f.because[0].upper() + f.because[1:] + ".")
-    if root.pids and solution.ranks and not root.pattern.derived and root.pattern.entity == "pid":
-        out.append(f"Pid {root.pids[0]} is rank {solution.ranks[0]} by the launcher's and the rank's own lines.")
-    exits = {r: describe(case.exit_code(r)) for r in solution.ranks[:4] if case.exit_code(r) is not None}
-    out.extend(f"The launcher saw rank {r} end with {code}." for r, code in exits.items() if root.pattern.id != "rank-exit-sigkill")
-    for verb, ranks in victims.items():
-        if ranks:
-            told = verb.replace("were ", "was ") if len(ranks) == 1 else verb
-            out.append(f"{words.ranks_text(ranks)} {told}: that follows from it.")
-    if root.pattern.why:
-        out.append(root.pattern.why)
-    return list(dict.fromkeys(out))
-
-
 def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
     """The root, what confirms it, and what it explains."""
     root = solution.root
     if root is None:
         rows = []
-        for i, f in enumerate([f for f in solution.findings if f.role == "symptom"][:8]):
+        for i, f in enumerate(_by_pattern(_loudest(solution))[:8]):
             rows.append(_row(f"f{i + 1}", f, evidence))
         return rows
     helpers = [

@@ -49,6 +49,12 @@ def describe(code: int | None) -> str | None:
     return NAMES.get(code, str(code))
 
 
+def ending(code: int | None) -> str:
+    """`SIGSEGV`, `exit code 3`."""
+    told = describe(code) or "an error"
+    return told if told.startswith("SIG") or code is None else f"exit code {told}"
+
+
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     """Findings from exit codes for ranks that nothing else accounts for."""
     explained = {

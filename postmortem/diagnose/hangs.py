@@ -91,8 +91,15 @@ def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Fi
         accused = [r for r, n in named.items() if n == len(own) and r not in own]
         odd = accused if len(own) >= 2 and accused else []
     proof = [own[r][1] for r in sorted(own, key=lambda r: r not in odd)]
-    told = "; ".join(f"{ranks_text(ranks)}: {text}" for text, ranks in sorted(groups.items(), key=str)[:3])
-    return make(case, "ranks-in-different-collectives", odd, proof, f"the ranks announced different collectives: {told}")
+    return make(case, "ranks-in-different-collectives", odd, proof, _announced(groups))
+
+
+def _announced(groups: dict[Any, list[int]]) -> str:
+    """`rank 1 announced OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: of the fingerprints only what differs, or all."""
+    split = {text: re.split(r", (?=[A-Z]\w+=)", text) for text in groups}
+    common = set.intersection(*(set(parts) for parts in split.values()))
+    shown = sorted((ranks, ", ".join(p for p in split[text] if p not in common) or text) for text, ranks in groups.items())
+    return "; ".join(f"{ranks_text(ranks)} announced {told}" for ranks, told in shown[:3])
 
 
 def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -142,7 +149,7 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
         return _enqueued(case, seen)
     odd, majority = minority(what)
     told = "; ".join(
-        f"{ranks_text(ranks)} in {op} {seq}" + (f" ({numel} elements)" if numel else "")
+        f"{ranks_text(ranks)} waited in {op} {seq}" + (f" ({numel} elements)" if numel else "")
         for (seq, op, numel), ranks in sorted(what.items(), key=str)
     )
     same_op = len({(v.op, v.numel) for v in counted.values()}) == 1
@@ -155,7 +162,7 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
         pattern,
         odd,
         [v.complaint for r, v in sorted(counted.items(), key=lambda x: x[0] not in odd)],
-        f"the ranks waited in different collectives: {told}",
+        told,
     )
 
 
@@ -196,23 +203,24 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         groups[(v.stack.fields.get("collective"), v.stack.fields.get("code"))].append(r)
     outside = [r for r, v in stacked.items() if v.stack is not None and not v.stack.fields.get("collective")]
     if outside and len(outside) < len(stacked):
-        places = "; ".join(f"rank {r} is in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
+        places = ", ".join(f"rank {r} was in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
         children = [e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside]
         return make(
             case,
             "rank-never-arrived",
             outside,
             [*(seen[r].stack for r in outside), *children],
-            f"the others wait in a collective, while {places}",
+            f"{places} while the others waited in a collective",
         )
     if len(groups) < 2:
         return None
     odd, majority = minority(groups)
     told = "; ".join(
-        f"{ranks_text(ranks)} in {collective or 'no collective'} at {code}" for (collective, code), ranks in sorted(groups.items(), key=str)
+        f"{ranks_text(ranks)} waited in {collective or 'no collective'} at {code}"
+        for (collective, code), ranks in sorted(groups.items(), key=str)
     )
     order = sorted(stacked, key=lambda r: r not in odd)
-    return make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], f"the ranks wait in different places: {told}")
+    return make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], told)
 
 
 def _function(e: Event | None) -> str:
@@ -246,15 +254,16 @@ def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         groups[place].append(r)
     outside = [r for r, place in placed.items() if place[0] == "none"]
     if outside and len(outside) < len(placed):
-        text = f"the others wait in a collective, while {ranks_text(outside)} is at {placed[outside[0]][1]}"
+        verb = "was" if len(outside) == 1 else "were"
+        text = f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
         return make(case, "rank-never-arrived", outside, [*(seen[r].stack for r in outside), *(v.complaint for v in seen.values())], text)
     odd, majority = minority(groups)
     if len(groups) > 3 and not majority:
         return None
-    told = "; ".join(f"{ranks_text(ranks)} in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))
+    told = "; ".join(f"{ranks_text(ranks)} waited in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))
     order = sorted(placed, key=lambda r: r not in odd)
     proof = [seen[r].complaint or seen[r].lost or seen[r].fatal for r in order]
-    return make(case, "ranks-in-different-collectives", odd, proof, f"the ranks wait in different places: {told}")
+    return make(case, "ranks-in-different-collectives", odd, proof, told)
 
 
 def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -275,12 +284,11 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
             "rank-vanished",
             suspects,
             [seen[r].last for r in suspects] + [seen[r].lost for r in shouting],
-            f"{ranks_text(shouting)} lost the connection to a peer; {ranks_text(suspects)} said nothing more",
+            f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection to a peer",
         )
     proof = [seen[r].stack or seen[r].last for r in suspects] + [seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting]
-    last = seen[suspects[0]].last
     stack = seen[suspects[0]].stack
-    where = f" (it was at {_code(stack)})" if stack else f" (last line: `{last.text.strip()[:80]}`)" if last else ""
+    where = f" (it was at {_code(stack)})" if stack else ""
     return make(case, "rank-never-arrived", suspects, proof, f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}")
 
 
@@ -309,7 +317,7 @@ def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
                 "rank0-still-busy",
                 [0],
                 [_bar_event(e, bar), e],
-                f"rank {v.rank} timed out in collective {v.seq} while rank 0 still worked: `{bar.strip()[:90]}`",
+                f"rank 0 still worked when rank {v.rank} timed out in collective {v.seq}",
             )
     return None
 
@@ -328,7 +336,18 @@ def _odd_notice(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
         return None
     rank = ranks.pop()
     events = [e for _, e in lone]
-    return make(case, "odd-warning-on-one-rank", [rank], events[:3], f"only rank {rank} logged `{gist(events[0].text)[:100]}`")
+    return make(case, "odd-warning-on-one-rank", [rank], events[:3], f"only rank {rank} logged `{_message(events[0])}`")
+
+
+def _message(e: Event) -> str:
+    """What a warning says, without what its logger put before it."""
+    m = _FIELD.search(e.text) or _LEVEL.search(e.text)
+    said = m["said"] if m else gist(e.text)
+    return said if len(said) <= 80 else said[:80].rsplit(" ", 1)[0] + "…"
+
+
+_FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
+_LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
 
 
 _COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")

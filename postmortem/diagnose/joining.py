@@ -8,7 +8,7 @@ DistNetworkError: The client socket has timed out after 10000ms while trying to 
 from __future__ import annotations
 
 from postmortem.diagnose.case import Case, Observation, as_int
-from postmortem.diagnose.views import make
+from postmortem.diagnose.views import make, ranks_text
 from postmortem.model import Event, Finding
 
 STORE = ("store-clients-joined", "store-wait-timeout", "rendezvous-timeout")
@@ -47,7 +47,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         if o.role == "cause" and not o.ranks and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")
     ]
     if missing and len(missing) <= max(1, world // 2) and not unlabelled:
-        text = f"{world - len(missing)} of {world} ranks left logs and waited; no line of rank {', '.join(map(str, missing))} exists"
+        text = f"{world - len(missing)} of {world} ranks left logs and waited, and {ranks_text(missing)} left no line"
         return _found(make(case, "rank-never-joined", missing, complaints, text))
     return []
 
@@ -83,9 +83,7 @@ def _stuck(case: Case, observations: list[Observation], complaints: list[Event],
     if not stuck or len(stuck) >= len(waiting) + 1 or not waiting:
         return None
     last = [max((e for e in case.by_rank[r] if e.kind in ("line", "notice")), key=lambda e: e.where.line or 0, default=None) for r in stuck]
-    named = ", ".join(map(str, stuck))
-    words = next((f" (last line: `{e.text.strip()[:80]}`)" for e in last if e is not None), "")
-    why = f"{len(waiting)} ranks waited in the store; rank {named} had started and never came to it{words}"
+    why = f"{ranks_text(stuck)} started and never came to the store, where {ranks_text(waiting)} waited"
     return stuck, [*(e for e in last if e is not None), *complaints], why
 
 
@@ -104,7 +102,7 @@ def _found_no_store(case: Case, observations: list[Observation], complaints: lis
     return (
         sorted(outside),
         list(outside.values()),
-        f"{len(met)} ranks met in the store; rank {', '.join(map(str, sorted(outside)))} looked for it at {where}",
+        f"{ranks_text(outside)} looked for the store at {where}, and {ranks_text(met)} met elsewhere",
     )
 
 

@@ -166,9 +166,9 @@ def _join_same_failure(causes: Sequence[Finding]) -> list[Finding]:
     for members in groups.values():
         first = members[0]
         if len(members) > 1:
-            events = tuple(
-                sorted((e for f in members for e in f.events), key=lambda e: (e.at is None, e.at or 0.0, e.where.source, e.where.line or 0))
-            )
+            events = (
+                tuple(e for f in members for e in f.events) if first.pattern.derived else _by_time(members)
+            )  # derived: best proof first
             first = replace(
                 first,
                 events=events,
@@ -179,3 +179,8 @@ def _join_same_failure(causes: Sequence[Finding]) -> list[Finding]:
             )
         out.append(first)
     return out
+
+
+def _by_time(members: Sequence[Finding]) -> tuple[Event, ...]:
+    events = (e for f in members for e in f.events)
+    return tuple(sorted(events, key=lambda e: (e.at is None, e.at or 0.0, e.where.source, e.where.line or 0)))

@@ -1,4 +1,4 @@
-"""Findings -> sentences: the headline, why, what to do, what is missing. Plain words, names and times; no jargon of ours."""
+"""Findings -> how sure it is and what is missing; ranks and times in words. Plain words, no jargon of ours."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-import regex
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.exits import ending
+from postmortem.model import Confidence, Finding
+from postmortem.titles import inside
 
-from postmortem.diagnose.case import Case, as_int, gist
-from postmortem.diagnose.exits import describe
-from postmortem.model import Confidence, Event, Finding
-
+_PATH = re.compile(r"\S*[./:_]\S")
 _TORCH = re.compile(r"(\d+)\.(\d+)")
 
 
@@ -38,111 +38,33 @@ def iso(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str, list[int]]) -> str:
-    """One sentence: who, what, when, and what it did to the others."""
-    e = root.event
-    who = ranks_text(ranks)
-    hosts = root.hosts if len(root.hosts) == 1 else ()
-    if who and hosts and len(ranks) <= 6:
-        who += f" on {hosts[0]}"
-    what, remark = _what(root, who, len(ranks) > 1)
-    if root.pattern.id == "rank-exit-crash-signal" and ranks and case.finished >= set(ranks):
-        remark += ", after it had finished" if len(ranks) == 1 else ", after they had finished"
-    when = "" if root.pattern.derived and not remark else clock_time(e.at, e.at_sigma)
-    return f"{what}{when}{'; ' + remark if remark else ''}{_effects(victims)}."
+def because(
+    case: Case, root: Finding, ranks: Sequence[int], findings: Sequence[Finding], victims: dict[str, list[int]]
+) -> list[str]:
+    """The reasons for the verdict, each a sentence: what the line states, what the ranks show, how they ended, what follows."""
+    out = []
+    if not root.pattern.derived:
+        compared = root.because and root.derived_confidence  # then the headline tells of the comparison, and not of what the line states
+        out.append(f"{root.event.where}: {inside(root.pattern.title)}." if compared else f"{root.event.where} states it.")
+    out += [_sentence(root.because)] if root.because else []
+    compared_too = [f.because for f in findings if f.pattern.derived and f is not root and f.because and set(f.ranks) & set(ranks)]
+    out += map(_sentence, compared_too)
+    if root.pids and ranks and not root.pattern.derived and root.pattern.entity == "pid":
+        out.append(f"Pid {root.pids[0]} is rank {ranks[0]} by the launcher's and the rank's own lines.")
+    exits = {r: ending(case.exit_code(r)) for r in ranks[:4] if case.exit_code(r) is not None}
+    out += [f"The launcher saw rank {r} end with {code}." for r, code in exits.items() if root.pattern.id != "rank-exit-sigkill"]
+    for verb, hit in victims.items():
+        if hit:
+            told = verb.replace("were ", "was ") if len(hit) == 1 else verb
+            out.append(f"{ranks_text(hit)} {told}: that follows from it.")
+    if root.pattern.why:
+        out.append(root.pattern.why)
+    return list(dict.fromkeys(out))
 
 
-def _what(root: Finding, who: str, many: bool) -> tuple[str, str]:
-    """What happened to whom, and a remark that comes after the time."""
-    e, p = root.event, root.pattern
-    title = p.title.rstrip(".")
-    subject = who or (f"GPU {root.gpus[0]}" if root.gpus else "")
-    if not subject and root.pattern.entity in ("host", "peer") and len(root.hosts) == 1:
-        subject = root.hosts[0]
-    if root.gpus and who:
-        subject += f" (GPU {root.gpus[0]})"
-    line = str(e.fields.get("line") or "")
-    code = e.fields.get("code")
-    match p.id:
-        case "python-exception":
-            return f"{subject or 'A process'} raised {_short(line)}" + (f" in {code}" if code else ""), ""
-        case "kernel-oom-killed-process" | "kernel-oom-summary":
-            name = e.fields.get("comm") or "process"
-            pid = f", pid {e.fields['pid']}" if e.fields.get("pid") else ""
-            return f"{subject + ' was' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({name}{pid})", ""
-        case "faulthandler-fatal-error":
-            return f"{subject or 'A process'} crashed: {_crash(e)}" + (f" in {code}" if code else ""), ""
-        case "rank-exit-sigkill":
-            return f"{subject or 'A process'} was killed with SIGKILL from outside", "nothing here says by whom"
-        case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
-            return f"{subject or 'A process'} ended with {_ending(e)}", f"{'they' if many else 'it'} printed no reason"
-    if p.derived and root.because:
-        return f"{_entitled(title, root.ranks, subject)}: {root.because}", ""
-    if root.because and root.derived_confidence:
-        return f"{subject} {'were' if many else 'was'} out of step with the others: {root.because}", inside(title)
-    detail = _short(line or _telling(root))
-    said = f"{subject}: {inside(title)}" if subject else title
-    return said + (f" ({detail})" if detail else "") + (f" in {code}" if code and e.kind == "exception" else ""), ""
-
-
-def _entitled(title: str, ranks: Sequence[int], subject: str) -> str:
-    """`A rank did not arrive …` with the rank's name in it."""
-    if not subject or not title.startswith("A rank "):
-        return title
-    said = title.removeprefix("A rank ")
-    if len(ranks) > 1:
-        said = said.replace("was ", "were ", 1)
-    return f"{subject} {said}"
-
-
-def inside(title: str) -> str:
-    """A title as it stands after a colon: only words that are no names lose their capital."""
-    first = title.split(" ", 1)[0]
-    return title[0].lower() + title[1:] if first in _COMMON else title
-
-
-_COMMON = frozenset({
-    "A", "An", "Another", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank", "Ranks", "Parameters", "Shared",
-    "Memory", "Processes", "Opening", "Probabilities", "Gradients",
-})  # fmt: skip
-
-
-def _crash(e: Event) -> str:
-    return str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower().replace("sig", "SIG")
-
-
-def _telling(root: Finding) -> str:
-    """The line from where the pattern starts to match: what stands before it in a glued line is a progress bar or a prefix."""
-    text = gist(root.event.text)
-    for form in root.pattern.variants:
-        if m := regex.search(form.regex, text):
-            return text[m.start() :]
-    return text
-
-
-def _ending(e: Event) -> str:
-    code = _code(e)
-    told = describe(code) or "an error"
-    return told if told.startswith("SIG") else f"exit code {told}"
-
-
-def _short(text: str) -> str:
-    """One line of log as it can stand in a sentence."""
-    shown = " ".join(text.split()).rstrip(".")
-    return shown if len(shown) <= 150 else shown[:147] + "…"
-
-
-def _code(e: Event) -> int | None:
-    return as_int(e.fields.get("exitcode"))
-
-
-def _effects(victims: dict[str, list[int]]) -> str:
-    parts = []
-    for verb, ranks in victims.items():
-        if ranks:
-            n = len(ranks)
-            parts.append(f"rank {ranks[0]} {verb.replace('were ', 'was ')}" if n == 1 else f"{n} other ranks {verb}")
-    return "; " + ", ".join(parts) if parts else ""
+def _sentence(words: str) -> str:
+    """A reason as a sentence of its own; a path keeps its small letter."""
+    return (words if _PATH.match(words) else words[0].upper() + words[1:]) + "."
 
 
 def confidence(case: Case, root: Finding, ranks: Sequence[int], level: float) -> Confidence:

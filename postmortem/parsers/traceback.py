@@ -41,7 +41,7 @@ _SPAWNED = re.compile(
 )  # torch < 1.6
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>"
-    r"|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d"
+    r"|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d|/bin/[\w-]+$"  # bin/torchrun
 )
 WRAPPERS = {
     "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError", "SignalException", "WorkerGroupError",

@@ -139,8 +139,7 @@ def _chain(document: view.Document) -> list[str]:
     lines = []
     for place, step in enumerate(view.steps(document), 1):
         clock = text.day_and_time(step.time)[1]
-        who = ": ".join(prose(bit) for bit in (step.who, step.title) if bit)
-        head = ", ".join(bit for bit in (who, f"{clock} UTC" if clock else "", code(step.pattern)) if bit)
+        head = ", ".join(bit for bit in (prose(step.said), f"{clock} UTC" if clock else "", code(step.pattern)) if bit)
         cited = ", ".join(code(proof.address) for proof in step.proofs[:4])
         leads = f" Explains {', '.join(step.explains)}." if step.explains else ""
         because = f" {prose(step.because)}" if step.because else ""

@@ -82,7 +82,7 @@ def _ticked(picture: lanes.Picture, level: str) -> str:
 
 def _axes(picture: lanes.Picture, top: int, bottom: int) -> str:
     """Above: time from the decisive line. Below: UTC."""
-    out = [f'<text class="axis" x="0" y="{bottom + 17}" fill="#5a626c">UTC {_safe(text.utc(picture.start, "%Y-%m-%d"))}</text>']
+    out = [f'<text class="axis" x="0" y="{bottom + 17}" fill="#5a626c">UTC {_safe(text.day(picture.start))}</text>']
     step = _step(picture.end - picture.start)
     for moment in _ticks(picture.start, picture.end, 0.0, step):
         x = _x(picture, moment)

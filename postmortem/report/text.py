@@ -111,11 +111,16 @@ def epoch(stamp: object) -> float | None:
 def day_and_time(stamp: object) -> tuple[str, str]:
     """Day and time of day in UTC, `2026-11-20` and `21:13:48.704`; nothing for what is no time."""
     moment = epoch(stamp)
-    return ("", "") if moment is None else (utc(moment, "%Y-%m-%d"), clock(moment))
+    return ("", "") if moment is None else (day(moment), clock(moment))
 
 
 def utc(moment: float, form: str) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime(form)
+
+
+def day(moment: float) -> str:
+    """Stamps without a year stand in 1972, stamps since boot in 1970: what nobody wrote is not shown."""
+    return utc(moment, "%Y-%m-%d" if moment >= 4e8 else "%m-%d") if moment >= 6.3e7 else ""
 
 
 def clock(moment: float, digits: int = 3) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from postmortem.report import text
+from postmortem.titles import entitled
 
 Document = Mapping[str, Any]
 
@@ -108,13 +109,13 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A link of the causal chain."""
+    """A link of the causal chain; `said` is the pattern's title with the name of whom it speaks."""
 
     id: str
     role: str
     look: str
     pattern: str
-    title: str
+    said: str
     count: int
     who: str
     time: object
@@ -186,7 +187,9 @@ def confidence(document: Document) -> tuple[str, int, str]:
     word = known(verdict.get("confidence"))
     if verdict.get("outcome") == "healthy" or word not in CONFIDENCE:
         return "", 0, ""
-    return (word, *CONFIDENCE[word])
+    dots, meaning = CONFIDENCE[word]
+    named = any(part(verdict, "culprit").get(key) for key in ("ranks", "hosts", "gpus", "pids"))
+    return word, dots, meaning if named else meaning.partition(",")[0]
 
 
 def culprit(document: Document) -> list[tuple[str, str]]:
@@ -285,7 +288,7 @@ def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str]) 
         role=role,
         look=LOOKS.get(role, "unknown"),
         pattern=known(item.get("pattern")),
-        title=known(item.get("title")),
+        said=_capital(entitled(known(item.get("title")), entity(item.get("entity")), bool(part(item, "entity").get("ranks")))),
         count=whole(item.get("count")) or 1,
         who=entity(item.get("entity")),
         time=item.get("time"),
@@ -293,6 +296,10 @@ def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str]) 
         because=known(item.get("because")),
         proofs=tuple(found[index] for index in cited),
     )
+
+
+def _capital(words: str) -> str:
+    return f"R{words[1:]}" if words.startswith("rank") else words
 
 
 def entity(value: object) -> str:

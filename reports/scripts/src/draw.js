@@ -137,7 +137,7 @@ export class Picture {
     }
     context.textAlign = "left";
     const narrow = area.from < 120;
-    this.label(`UTC ${day(base + view.start).slice(narrow ? 5 : 0)}`, 4, height - FOOT / 2, colours.quiet, area.from - 8);
+    this.label(`UTC ${day(base + view.start).slice(narrow ? -5 : 0)}`, 4, height - FOOT / 2, colours.quiet, area.from - 8);
     if (zero !== null) this.label(narrow ? "offset" : "from the decisive line", 4, HEAD - 12, colours.quiet, area.from - 8);
   }
 

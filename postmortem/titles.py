@@ -1,0 +1,31 @@
+"""A pattern's title in a sentence: with the name of whom it speaks, or behind a colon."""
+
+from __future__ import annotations
+
+import re
+
+_DOER = re.compile(r"A (?:rank|process) (?!of |with |number |group )")
+_PLURAL = (("was ", "were "), ("is ", "are "), ("has ", "have "), ("does ", "do "))
+_COMMON = frozenset({
+    "A", "An", "Another", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank", "Ranks", "Parameters", "Shared",
+    "Memory", "Processes", "Opening", "Probabilities", "Gradients",
+})  # fmt: skip
+
+
+def entitled(title: str, subject: str, many: bool = False) -> str:
+    """A pattern's title with the name of whom it speaks: `A process ran out …` and rank 1 are `Rank 1 ran out …`."""
+    if not subject:
+        return title
+    if title.startswith("Xid "):
+        return f"{subject} reported {title}"
+    if (doer := _DOER.match(title)) is None:
+        return f"{subject}: {inside(title)}"
+    said = title[doer.end() :]
+    one, more = next((pair for pair in _PLURAL if many and said.startswith(pair[0])), ("", ""))
+    return f"{subject} {more}{said.removeprefix(one)}"
+
+
+def inside(title: str) -> str:
+    """A title as it stands after a colon: only words that are no names lose their capital."""
+    first = title.split(" ", 1)[0]
+    return title[0].lower() + title[1:] if first in _COMMON else title
