@@ -1,59 +1,88 @@
-"""Rendered reports of some incidents of sample_logs/ -> reports/examples/, one of each kind of failure.
+"""Rendered reports of the incidents of sample_logs/ -> reports/examples/.
 
     python scripts/examples.py            (or: make examples)
 
-All of sample_logs/ would be megabytes of HTML that change with every pattern; these show what a report looks like. A test
-renders them anew and compares. reports/examples/README.md lists them with today's headlines.
+Of each incident the Markdown, which a repository's pages show as it is, and of at least one of each kind of failure the
+HTML: all of that would be twelve megabytes. The pattern library's hash is left out, so that an example changes only when
+what it says does. A test renders them anew and compares. reports/examples/README.md lists them with today's headlines.
 """
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from postmortem import analyze, report
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "reports" / "examples"
-EXAMPLES = (
-    "host-oom-cache-of-rank-2",
-    "oom-on-second-host",
+SAMPLES = tuple(sorted(folder.name for folder in (ROOT / "sample_logs").iterdir() if (folder / "logs").is_dir()))
+PAGES = (
     "bad-label-one-rank",
-    "rank-frozen",
-    "skipped-collective",
-    "segfault-with-faulthandler",
-    "nan-after-bad-sample",
-    "shard-not-copied",
-    "second-node-never-came",
-    "sigkill-from-outside",
-    "pipeline-all-receive",
+    "cut-checkpoint",
+    "descriptors-leak",
+    "dev-shm-8mb",
+    "elastic-recovers-on-one-console",
     "healthy-two-hosts",
+    "host-oom-cache-of-rank-2",
+    "nan-after-bad-sample",
+    "nccl-on-cpu-node",
+    "oom-on-second-host",
+    "pipeline-all-receive",
+    "rank-frozen",
+    "second-host-lost",
+    "second-node-never-came",
+    "segfault-with-faulthandler",
+    "shard-not-copied",
+    "sigkill-from-outside",
+    "skipped-collective",
+    "slurm-preempted",
+    "unused-head",
 )
 HEAD = """# Rendered reports
 
-What `postmortem analyze` makes of some of the recorded incidents in [sample_logs](../../sample_logs/README.md). Each file stands alone:
-download it and open it in a browser. `make examples` renders them anew.
+What `postmortem analyze` makes of the recorded incidents in [sample_logs](../../sample_logs/README.md): the Markdown of each
+(`--format md`), and of one of each kind the HTML report. That stands alone: download it and open it in a browser.
+`make examples` renders them anew.
 
-| incident | verdict |
-|---|---|
+| incident | category | verdict |
+|---|---|---|
 """
 
 
-def rendered(name: str) -> tuple[str, str]:
-    """The report of a sample, and its line of the list."""
+class Example(NamedTuple):
+    """The files of a sample, and its line of the list."""
+
+    files: dict[str, str]
+    line: str
+    category: str
+
+
+def rendered(name: str) -> Example:
     incident = analyze([str(ROOT / "sample_logs" / name / "logs")])
-    headline = " ".join(str(incident.document["verdict"]["headline"]).split()).replace("|", "\\|")
-    return report.render_html(incident), f"| [{name}]({name}.html) | {headline} |\n"
+    incident.document["tool"].pop("library")
+    verdict = incident.document["verdict"]
+    headline = " ".join(str(verdict["headline"]).split()).replace("|", "\\|")
+    files = {f"{name}.md": report.render_markdown(incident)}
+    if name in PAGES:
+        files[f"{name}.html"] = report.render_html(incident)
+    page = f" ([HTML]({name}.html))" if name in PAGES else ""
+    category = str(verdict["category"] or verdict["outcome"])
+    return Example(files, f"| [{name}]({name}.md){page} | {category} | {headline} |\n", category)
 
 
 def main() -> int:
+    for old in FOLDER.glob("*.*"):
+        old.unlink()
     lines = []
-    for name in EXAMPLES:
-        page, line = rendered(name)
-        (FOLDER / f"{name}.html").write_text(page, encoding="utf-8")
+    for name in SAMPLES:
+        files, line, _ = rendered(name)
+        for file, content in files.items():
+            (FOLDER / file).write_text(content, encoding="utf-8")
         lines.append(line)
-        print(f"{len(page.encode()) / 1000:6.0f} kB  {name}")
     (FOLDER / "README.md").write_text(HEAD + "".join(lines), encoding="utf-8")
+    print(f"{len(SAMPLES)} incidents, {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
     return 0
 
 

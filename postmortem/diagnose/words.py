@@ -38,9 +38,7 @@ def iso(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def because(
-    case: Case, root: Finding, ranks: Sequence[int], findings: Sequence[Finding], victims: dict[str, list[int]]
-) -> list[str]:
+def because(case: Case, root: Finding, ranks: Sequence[int], findings: Sequence[Finding], victims: dict[str, list[int]]) -> list[str]:
     """The reasons for the verdict, each a sentence: what the line states, what the ranks show, how they ended, what follows."""
     out = []
     if not root.pattern.derived:
