@@ -20,7 +20,7 @@ def ranks(solution: Solution) -> list[dict[str, Any]]:
     """A row for every rank: state, how it ended, how far it came, and a sentence why."""
     case = solution.case
     symptoms: dict[int, Finding] = {}
-    for f in solution.findings:
+    for f in sorted(solution.findings, key=lambda f: f.pattern.severity not in ("fatal", "error")):  # loud ones before `was told to stop`
         if f.role == "symptom":
             for r in f.ranks or ([rank] if (rank := case.registry.rank_of(f.event)) is not None else []):
                 symptoms.setdefault(r, f)

@@ -31,6 +31,7 @@ class _Evidence:
         self.index: dict[tuple[str, int | None, str], int] = {}
 
     def add(self, e: Event, pattern: str | None, spoken_of: Sequence[int] = ()) -> int | None:
+        e = _own_frame(e)
         key = (e.where.source, e.where.line, e.text[:200])
         if key in self.index:
             return self.index[key]
@@ -57,6 +58,18 @@ class _Evidence:
             }
         )
         return self.index[key]
+
+
+def _own_frame(e: Event) -> Event:
+    """Of a stack, the line of the user's code that it stands in: `Thread 21965 (idle)` by itself shows nothing."""
+    if e.kind != "stack" or not e.fields.get("code") or e.where.line is None:
+        return e
+    file, _, number = str(e.fields["code"]).rpartition(":")
+    frame = re.compile(rf"{re.escape(file)}(?::|\", line ){number}\b")
+    place = next((i for i in range(e.before + 1, len(e.context)) if frame.search(e.context[i])), None)
+    if place is None:
+        return e
+    return e._replace(where=e.where._replace(line=e.where.line + place - e.before), text=e.context[place], before=place)
 
 
 def write(
@@ -218,7 +231,7 @@ def _rootless_because(solution: Solution) -> list[str]:
 
 
 def _loudest(solution: Solution) -> list[Finding]:
-    """The complaints of a failure whose cause is not here: what failed before what was only told to stop."""
+    """The complaints: what failed before what was only told to stop."""
     complaints = [f for f in solution.findings if f.role == "symptom"]
     return sorted(complaints, key=lambda f: (f.pattern.severity not in ("fatal", "error"), f.pattern.category is None))
 
@@ -245,8 +258,9 @@ def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
         f
         for f in solution.findings
         if f is not root and (f.role == "confirms" or f.pattern.derived) and f.role != "symptom" and _about(f, solution)
+        if (f.pattern.id, f.ranks) != (root.pattern.id, root.ranks)  # one comparison with another proof: the root has it already
     ]
-    symptoms = [f for f in solution.findings if f.role == "symptom" and f is not root]
+    symptoms = [f for f in _loudest(solution) if f is not root]
     rows = [_row("f1", root, evidence)]
     announced = _announcement(solution.case, root)
     if announced is not None and (n := evidence.add(announced, None, root.ranks)) is not None:
@@ -309,7 +323,7 @@ def _row(name: str, f: Finding, evidence: _Evidence) -> dict[str, Any]:
         "entity": entity,
         "time": words.iso(f.at),
         "explains": [],
-        "because": f.because or f.pattern.what,
+        "because": words.sentence(f.because) if f.because else f.pattern.what,
         "evidence": numbers,
         "count": len(f.events),
     }

@@ -44,9 +44,9 @@ def because(case: Case, root: Finding, ranks: Sequence[int], findings: Sequence[
     if not root.pattern.derived:
         compared = root.because and root.derived_confidence  # then the headline tells of the comparison, and not of what the line states
         out.append(f"{root.event.where}: {inside(root.pattern.title)}." if compared else f"{root.event.where} states it.")
-    out += [_sentence(root.because)] if root.because else []
+    out += [sentence(root.because)] if root.because else []
     compared_too = [f.because for f in findings if f.pattern.derived and f is not root and f.because and set(f.ranks) & set(ranks)]
-    out += map(_sentence, compared_too)
+    out += map(sentence, compared_too)
     if root.pids and ranks and not root.pattern.derived and root.pattern.entity == "pid":
         out.append(f"Pid {root.pids[0]} is rank {ranks[0]} by the launcher's and the rank's own lines.")
     exits = {r: ending(case.exit_code(r)) for r in ranks[:4] if case.exit_code(r) is not None}
@@ -60,7 +60,7 @@ def because(case: Case, root: Finding, ranks: Sequence[int], findings: Sequence[
     return list(dict.fromkeys(out))
 
 
-def _sentence(words: str) -> str:
+def sentence(words: str) -> str:
     """A reason as a sentence of its own; a path keeps its small letter."""
     return (words if _PATH.match(words) else words[0].upper() + words[1:]) + "."
 
