@@ -88,7 +88,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         if not line.text.strip() or env.kernel:
             continue
         rank = env.rank if env.rank is not None else source.rank
-        _read(writers.setdefault(rank, _Writer()), line, marks)
+        _read(writers.setdefault(rank, _Writer()), line, marks, env.rank is not None or (rank is not None and env.gpu is not None))
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
     for rank, writer in writers.items():
@@ -117,7 +117,8 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             yield Line(sample.line + k, text, peel(text, style)), marks[k] | (interest.STEP if few else 0)
 
 
-def _read(writer: _Writer, line: Line, marks: int) -> None:
+def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
+    """`own`: the pid on the line is the rank's, because it names the rank, or NCCL wrote it into the rank's file."""
     body = line.envelope.body
     if line.envelope.stamp is not None and writer.first is None:
         writer.first = line
@@ -132,7 +133,7 @@ def _read(writer: _Writer, line: Line, marks: int) -> None:
         writer.notices.append(line)
     if marks & interest.MILESTONE:
         writer.milestones.append(line)
-    _introduce(writer, line, bool(marks & interest.FACTS))
+    _introduce(writer, line, bool(marks & interest.FACTS), own)
 
 
 def _settle(writer: _Writer, notices: int) -> None:
@@ -152,7 +153,7 @@ def _settle(writer: _Writer, notices: int) -> None:
     writer.milestone = next((line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body)), None)
 
 
-def _introduce(writer: _Writer, line: Line, marked: bool) -> None:
+def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
     body = line.envelope.body
     facts = writer.facts
     if marked and (
@@ -168,7 +169,7 @@ def _introduce(writer: _Writer, line: Line, marked: bool) -> None:
     if line.envelope.world is not None:
         facts.setdefault("world", line.envelope.world)
     for name, value in (("pid", line.envelope.pid), ("gpu", line.envelope.gpu)):
-        if value is not None and line.envelope.rank is not None:
+        if value is not None and own:
             facts.setdefault(name, value)
     if facts and writer.facts_line is None:
         writer.facts_line = line
