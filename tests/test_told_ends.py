@@ -62,7 +62,8 @@ def test_an_unknown_prefix_before_every_line_of_a_traceback(tmp_path: Path) -> N
 def test_nccl_writes_the_pid_of_the_rank_whose_file_it_is(tmp_path: Path) -> None:
     """No line names rank and pid together; the file's name and NCCL's `host:pid:thread [device]` do."""
     for rank, pid in ((0, 4100), (1, 4101)):
-        (tmp_path / f"rank{rank}.log").write_text(f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\nstep 1 loss 2.3\nstep 2 loss 2.2\n")
+        said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\n"
+        (tmp_path / f"rank{rank}.log").write_text(said + "step 1 loss 2.3\nstep 2 loss 2.2\n")
     killed = "Out of memory: Killed process 4101 (python3) total-vm:9830KB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
     (tmp_path / "dmesg.txt").write_text(f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n")
     assert analyze([str(tmp_path)], Options()).document["verdict"]["culprit"]["ranks"] == [1]
