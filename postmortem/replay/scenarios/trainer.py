@@ -189,6 +189,8 @@ class Job:
 
     def join(self) -> None:
         """Form the process group, as every trainer does, with a time-out a test can wait for."""
+        import torch._dynamo  # DDP would import it in a formed group: a second of work, or ten on a busy machine, while the time-out runs
+
         self.log.info("initializing process group backend=%s", self.args.backend)
         self.place()
         dist.init_process_group(self.args.backend, timeout=timedelta(seconds=self.args.timeout))
