@@ -92,14 +92,14 @@ def _diagnose(
     options: Options,
     usual: frozenset[str],
 ) -> tuple[Timeline, dict[str, Any]]:
-    from postmortem.align import Timeline, align
+    from postmortem.align import align
     from postmortem.diagnose import diagnose
 
     timeline = align(events)
     if options.since is not None or options.until is not None:
         lo, hi = options.since or float("-inf"), options.until or float("inf")
         kept = tuple(e for e in timeline.events if e.at is None or lo <= e.at <= hi)
-        timeline = Timeline(kept, timeline.clocks)
+        timeline = replace(timeline, events=kept)
     return timeline, diagnose(timeline, sources, library, ledger, options.job, usual)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from postmortem.align import kernel, place
@@ -21,7 +22,8 @@ from postmortem.align.estimate import Estimates, Row, estimate
 from postmortem.align.kernel import Bridge
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction, Pieces
-from postmortem.align.years import YEARLESS_END, with_years
+from postmortem.align.years import YEARLESS_END, with_years, yearless
+from postmortem.align.years import told as years_told
 from postmortem.model import Clock, Event
 
 if TYPE_CHECKING:
@@ -36,6 +38,13 @@ class Timeline:
 
     events: tuple[Event, ...]
     clocks: tuple[Clock, ...]
+    corrections: tuple[Correction | None, ...] = ()  # of the clocks; None where the offset does not change or is not known
+
+    def clocks_at(self, moment: float | None) -> tuple[Clock, ...]:
+        """The clocks as they stood at a moment; as they are, at the job's last line, where it is not known."""
+        if moment is None:
+            return self.clocks
+        return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)]))
 
     def frame(self) -> pd.DataFrame:
         """The events as a frame: time (corrected epoch seconds, NaN if unknown), sigma, host, rank, kind, severity, pattern, text,
@@ -69,7 +78,23 @@ def align(events: Sequence[Event]) -> Timeline:
         if clock is not None and clock.kind != "boot":
             pieces.setdefault(clock, unknown)
     placed = place.fill_gaps([place.placed(e, clock, pieces) for e, clock in zip(told, clocks, strict=True)])
-    return Timeline(tuple(placed), tuple(_table(dated, owners, placed, estimates, bridges)))
+    table = _table(dated, owners, placed, estimates, bridges)
+    shown = _with_years(tuple(c for c, _ in table), events, dated)
+    return Timeline(tuple(placed), shown, tuple(k for _, k in table))
+
+
+def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]) -> tuple[Clock, ...]:
+    """Say of each clock what was done about its years."""
+    by_source: dict[str, list[tuple[Event, Event]]] = defaultdict(list)
+    for before, after in zip(events, dated, strict=True):
+        if before.time != after.time or yearless(after):
+            by_source[before.where.source].append((before, after))
+    out = []
+    for clock in clocks:
+        moved = [pair for source in clock.sources for pair in by_source.get(source, ())] if clock.kind == "naive" else []
+        told = years_told([b for b, _ in moved], [a for _, a in moved])
+        out.append(replace(clock, reason=f"{clock.reason}; {told}") if told else clock)
+    return tuple(out)
 
 
 def _kernel(told: Sequence[Event], owners: Owners, pieces: dict[ClockId, Pieces], estimates: Estimates) -> dict[ClockId, Bridge]:
@@ -84,7 +109,17 @@ def _kernel(told: Sequence[Event], owners: Owners, pieces: dict[ClockId, Pieces]
         correction = estimates[clock].rows[-1].correction
         if clock.host is not None or len(estimates) <= 2:
             own.setdefault(clock.host, (correction.shift, correction.offset_at))
-    return kernel.bridges(told, owners, known, own)
+    found = kernel.bridges(told, owners, known, own)
+    return {clock: _doubted(clock, bridge, estimates) for clock, bridge in found.items()}
+
+
+def _doubted(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Bridge:
+    """A kernel log that is joined to the job by the lines of a clock that is refused is no better than these."""
+    rows = [row for c, e in estimates.items() if c.host == clock.host for row in e.rows]
+    if not rows or any(row.state != "refused" for row in rows) or clock.kind == "absolute":
+        return bridge
+    sigma = max(bridge.sigma, *(row.correction.floor for row in rows), *(row.correction.var**0.5 for row in rows))
+    return replace(bridge, state="refused", sigma=sigma, reason=f"{bridge.reason}; but that is known from a clock that is refused")
 
 
 def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
@@ -112,7 +147,7 @@ def _display_order(events: Sequence[Event]) -> dict[int, float]:
 
 def _table(
     dated: Sequence[Event], owners: Owners, placed: Sequence[Event], estimates: Estimates, bridges: dict[ClockId, Bridge]
-) -> list[Clock]:
+) -> list[tuple[Clock, Correction | None]]:
     """One entry for each host, kind and segment, the job's own clocks before the kernel's."""
     sources: dict[ClockId, set[str]] = defaultdict(set)
     for e in dated:
@@ -122,13 +157,13 @@ def _table(
     for clock in [c for c in sources if c.kernel]:
         if (same := _same_as(clock, sources, estimates, bridges)) is not None:
             sources[same] |= sources.pop(clock)
-    out: list[Clock] = []
+    out: list[tuple[Clock, Correction | None]] = []
     for clock in sorted(sources, key=lambda c: (c.host or "", c.kernel, c.kind, c.group)):
         files = tuple(sorted(sources[clock]))
         if clock in estimates:
-            out.extend(_shown(clock, row, last, files) for row in estimates[clock].rows)
+            out.extend((_shown(clock, row, last, files), row.correction if row.known else None) for row in estimates[clock].rows)
         else:
-            out.append(_shown_kernel(clock, bridges.get(clock), last, files))
+            out.append((_shown_kernel(clock, bridges.get(clock), last, files), None))
     return out
 
 
@@ -143,6 +178,12 @@ def _same_as(clock: ClockId, sources: Iterable[ClockId], estimates: Estimates, b
         if own.host == clock.host and own.kind == clock.kind and near:
             return own
     return next((c for c in sources if c.host == clock.host and c.kind == "boot"), None)
+
+
+def _at(clock: Clock, moment: float, correction: Correction | None) -> Clock:
+    if correction is None:
+        return replace(clock, at=moment)
+    return replace(clock, at=moment, offset=correction.offset_at(moment), uncertainty=round(correction.sigma_at(moment), 6))
 
 
 def _shown(clock: ClockId, row: Row, last: float | None, files: tuple[str, ...]) -> Clock:

@@ -17,6 +17,7 @@ from postmortem.align import marks as reading
 from postmortem.align.marks import Readings
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction, regauged
+from postmortem.align.solve import Fit
 from postmortem.align.steps import Segmented, solve_with_steps
 from postmortem.model import Event
 
@@ -24,6 +25,7 @@ Array = Any
 
 LEAST = 4  # inliers below which a clock is not called aligned
 SHARE = 0.6  # of inliers
+ROUGH = 1.0  # noise of marks that show zones and wrong clocks, and nothing finer
 UNMEASURED = 0.02  # floor where nothing shows how late a host prints for good
 WIDEN = 1.35  # of variances: the noise is no normal one, and the events' moments are estimates too
 COARSE = 0.35  # of a stamp's sigma: hosts that round alike are wrong alike, however many lines they have
@@ -42,6 +44,7 @@ class Segment:
     first: float  # raw stamps of its first and last mark
     last: float
     drift: bool
+    alone: float  # how far its last mark lies off where the one before does not
 
 
 @dataclass(frozen=True)
@@ -123,21 +126,32 @@ def _segment(solved: Segmented, piece: int, floor: float) -> Segment:
     widen = WIDEN * n / max(n - 2, 0.5) * _few(solved) ** 2
     coarse = COARSE * float(np.median(marks.noise[own]))
     extra = 0.0 if n > 1 else 0.25
-    state, why = _state(n, inliers, near)
+    state, why = _state(near[marks.noise[own] < ROUGH], n)
     if state == "refused":
         extra = float(np.quantile(np.abs(fit.residual[own]), 0.9)) ** 2
+    bends = _bends(fit, piece, widen)
     correction = Correction(
         offset=float(fit.offset[piece]),
         drift=float(fit.drift[piece]),
         origin=fit.origin,
         centre=float(fit.centre[piece]),
-        var=float(fit.var[piece]) * widen + extra,
-        var_drift=float(fit.var_drift[piece]) * widen,
+        var=(0.0 if bends else float(fit.var[piece]) * widen) + extra,
+        var_drift=0.0 if bends else float(fit.var_drift[piece]) * widen,
+        bends=bends,
         floor=max(floor, coarse),
         centred=True,
     )
-    times = marks.time[own]
-    return Segment(correction, n, inliers, state, why, float(times[0]), float(times[-1]), bool(n >= 6 and times[-1] - times[0] > 60))
+    times, off = marks.time[own], abs(float(fit.residual[own][-1]))
+    alone = off if state == "aligned" and not near[-1] and near[-2] else 0.0
+    last = float(times[-2] if alone else times[-1])
+    return Segment(correction, n, inliers, state, why, float(times[0]), last, bool(n >= 6 and times[-1] - times[0] > 60), alone)
+
+
+def _bends(fit: Fit, piece: int, widen: float) -> tuple[tuple[float, float, float], ...]:
+    if fit.bends is None:
+        return ()
+    columns = (fit.bends.at, fit.bends.extra[piece], fit.bends.var[piece] * widen)
+    return tuple(zip(*(c.tolist() for c in columns), strict=True))
 
 
 def _few(solved: Segmented) -> float:
@@ -148,14 +162,22 @@ def _few(solved: Segmented) -> float:
     return 1 + 1.9 / max(0.37 * free, 0.4)
 
 
-def _state(n: int, inliers: int, near: Array) -> tuple[str, str]:
+def _state(near: Array, marks: int) -> tuple[str, str]:
+    """From the marks that are finer than a second, in the order of time: which of them lie where the fit has them."""
+    n, inliers = len(near), int(near.sum())
+    if not n:
+        return "weak", f"only {_counted(marks, 'common line')}, which tell{'s' * (marks == 1)} no more than seconds"
     if inliers < SHARE * n:
         return "refused", f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped by a collector, late"
     if n >= 2 * LEAST and not near[-2:].any():
         return "refused", "its last two common lines disagree with all before; it may have been set just before the end"
     if inliers < LEAST:
-        return "weak", f"only {inliers} common line{'s' if inliers != 1 else ''}"
+        return "weak", f"only {_counted(inliers, 'common line')}: too few to check one by the others"
     return "aligned", ""
+
+
+def _counted(n: int, what: str) -> str:
+    return f"{n} {what}{'s' * (n != 1)}"
 
 
 def _lines(readings: Readings, solved: Segmented, clock: int, order: list[int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:

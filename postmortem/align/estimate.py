@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
-from postmortem.align import place, zones
+from postmortem.align import place, waits, zones
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction, Pieces
 from postmortem.model import Event
@@ -65,7 +65,7 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
 
 
 def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
-    syncs = [e for e in events if e.kind == "sync"]
+    syncs = [*(e for e in events if e.kind == "sync"), *waits.marks(events)]
     clocks = {owners.of(e) for e in syncs}
     if len(clocks) > 1 or _ranks_apart(syncs):
         from postmortem.align.consensus import compare
@@ -105,7 +105,7 @@ def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) 
         rows = {c: _estimate(c, consensus, named, how) for c in clocks if _believable(c, consensus, how)}
         if main and rows:
             rows = _beside(rows, found, spans, how)
-        found.update(rows)
+        found.update(_anchored(rows))
         main = main or (how if rows else "")
     return found, main
 
@@ -120,6 +120,16 @@ def _told(
     order = sorted(clocks, key=lambda c: (skews[c], str(c)))
     drifts = [_largest(consensus.segments[c]).correction.drift for c in (order if len(order) > 4 else order[:1])]
     return told_against(consensus, clocks, base, median(drifts))
+
+
+def _anchored(rows: Estimates) -> Estimates:
+    """How well UTC itself is known: as far as the clocks lie apart, half of which may be as wrong as the other half."""
+    skews = [row.correction.offset for e in rows.values() for row in e.rows if row.state == "aligned"]
+    apart = max(skews, default=0.0) - min(skews, default=0.0)
+    if apart < 1.0:
+        return rows
+    told = f"times are relative to the job's other clocks: these lie up to {apart:.0f} s apart, so UTC itself is known no better"
+    return {c: replace(e, rows=tuple(replace(row, reason=f"{row.reason}; {told}") for row in e.rows)) for c, e in rows.items()}
 
 
 def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
@@ -172,7 +182,9 @@ def _estimate(clock: ClockId, consensus: Consensus, named: Mapping[ClockId, floa
         reason = _reason(clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named")
         rows.append(Row(correction, zone, True, s.marks, s.state, reason, s.drift))
     edges = tuple((a.last, b.first) for a, b in zip(segments, segments[1:], strict=False))
-    pieces = Pieces(tuple(r.correction for r in rows), consensus.lines.get(clock, {}), edges)
+    end = segments[-1]
+    alone = (end.last, end.alone) if end.alone else None
+    pieces = Pieces(tuple(r.correction for r in rows), consensus.lines.get(clock, {}), edges, alone)
     return Estimate(tuple(rows), pieces)
 
 
@@ -186,12 +198,24 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
     segments = consensus.segments[clock]
     if len(segments) > 1:
         parts.append(f"piece {i + 1} of {len(segments)}{_jump(segments, i, len(consensus.segments) == 2)}")
+        parts.append("lines between two pieces carry the jump as error")
+    if s.alone:
+        parts.append(f"its last common line lies {s.alone:.2f} s off: lines behind it carry that as error, the clock may have been set")
+    if (turn := _turn(s)) > 0.5:
+        parts.append(f"its rate changed by {turn:.1f} ppm during the run and is followed every few hours")
     if how == "likely":
         parts.append("no stamp names its zone; this is the likeliest reading of the hosts' differences")
     elif how in ("open", "alone"):
         parts.append("no stamp names its zone; read as UTC" if how == "alone" else "no stamp names its zone, and several fit")
-    parts.append(f"what makes a host print late for good cannot be seen below {s.correction.floor * 1000:.1f} ms")
+    parts.append(f"what makes a host print late for good cannot be seen below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms")
     return "; ".join(parts)
+
+
+def _turn(s: Segment) -> float:
+    """The difference between a clock's fastest and slowest hours, in ppm."""
+    knots = [k for k in s.correction.bends if k[2] < place.UNSEEN**2]
+    rates = [1e6 * (b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(knots, knots[1:], strict=False)]
+    return max(rates, default=0.0) - min(rates, default=0.0)
 
 
 def _jump(segments: Sequence[Segment], i: int, few: bool) -> str:
@@ -234,7 +258,8 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
         )
         shifts = [(row.zone or 0.0) - zone for row in found[twin].rows]
         edges = tuple((a - x, b - y) for (a, b), x, y in zip(found[twin].pieces.edges, shifts, shifts[1:], strict=False))
-        found[clock] = Estimate(rows, Pieces(tuple(r.correction for r in rows), {}, edges))
+        alone = (end[0] - shifts[-1], end[1]) if (end := found[twin].pieces.alone) else None
+        found[clock] = Estimate(rows, Pieces(tuple(r.correction for r in rows), {}, edges, alone))
 
 
 def _take_lonely(lonely: Sequence[ClockId], found: Estimates, named: Mapping[ClockId, float], spans: Spans, how: str) -> None:

@@ -2,11 +2,13 @@
 
     [ 2240.704416] Memory cgroup out of memory: Killed process 29502 (python3)             dmesg: seconds since boot
     [Fri Nov 20 21:13:48 2026] Memory cgroup out of memory: Killed process 29502 (python3)  the same line, dmesg -T
+    [    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T20:36:27 UTC (1795206987)   what it booted with
     E1120 16:14:26.661000 29486 .../api.py:1037] failed (exitcode: -9) ... (pid: 29502)     the agent noticed
 
 The same line in two forms gives boot time and zone. A kill comes before the agent's report of that pid and behind the rank's
 last line; from these intervals the one is taken that most of them agree on. Where the kernel's wall time fits them as it
-stands, or with the host's own skew, it is taken so; the interval alone is a last resort, and weak.
+stands, or with the host's own skew, it is taken so; the interval alone is weak. Without a kill, what the clock was set to at boot
+is left: the hardware's second, and what has drifted since.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ Place = Callable[[Event], tuple[float, float] | None]  # an event of the job -> 
 
 SLACK = 2.0  # dmesg's wall times are off by what the clock was adjusted since boot
 AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
+RTC_S, RTC_DRIFT = 1.5, 60e-6  # the hardware clock is read in whole seconds; quartzes differ
 USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
 
 
@@ -45,6 +48,9 @@ _STAMPS = re.compile(
     r"(?:<\d{1,3}>)?(?:kern *:\w+ *: *)?"
     r"(?:(?:\d{4}-\d\d-\d\dT\S+|[A-Z][a-z]{2} +\d+ [\d:.]+) +(?:\S+ kernel: +)?)?(?:\[[^\]]{1,40}\] *)?"
 )
+
+
+_SET = re.compile(r"setting system clock to [0-9TZ: -]{10,24} UTC \((\d{9,11})\)")
 
 
 def body(text: str) -> str:
@@ -86,9 +92,9 @@ def _bridge(
     twin = _by_twins(clock, lines, found)
     if twin is not None:
         return twin
-    if clock.kind == "boot":
-        return _by_kills(windows)
     host_zone, skew_at = own or (0.0, lambda _: 0.0)
+    if clock.kind == "boot":
+        return _by_kills(windows) or _by_boot(lines[clock], skew_at)
     skew = skew_at(max(lines[clock].values()) - (host_zone if clock.kind == "naive" else 0.0))
     zones = [0.0] if clock.kind == "absolute" else _zones(windows, host_zone, skew)
     for zone in zones:
@@ -130,6 +136,17 @@ def _by_twins(clock: ClockId, lines: Mapping[ClockId, Mapping[str, float]], foun
             named = (bridge.zone or 0.0) + zone
             return Bridge(total, named, max(bridge.sigma, 0.5), len(gaps), bridge.state, "the same lines stand in a form with a zone")
     return None
+
+
+def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
+    """What the kernel read from the hardware clock when it booted. That clock is as fast or slow as the host's own, or both are right."""
+    found = [(int(m[1]) - t, t) for text, t in lines.items() if (m := _SET.search(text))]
+    if not found:
+        return None
+    (boot, set_at), last = found[-1], max(lines.values())
+    sigma = RTC_S + RTC_DRIFT * max(last - set_at, 0.0)
+    why = "set from the hardware clock at boot, which has whole seconds, and drifts from then on"
+    return Bridge(skew_at(boot + last) - boot, None, sigma, 1, "weak", why)
 
 
 def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:

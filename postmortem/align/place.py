@@ -8,6 +8,7 @@ belong to either side, so it carries the jump. Raw stamps stay as they are.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from postmortem.align.owners import ClockId, Owners
 from postmortem.model import Event
 
 UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbour on one side only
+UNSEEN = 0.05  # one standard deviation of what a host may print late for good without any line showing it (see docs/clocks.md)
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
 
 
@@ -33,22 +35,31 @@ class Correction:
     var_drift: float = 0.0
     floor: float = 0.0
     centred: bool = False  # stamps of coarse resolution are moved to the middle of their interval
+    bends: tuple[tuple[float, float, float], ...] = ()  # moment behind the origin, seconds on top, their variance
 
     def apply(self, t: float, sigma: float) -> tuple[float, float]:
         """Corrected time and its standard deviation."""
         from_origin = (t - self.shift - self.origin - self.offset) / (1 + self.drift)
         if self.centred and sigma < 0.45:
             from_origin += sigma / 0.6
-        away = from_origin - self.centre
-        spread = (sigma * sigma + self.var + away * away * self.var_drift + self.floor * self.floor) ** 0.5
-        return self.origin + from_origin, spread
+        at = self.origin + from_origin - self._bend(from_origin)[0]
+        return at, math.hypot(sigma, self.sigma_at(at))
 
     def offset_at(self, moment: float) -> float:
-        return self.offset + self.drift * (moment - self.origin)
+        return self.offset + self.drift * (moment - self.origin) + self._bend(moment - self.origin)[0]
 
     def sigma_at(self, moment: float) -> float:
         away = moment - self.origin - self.centre
-        return float((self.var + away * away * self.var_drift + self.floor * self.floor) ** 0.5)
+        return float((self.var + away * away * self.var_drift + self._bend(moment - self.origin)[1] + self.floor * self.floor) ** 0.5)
+
+    def _bend(self, moment: float) -> tuple[float, float]:
+        """Seconds on top of offset and drift, and their variance; beyond the last knot the line goes on."""
+        if len(self.bends) < 2:
+            return 0.0, 0.0
+        i = min(max(bisect_right(self.bends, (moment,)) - 1, 0), len(self.bends) - 2)
+        (a, low, var), (b, high, other) = self.bends[i : i + 2]
+        share = (moment - a) / (b - a)
+        return low + share * (high - low), var + min(max(share, 0.0), 1.0) * (other - var)
 
 
 def regauged(c: Correction, shift: float, rate: float) -> Correction:
@@ -57,17 +68,20 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
     With offsets of hours a linear shift would be seconds off: 50 ppm times 12 h are 2 s.
     """
     drift = (1 + c.drift) / (1 + rate) - 1
-    return replace(c, drift=drift, offset=c.offset - (1 + drift) * shift, centre=c.centre * (1 + rate) + shift)
+    bends = tuple((at * (1 + rate) + shift, extra, var) for at, extra, var in c.bends)
+    return replace(c, drift=drift, offset=c.offset - (1 + drift) * shift, centre=c.centre * (1 + rate) + shift, bends=bends)
 
 
 @dataclass(frozen=True)
 class Pieces:
     """The segments of one clock. `lines` gives for each source the lines whose segment is known; `edges` are the raw times
-    between which each change happened, `order` the segments in time."""
+    between which each change happened. A last common line that lies off alone (`alone`: the one before it, and how far) may be the
+    first behind a step: what is written behind the one before it carries that as error."""
 
     corrections: tuple[Correction, ...]
     lines: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
     edges: tuple[tuple[float, float], ...] = ()
+    alone: tuple[float, float] | None = None
 
     def choose(self, source: str, line: int | None, t: float) -> tuple[int, int]:
         """The earliest and the latest segment the line may belong to: by its place in the file, else by its stamp."""
@@ -91,7 +105,7 @@ class Pieces:
         low, high = self.choose(source, line, t)
         first, spread = self.corrections[low].apply(t, sigma)
         if low == high:
-            return first, spread
+            return first, spread + (self.alone[1] / 2 if self.alone and t > self.alone[0] else 0.0)
         times = [c.apply(t, sigma)[0] for c in self.corrections[low : high + 1]]
         return (min(times) + max(times)) / 2, spread + (max(times) - min(times)) / 2
 

@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from postmortem.align.bends import Bends, bends, grid
+
 Array = Any  # numpy.ndarray; numpy's own types are not part of the check
 
 DRIFT_PRIOR = 50e-6  # one standard deviation of a quartz in a server, generously
@@ -39,7 +41,7 @@ class Marks:
 
 @dataclass
 class Fit:
-    """One entry per clock. At instant u the correction is `offset + drift * (u - origin)`, its variance
+    """One entry per clock. At instant u the correction is `offset + drift * (u - origin)` and the bends, its variance
     `var + (u - origin - centre)² var_drift`. `component` numbers clocks that are connected by common events, -1 where there are none."""
 
     origin: float
@@ -54,6 +56,7 @@ class Fit:
     moment: Array  # of each event
     residual: Array  # of each mark
     weight: Array  # of each mark, 0..1.5: Student's factor
+    bends: Bends | None  # of runs in which rates change
 
 
 def group_median(values: Array, group: Array, groups: int) -> Array:
@@ -154,9 +157,10 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
     shares = np.bincount(k, minlength=marks.events)[k]
     lever = np.sqrt(np.maximum(1 - 1 / np.maximum(shares, 1), 0.25))
     scale = np.zeros(n)
+    knots, bent = grid(moment), None
     for i in range(ROUNDS):
         x = moment[k]
-        y = t - x
+        y = t - x - (bent.of(c, x) if bent else 0.0)
         r = (y - offset[c] - drift[c] * x) / lever
         if i % 4 == 0 or i == ROUNDS - 1:
             scale = _scales(marks, r, lever)
@@ -170,9 +174,11 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
         drift = (np.bincount(c, w * dx * (y - ym[c]), n) + d0 / sd**2) / (sxx + 1 / sd**2)
         offset = ym - drift * xm
         weights = np.maximum(np.bincount(k, w, marks.events), 1e-300)
-        moment = np.bincount(k, w * (t - offset[c] - drift[c] * x), marks.events) / weights
+        moment = np.bincount(k, w * (y + x - offset[c] - drift[c] * x), marks.events) / weights
+        if knots is not None and i % 3 == 2:
+            bent = bends(knots, c, x, t - x - offset[c] - drift[c] * x, w, n)
     x = moment[k]
-    residual = t - x - offset[c] - drift[c] * x
+    residual = t - x - offset[c] - drift[c] * x - (bent.of(c, x) if bent else 0.0)
     return Fit(
         origin=0.0,
         offset=offset,
@@ -186,6 +192,7 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
         moment=moment,
         residual=residual,
         weight=factor,
+        bends=bent,
     )
 
 

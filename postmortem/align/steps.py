@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from postmortem.align.bends import LONG, SPACING
 from postmortem.align.solve import Fit, Marks, group_median, solve
 
 Array = Any
@@ -21,6 +22,9 @@ Array = Any
 LEAST = 0.05  # seconds: smaller steps are noise
 SIDE = 2  # marks on each side: two outliers next to each other do not agree
 SEGMENTS = 6
+INLINE = 0.6  # of the marks on either side of a cut
+FEWEST = 12  # marks of a stretch of a long run
+TURNED = 0.1  # seconds that a rate which changes may make in six hours
 SHARED_SD = 5e-6  # a step leaves the drift as it was
 
 
@@ -72,12 +76,24 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
         if not _in_a_row(far[own]):
             continue
         x = fit.moment[marks.event[own]]
-        tolerance = max(LEAST / 2, 4 * usual, 3 * float(np.median(marks.noise[own])))
-        cut = _best_cut(x, t[own] - x, tolerance)
-        if cut is not None:
-            at, slope, gain = cut
-            found[clock] = (own[at:], slope, gain)
+        tolerance = max(LEAST / 2 if x[-1] - x[0] <= LONG else TURNED, 4 * usual, 3 * float(np.median(marks.noise[own])))
+        y = t[own] - x
+        cuts = [(start, cut) for start, end in _stretches(x) if (cut := _best_cut(x[start:end], y[start:end], tolerance))]
+        if cuts:
+            start, (at, slope, gain) = max(cuts, key=lambda found: found[1][2])
+            found[clock] = (own[start + at :], slope, gain)
     return found
+
+
+def _stretches(x: Array) -> list[tuple[int, int]]:
+    """The parts of a clock's marks in which its rate may be taken as constant: all of them, or overlapping ones of a long run."""
+    n = len(x)
+    if x[-1] - x[0] <= LONG:
+        return [(0, n)]
+    edges = np.arange(x[0], x[-1], SPACING / 2)
+    starts: Array = np.searchsorted(x, edges)
+    ends: Array = np.searchsorted(x, edges + SPACING)
+    return sorted({(min(a, max(n - FEWEST, 0)), min(max(b, a + FEWEST), n)) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)})
 
 
 def _in_a_row(far: Array) -> bool:
@@ -112,7 +128,7 @@ def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | 
         return None
     (a, ma), (b, mb) = left[best], right[best]
     gain = a + b - whole
-    good = a >= max(SIDE, 0.65 * best) and b >= max(SIDE, 0.65 * (n - best)) and abs(ma - mb) > 2 * tolerance
+    good = a >= max(SIDE, INLINE * best) and b >= max(SIDE, INLINE * (n - best)) and abs(ma - mb) > 2 * tolerance
     return (best, slope, gain) if good and gain >= max(SIDE, 0.05 * n) else None
 
 

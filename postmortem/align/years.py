@@ -49,6 +49,20 @@ def with_years(events: Sequence[Event]) -> list[Event]:
     return out
 
 
+def told(before: Sequence[Event], after: Sequence[Event]) -> str:
+    """What was done about the years of one clock, where that is not plain."""
+    days = {datetime.fromtimestamp(b.time or 0, UTC).date() for a, b in zip(before, after, strict=True) if yearless(a)}
+    years = sorted({day.year for day in days})
+    if not years:
+        return ""
+    if years[0] == NO_YEAR or years[0] == NO_YEAR - 1:
+        return "no line of the job names the year"
+    if len(years) > 1:
+        return f"stamps without a year: {years[0]} up to New Year, {years[-1]} behind it"
+    leap = any((day.month, day.day) == (2, 29) for day in days)
+    return f"stamps without a year: {years[0]}, the nearest year with a 29 February" if leap else ""
+
+
 def _years(times: Sequence[float], middle: float, latest: float) -> list[int]:
     """The year of each stamp of one file, in file order: found for the last one, then counted back over each New Year."""
     year = _nearest(times[-1], middle, latest)

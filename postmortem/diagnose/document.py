@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import __version__
 from postmortem.align import Timeline
-from postmortem.diagnose import accounts, headline, hint, verdict, words
+from postmortem.align.years import YEARLESS_END
+from postmortem.diagnose import accounts, headline, hint, order, verdict, words
 from postmortem.diagnose.case import Case, gist
 from postmortem.diagnose.views import WAITING
 from postmortem.model import Event, Finding, Source
@@ -88,7 +89,7 @@ def write(
         "alternatives": _alternatives(solution),
         "findings": findings,
         "ranks": accounts.ranks(solution),
-        "clocks": [accounts.clock(c) for c in timeline.clocks],
+        "clocks": [accounts.clock(c) for c in timeline.clocks_at(_moment(root))],
         "sources": accounts.sources(timeline, sources),
         "ledger": dict(ledger),
         "job": {
@@ -108,6 +109,11 @@ def write(
         "trace": [{"step": i + 1, "text": text} for i, text in enumerate(case.trace[:500])],
     }
     return doc
+
+
+def _moment(root: Finding | None) -> float | None:
+    """When the verdict's first evidence was written: what a clock was off by then is what matters."""
+    return root.at if root is not None and root.at is not None and root.at > YEARLESS_END and root.event.at_sigma < order.PLACED else None
 
 
 def _finding_order(f: Finding) -> tuple[int, str, int]:
@@ -271,6 +277,8 @@ def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
     explained = []
     for f in _by_pattern(symptoms)[:12]:
         rows.append(_row(f"f{len(rows) + 1}", f, evidence))
+        if when := order.elsewhere(root, f):
+            rows[-1]["because"] = f"{when[0].upper()}{when[1:]}. {rows[-1]['because']}"
         explained.append(rows[-1]["id"])
     rows[0]["explains"] = explained
     return rows
@@ -335,13 +343,13 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
     for f in solution.alternatives:
         if root is None or f.pattern.id == root.pattern.id:
             continue
-        order = verdict._earlier(root, f)
-        if order < 0:
-            why = f"it came {_later(root, f)}"
+        came = order.earlier(root, f)
+        if came < 0:
+            why = f"it came {order.later(root, f)}"
         elif verdict.tier(root) < verdict.tier(f):
             why = f"{root.event.where} is nearer to a cause than {f.event.where}"
         else:
-            open_order = "which came first is not determined; " if order == 0 and verdict.first_of(f) and root.at is not None else ""
+            open_order = "which came first is not determined; " if came == 0 and order.first_of(f) and root.at is not None else ""
             why = f"{open_order}{root.event.where} accounts for more of what is seen"
         out.append(
             {"category": f.pattern.category, "pattern": f.pattern.id, "ranks": list(f.ranks), "where": str(f.event.where), "why_not": why}
@@ -358,14 +366,6 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
             {"category": "host-oom", "pattern": "kernel-oom-killed-process", "ranks": list(solution.ranks), "where": None, "why_not": why},
         )
     return out
-
-
-def _later(root: Finding, f: Finding) -> str:
-    """`0.41 s later (± 0.09 s)`; by their place, where both stand in one file."""
-    a, b = verdict.first_of(root), verdict.first_of(f)
-    if a is None or b is None or a.at is None or b.at is None or b.at - a.at <= verdict.margin(a, b):
-        return "later in the file"
-    return f"{b.at - a.at:.2f} s later (± {verdict.margin(a, b):.2f} s)"
 
 
 def _other(solution: Solution) -> dict[str, Any]:

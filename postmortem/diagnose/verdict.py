@@ -7,12 +7,12 @@ it. Nothing here knows a pattern by name that could say the same in its file.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import cmp_to_key
 
 from postmortem.diagnose.case import Case, shape
 from postmortem.diagnose.identity import same_host
+from postmortem.diagnose.order import earlier
 from postmortem.model import Event, Finding
 
 FACTS = {"host-oom", "gpu-hardware", "scheduler"}
@@ -113,41 +113,15 @@ def _compare(a: Finding, b: Finding) -> int:
     ta, tb = tier(a), tier(b)
     sa, sb = SEVERITY[a.pattern.severity], SEVERITY[b.pattern.severity]
     both_strong = ta <= 1.0 and tb <= 1.0 and sa == sb == 0
-    if both_strong and (order := _earlier(a, b)):
+    if both_strong and (order := earlier(a, b)):
         return order
     if (ta, sa) != (tb, sb):
         return -1 if (ta, sa) < (tb, sb) else 1
-    if order := _earlier(a, b):
+    if order := earlier(a, b):
         return order
     ka = (len(a.ranks) or 1_000_000, a.event.where.source, a.event.where.line or 0)
     kb = (len(b.ranks) or 1_000_000, b.event.where.source, b.event.where.line or 0)
     return -1 if ka < kb else int(ka > kb)
-
-
-UNSEEN = 0.05  # seconds by which a host may print late for good without any line showing it
-
-
-def margin(a: Event, b: Event) -> float:
-    """How far two events have to lie apart for their order to be certain: on one clock only their stamps count."""
-    same = a.host is not None and (a.host, a.clock) == (b.host, b.clock) and a.clock != "none"
-    sigma, other = (a.sigma, b.sigma) if same else (a.at_sigma, b.at_sigma)
-    return 2 * math.hypot(sigma, other) + UNSEEN
-
-
-def first_of(f: Finding) -> Event | None:
-    return min((e for e in f.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
-
-
-def _earlier(a: Finding, b: Finding) -> int:
-    """-1 or 1 where the clocks settle the order, 0 where they do not."""
-    ea, eb = first_of(a), first_of(b)
-    if ea is None or eb is None or ea.at is None or eb.at is None or ea.at_sigma > 30 or eb.at_sigma > 30:
-        return 0
-    if abs(ea.at - eb.at) <= margin(ea, eb):
-        if ea.where.source == eb.where.source and ea.where.line and eb.where.line:
-            return -1 if ea.where.line < eb.where.line else 1
-        return 0
-    return -1 if ea.at < eb.at else 1
 
 
 def _join_same_failure(causes: Sequence[Finding]) -> list[Finding]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from postmortem.diagnose import order
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.exits import ending
 from postmortem.model import Confidence, Finding
@@ -55,6 +56,9 @@ def because(case: Case, root: Finding, ranks: Sequence[int], findings: Sequence[
         if hit:
             told = verb.replace("were ", "was ") if len(hit) == 1 else verb
             out.append(f"{ranks_text(hit)} {told}: that follows from it.")
+    if (other := order.first_elsewhere(root, (f for f in findings if f.role == "symptom"))) is not None:
+        where = (order.first_of(other) or other.event).where
+        out.append(f"The first that another host says of it ({where}): {order.elsewhere(root, other)}.")
     if root.pattern.why:
         out.append(root.pattern.why)
     return list(dict.fromkeys(out))

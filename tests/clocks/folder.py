@@ -3,13 +3,14 @@
     truth = write(tmp_path / "logs", seed=11, hosts=4, scenario="oom")
 
 Formats, zones, skews and drifts differ from host to host. One rank dies at a known true moment: of the kernel's OOM killer, whose
-line stands in seconds since boot, or of an exception. The truth is returned, never written into the folder; the same seed
-gives the same bytes.
+line stands in seconds since boot, of an exception, or ("hang") it waits in silence and the others' NCCL watchdogs bark. The truth is
+returned, never written into the folder; the same seed gives the same bytes.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,15 +28,19 @@ class Host:
     form: str
     boot: float  # true time of its boot
     step: tuple[float, float] | None = None  # true time, jump
+    start: float = START
+    words: str = "epoch 0 step"  # before the number of a step; empty: prints none
+    late: float = 0.0  # a collector stamps its ranks' lines up to this late
 
     def shown(self, true: float) -> float:
         jump = self.step[1] if self.step and true >= self.step[0] else 0.0
-        return true + self.skew + self.drift * (true - START) + jump
+        return true + self.skew + self.drift * (true - self.start) + jump
 
     def local(self, true: float) -> datetime:
         return datetime.fromtimestamp(round(self.shown(true) + self.zone, 6), UTC)
 
     def stamp(self, true: float, form: str = "") -> str:
+        true += self.late * (true * 7.919 % 1)
         t = self.local(true)
         match form or self.form:
             case "logging":
@@ -64,13 +69,21 @@ class Truth:
 
 
 def write(
-    folder: Path, seed: int, hosts: int = 3, steps: int = 40, period: float = 60.0, scenario: str = "oom", stepping: bool = False
+    folder: Path,
+    seed: int,
+    hosts: int = 3,
+    steps: int = 40,
+    period: float = 60.0,
+    scenario: str = "oom",
+    stepping: bool = False,
+    start: float = START,
+    change: Callable[[int, Host], Host] = lambda _, host: host,
 ) -> Truth:
-    """Two ranks per host print every step; one dies behind the last; the others complain a moment later."""
+    """Two ranks per host print every step; one dies behind the last; the others complain a moment later. `change` makes a host odd."""
     rng = random.Random(seed)
-    made = tuple(_host(rng, i, steps * period, stepping) for i in range(hosts))
+    made = tuple(change(i, _host(rng, i, steps * period, stepping, start)) for i in range(hosts))
     rank = rng.randrange(2 * hosts)
-    death = START + (steps - 0.5) * period
+    death = start + (steps - 0.5) * period
     for i, host in enumerate(made):
         for r in (2 * i, 2 * i + 1):
             path = folder / host.name / f"rank{r}.log"
@@ -84,18 +97,19 @@ def write(
     return Truth(made, rank, death, death + 3)
 
 
-def _host(rng: random.Random, i: int, span: float, stepping: bool) -> Host:
+def _host(rng: random.Random, i: int, span: float, stepping: bool, start: float) -> Host:
     zone = 0.0 if i == 0 else rng.choice([-8, -5, 0, 1, 5.5, 8, 9]) * 3600
     skew = rng.choice([0.0, rng.uniform(-100, 100)]) + rng.gauss(0, 0.02)
-    step = (START + rng.uniform(0.3, 0.7) * span, rng.choice([-1, 1]) * rng.uniform(2, 20)) if stepping and i == 1 else None
+    step = (start + rng.uniform(0.3, 0.7) * span, rng.choice([-1, 1]) * rng.uniform(2, 20)) if stepping and i == 1 else None
     return Host(
         f"node-{i}",
         zone,
         skew,
         rng.uniform(-40e-6, 40e-6),
         "zoned" if i == 0 else rng.choice(FORMATS[:3]),
-        START - rng.uniform(1e5, 1e6),
+        start - rng.uniform(1e5, 1e6),
         step,
+        start,
     )
 
 
@@ -103,20 +117,32 @@ def _rank(
     rng: random.Random, host: Host, rank: int, world: int, steps: int, period: float, dead: int, death: float, scenario: str
 ) -> list[str]:
     pid = 5000 + rank
-    lines = [f"{host.stamp(START - 9 + rng.uniform(0, 3))} initializing process group backend=nccl"]
+    lines = [f"{host.stamp(host.start - 9 + rng.uniform(0, 3))} initializing process group backend=nccl"]
     lines.append(
-        f"{host.stamp(START - 5 + rng.expovariate(200))} process group ready: rank {rank} of {world}, pid {pid}, torch 2.13.0+cu130"
+        f"{host.stamp(host.start - 5 + rng.expovariate(200))} process group ready: rank {rank} of {world}, pid {pid}, torch 2.13.0+cu130"
     )
-    for n in range(steps):
-        lines.append(f"{host.stamp(START + n * period + rng.expovariate(200))} epoch 0 step {n} loss {2.3 - n / 100 + rank / 1000:.4f}")
+    for n in range(steps if host.words else 0):
+        at = host.stamp(host.start + n * period + rng.expovariate(200))
+        lines.append(f"{at} {host.words} {n} loss {2.3 - n / 100 + rank / 1000:.4f}")
     lines.append(f"{host.stamp(death - 1 - rng.random())} loading shard {rank}")
     if rank == dead and scenario == "exception":
         return [*lines, *_traceback(f"[rank{rank}]: ", "fit.py", 71, "ValueError: record 77: expected 64 features, got 63")]
+    if scenario == "hang":
+        return [*lines, *([_watchdog(rng, host, rank, steps, death)] if rank != dead else [])]
     if rank != dead:
         place = "[../third_party/gloo/gloo/transport/tcp/pair.cc:553]"
         peer = f"Connection closed by peer [10.0.0.{dead // 2}]:{20000 + dead}"
         lines += _traceback(f"[rank{rank}]: ", "train.py", 26, f"RuntimeError: {place} {peer}")
     return lines
+
+
+def _watchdog(rng: random.Random, host: Host, rank: int, steps: int, death: float) -> str:
+    """Looks once a minute, so ranks give up at different times; how long each had waited tells when that began."""
+    waited = 600_000 + rng.randrange(60_000)
+    t = host.local(death + rng.expovariate(20) + waited / 1000)
+    work = f"WorkNCCL(SeqNum={steps}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, Timeout(ms)=600000)"
+    told = f"[Rank {rank}] Watchdog caught collective operation timeout: {work} ran for {waited} milliseconds before timing out."
+    return f"[rank{rank}]:[E{t:%m%d %H:%M:%S}.{t.microsecond:06d}551 ProcessGroupNCCL.cpp:629] {told}"
 
 
 def _traceback(prefix: str, file: str, line: int, last: str) -> list[str]:
@@ -161,7 +187,7 @@ def _dmesg(rng: random.Random, host: Host, dead: int | None, death: float, scena
 
     lines = [
         f"{at(host.boot + 1.2)} Linux version 6.8.0-45-generic (buildd@lcy02) #45-Ubuntu SMP",
-        f"{at(START - 50)} eth0: link becomes ready",
+        f"{at(host.start - 50)} eth0: link becomes ready",
     ]
     if dead is not None and scenario == "oom":
         task = f"mems_allowed=0,global_oom,task_memcg=/,task=python3,pid={5000 + dead},uid=0"

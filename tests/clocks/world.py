@@ -2,7 +2,7 @@
 
     world = World.make(seed=5001, hosts=125, marks=20)
     world.events            what the parsers would hand to `align`
-    world.truth["node-007"] zone, skew, drift, steps; world.crash: the moment at which errors are measured
+    world.truth["node-007"] zone, skew, drift, steps, turns of the rate; world.crash: the moment at which errors are measured
 
 Every host has ranks that print the same step lines, late by an exponential time, now and then by up to a minute. One more
 event per host is stamped exactly at the crash: what `align` says of it is what the tests and the benchmark look at.
@@ -30,6 +30,7 @@ class Truth:
     skew: float = 0.0
     drift: float = 0.0
     steps: list[tuple[float, float]] = field(default_factory=list)  # true time, jump
+    turns: list[tuple[float, float]] = field(default_factory=list)  # true time, change of the rate
     bias: float = 0.0
     resolution: float = 0.001
     outliers: float = 0.05
@@ -39,6 +40,8 @@ class Truth:
         raw = true + self.zone + self.skew + self.drift * (true - BASE)
         for at, jump in self.steps:
             raw = raw + jump * (true >= at)
+        for at, rate in self.turns:
+            raw = raw + rate * np.maximum(true - at, 0.0)
         return raw
 
     def total(self, true: float) -> float:
@@ -73,6 +76,7 @@ class World:
         skewed: float = 0.5,
         absolute: float = 0.5,
         init: bool = False,
+        wander: float = 0.0,
     ) -> World:
         rng = np.random.default_rng(seed)
         crash = BASE + hours * HOUR
@@ -83,6 +87,8 @@ class World:
             host = f"node-{h:04d}"
             t = _truth(rng, hours, stepping, bias, late_hosts, seconds, skewed, absolute if h else 1.0, outliers)
             truth[host] = t
+            if wander:  # warm and cool, every eight hours
+                t.turns = [(BASE + at * HOUR, float(rng.normal(0, wander))) for at in range(8, int(hours), 8)]
             seen = rng.random(marks) >= missing
             noise = rng.exponential(delay, marks) + rng.normal(0, jitter, marks) + t.bias
             wrong = rng.random(marks) < t.outliers
