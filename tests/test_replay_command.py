@@ -248,6 +248,21 @@ def test_the_backend_follows_the_gpus(monkeypatch: pytest.MonkeyPatch, gpus: int
         assert "NCCL's watchdog, flight recorder" in chosen.why
 
 
+@pytest.mark.parametrize("row", [row for row in SCENARIOS if "gpu" in row.needs], ids=lambda row: row.id)
+def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
+    row: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It says why it cannot run and ends with 7; its script and command line can be taken to a machine that has a GPU."""
+    monkeypatch.setattr(able, "gpus", lambda: 0)
+    assert command.execute(row.id, Wishes(as_json=True)) == 7
+    told = capsys.readouterr()
+    assert "it needs an NVIDIA GPU" in told.err and json.loads(told.out)["needs"] == [able.NO_GPU]
+    assert command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
+    said = capsys.readouterr().err
+    assert f"--backend {row.backend}" in said and "--rank 0" in said and "--step 3" in said
+    compile((tmp_path / "job.py").read_text(), "job.py", "exec")
+
+
 def test_without_torch_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(able.importlib.util, "find_spec", lambda name: None)
     result = verify.prepare(Order(scenario("slow-rank")))

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, novelty, order, verdict
+from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, novelty, order, outcome, verdict
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
@@ -101,10 +101,10 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     root = ordered[0] if ordered else None
     ranks = culprits(case, root, findings) if root else ()
     root = _told_by_the_group(root, ranks, findings)
-    outcome = _outcome(case, root, findings)
-    if outcome == "healthy":
+    end = outcome.of(case, root, findings)
+    if end == "healthy":
         root, ranks = None, ()
-    return Solution(case, outcome, root, ranks, tuple(findings), tuple(ordered[1:6]))
+    return Solution(case, end, root, ranks, tuple(findings), tuple(ordered[1:6]))
 
 
 def observations_of(case: Case) -> list[Observation]:
@@ -212,16 +212,3 @@ def _speechless(case: Case, findings: Sequence[Finding]) -> set[int]:
     told = {r for f in findings if f.role in ("cause", "symptom") for r in f.ranks} | case.finished
     told |= {r for f in findings if f.role == "symptom" and (r := case.registry.rank_of(f.event)) is not None}
     return set(case.registry.ranks) - told
-
-
-def _outcome(case: Case, root: Finding | None, findings: Sequence[Finding]) -> str:
-    if root is not None:
-        return "undetermined" if root.pattern.id in ("rank-exit-without-reason", "rank-vanished") else "incident"
-    bad = [f for f in findings if f.role == "symptom" and f.pattern.severity in ("fatal", "error")]
-    if bad and not (case.finished and not case.exits and len(case.finished) >= len(case.registry.ranks)):
-        return "undetermined"
-    if any(case.exit_code(r) not in (0, None) for r in case.exits):
-        return "undetermined"
-    if not case.finished and (case.of_kind("unreadable") or any(e.fields.get("pending") for e in case.of_kind("recorder"))):
-        return "undetermined"
-    return "healthy"

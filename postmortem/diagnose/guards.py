@@ -15,7 +15,10 @@ from postmortem.diagnose.case import LONE, Case, Observation, as_int
 from postmortem.model import Event
 
 GENERIC = "python-exception"
-PASSING = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
+PORT_DOWN = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
+PASSING = (PORT_DOWN, "horovod-missing-ranks", "horovod-stall", "ssh-unreachable", "ssh-refused")  # what a job may get over
+WAITING = ("tcp-client-connect-failed", "k8s-failed-scheduling", "nccl-connect-retry-note")
+RESTORED = {"nfs-not-responding": "nfs-server-ok", "lustre-connection-lost": "lustre-connection-restored"}
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _DISTRIBUTED_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
@@ -42,6 +45,7 @@ def apply(case: Case, observations: list[Observation]) -> list[Observation]:
     observations = [_worker_bus_error(case, _echo(case, o)) for o in observations]
     observations = [_handled(case, o) for o in observations]
     observations = [o for o in (_stale(case, o, observations) for o in observations) if o is not None]
+    observations = [_restored(case, _waiting(case, o), observations) for o in observations]
     return _aborted(case, _promoted(case, _after_loss(case, observations)))
 
 
@@ -134,16 +138,16 @@ def _handled(case: Case, o: Observation) -> Observation:
     """An exception that its rank survived was handled: the rank went on or said goodbye after it, and nobody reported its death."""
     e = o.event
     if (
-        o.role != "cause"
+        (o.role != "cause" and o.pattern.id not in PASSING)
         or o.pattern.category == "numerics"
         or e.fields.get("excepthook")
         or e.fields.get("reported_by")
         or e.source_kind in ("kernel", "scheduler", "kubernetes")
     ):
         return o
-    if o.pattern.entity not in ("self", "rank") and o.pattern.id != PASSING:
+    if o.pattern.entity not in ("self", "rank") and o.pattern.id not in PASSING:
         return o
-    rank = o.ranks[0] if o.ranks else None
+    rank = o.ranks[0] if o.ranks and o.pattern.id not in PASSING else None
     code = case.exit_code(rank) if rank is not None else None
     later = [
         x
@@ -153,12 +157,33 @@ def _handled(case: Case, o: Observation) -> Observation:
         and (x.where.line or 0) > (e.where.line or 0)
         and (rank is None or case.registry.rank_of(x) in (rank, None))
     ]
-    later += [x for x in case.seen("nccl-ib-port-event") if o.pattern.id == PASSING and _active_again(e, x)]
+    later += [x for x in case.seen("nccl-ib-port-event") if o.pattern.id == PORT_DOWN and _active_again(e, x)]
     if later:
         return demote(case, o, "context", f"the rank went on: `{later[0].text.strip()[:80]}` at {later[0].where}")
     if rank is not None and rank in case.finished and code in (None, 0):
         return demote(case, o, "context", f"rank {rank} finished normally")
     return o
+
+
+def _waiting(case: Case, o: Observation) -> Observation:
+    """A failed attempt to find the store or a node is ordinary, unless it is the last that there is: then the job never started."""
+    e = o.event
+    if o.pattern.id not in WAITING or o.role != "context":
+        return o
+    if e.source_kind == "kubernetes":
+        ends = not case.seen("k8s-container-started")
+    else:
+        ends = any(x.fields.get("last") and x.where == e.where for x in case.of_kind("line"))
+    return demote(case, o, "symptom", "nothing came after it") if ends else o
+
+
+def _restored(case: Case, o: Observation, everything: Sequence[Observation]) -> Observation:
+    """A file server that answers again, in a job in which nothing failed, was only slow."""
+    end = RESTORED.get(o.pattern.id)
+    if end is None or any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything):
+        return o
+    later = [e for e in case.seen(end) if e.where.source == o.event.where.source and (e.where.line or 0) > (o.event.where.line or 0)]
+    return demote(case, o, "context", f"it answered again: {later[0].where}") if later else o
 
 
 def _active_again(down: Event, up: Event) -> bool:

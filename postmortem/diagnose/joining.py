@@ -13,14 +13,14 @@ from postmortem.model import Event, Finding
 
 STORE = ("store-clients-joined", "store-wait-timeout", "rendezvous-timeout")
 Accusation = tuple[list[int], list[Event], str]  # who, the proof, and why
-CLIENT = ("tcp-client-timeout",)
+CLIENT = ("tcp-client-timeout", "store-unreachable")
 
 
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     """Findings about ranks that did not join. Empty unless a store or a rendezvous complained."""
     complaints = [o.event for o in observations if o.pattern.id in STORE and o.role in ("cause", "symptom")]
     if not complaints:
-        return []
+        return _found(_counted(case))
     world = case.registry.world or max((as_int(e.fields.get("world")) or 0 for e in complaints), default=0)
     present = {r for r, events in case.by_rank.items() if any(e.kind in ("line", "identity", "progress", "exception") for e in events)}
     twice = sorted(r for r, stems in case.registry.claims.items() if len(stems) > 1 and _separate(stems))
@@ -50,6 +50,24 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         text = f"{world - len(missing)} of {world} ranks left logs and waited, and {ranks_text(missing)} left no line"
         return _found(make(case, "rank-never-joined", missing, complaints, text))
     return []
+
+
+def _counted(case: Case) -> Finding | None:
+    """The barrier of start-up counts who came. If those who complain are all that came, the others did not.
+
+    Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=1, …
+    """
+    complaints = [e for e in case.seen("store-barrier-timeout") if str(e.fields.get("store_key")).endswith("barrier_key:1")]
+    came = {r for e in complaints if (r := as_int(e.fields.get("rank"))) is not None}
+    world = max((as_int(e.fields.get("world")) or 0 for e in complaints), default=0)
+    joined = {as_int(e.fields.get("joined")) for e in complaints}
+    missing = sorted(set(range(min(world, 65536))) - came)
+    if joined != {len(came)} or not missing or len(missing) > max(1, world // 2):
+        return None
+    named = ", ".join(map(str, missing))
+    return make(
+        case, "rank-never-joined", missing, complaints, f"{len(came)} of {world} ranks came, and all of them say so; not rank {named}"
+    )
 
 
 def _found(finding: Finding | None) -> list[Finding]:

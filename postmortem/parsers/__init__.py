@@ -48,7 +48,7 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
     document = _DOCUMENTS.get(source.kind)
     if document is not None and scanned.content is not None:
         events.extend(document(source, scanned.content))
-    if source.kind == "error-file":
+    if source.kind == "error-file" and any(e.kind == "exception" for e in events):
         events.extend(_patterns_of_document(scanned, library, events))
     elif source.kind != "flight-recorder":
         for hit in scanned.hits:
@@ -120,9 +120,7 @@ _LOCAL = regex.compile(r"\blocal_rank: ?(\d{1,4})\b")
 
 def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event]) -> Iterator[Event]:
     """Patterns that matched in a document are facts about its one exception; a line number in it means nothing."""
-    base = next((e for e in events if e.kind == "exception"), None)
-    if base is None:
-        return
+    base = next(e for e in events if e.kind == "exception")
     seen: set[str] = set()
     for hit in scanned.hits:
         for match in hit.matches:

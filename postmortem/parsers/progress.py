@@ -24,7 +24,7 @@ LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
 
 _STEP = re.compile(r"\b(?:global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,4}(?P<step>\d{1,9})\b", re.IGNORECASE)
-_EPOCH_STEP = re.compile(r"\bEpoch:? ?\[\d+\][ :]*\[ *(?P<step>\d{1,9})/\d+\]|\| +(?P<bar>\d{1,9})/\d+ \[")
+_EPOCH_STEP = re.compile(r"\bEpoch:? ?(?:\[\d+\]|\d+)[ :]*\[ *(?P<step>\d{1,9})/\d+[ \]]|\| +(?P<bar>\d{1,9})/\d+ \[")
 _LOSS = re.compile(r"\bloss'?\"?[ =:]{1,3}(?P<loss>nan|[-+]?\d[\d.e+-]*|inf)", re.IGNORECASE)
 _OF = re.compile(r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b", re.IGNORECASE)
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
@@ -53,7 +53,7 @@ _GOODBYE = re.compile(
 )
 _NOT_GOODBYE = re.compile(
     r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz"
-    r"|epoch \d+ (?:done|finished|complete)",
+    r"|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:epoch|step|iteration|batch|round|phase)\b",
     re.IGNORECASE,
 )
 

@@ -24,7 +24,7 @@ from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.patterns import Signature
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
-HEADLESS = Signature(":exception-line", r"(?:Error|Exception): ", after=1024, before=4096)
+HEADLESS = Signature(":exception-line", r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable)): ", after=1024, before=4096)
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
 _NAMED = re.compile(
@@ -32,6 +32,7 @@ _NAMED = re.compile(
     r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
 )
 _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
+_CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
@@ -77,12 +78,13 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
-    """Read an exception line whose traceback's head was cut off: frames, or torch's `[rankN]: ` prefix, must stand right before it."""
+    """Read an exception line whose traceback's head was cut off: frames stand right before it, or it opens the file, as in an excerpt."""
     line = next(excerpt.following())
     body = line.envelope.body.strip()
     if not _NAMED.match(body) or line.envelope.body[:1].isspace():
         return
     frames: list[tuple[str, int, str]] = []
+    opens = False
     for back in excerpt.preceding():
         if back.envelope.key != line.envelope.key:
             continue
@@ -92,7 +94,9 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
             frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
         elif back.envelope.body[:1] not in (" ", "\t") or not back.envelope.body.strip():
             break
-    if not frames:
+    else:
+        opens = excerpt.number - len(excerpt.before) <= 1 and bool(_CLASS.match(body))
+    if not frames and not opens:
         return
     event = _event(excerpt, _Reading(frames=list(reversed(frames)), exception=line, last=line.number))
     yield event._replace(fields={**event.fields, "headless": True})

@@ -80,6 +80,13 @@ class Scenario:
         return (self.pattern or "").startswith("gloo-") or self.id == "wrong-interface"
 
     @property
+    def told_by_a_crash(self) -> bool:
+        """Do the peers learn of it at once, by a lost connection and the launcher? Else they wait until a time-out; NCCL's always do."""
+        waited = {"hang", "rendezvous", "network", "collective-mismatch"}
+        stopped = self.launcher == "torchrun" and self.backend == "gloo" and "gpu" not in self.needs
+        return stopped and not waited & {self.category, *self.also}
+
+    @property
     def failing(self) -> bool:
         return self.outcomes != ("healthy",)
 

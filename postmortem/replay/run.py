@@ -33,6 +33,7 @@ from postmortem.replay.isolate import Place, Wants, enter_cgroup, free_port, is_
 SCENARIOS = Path(__file__).parent / "scenarios"
 MASTER_PORT = 29500
 RUNNER_DEFAULTS = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0}
+WAITED_FOR, AMPLE = 8.0, 30.0  # seconds: a time-out that shows the failure, and one that must not come before it
 ADDRESS_SPACE = 48 << 30  # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
 Progress = Callable[[float, int], None]  # seconds since the start, step of the rank at fault
 
@@ -106,7 +107,8 @@ class Ran:
 
 def default_plan(scenario: Scenario) -> Plan:
     """The scenario as the catalogue has it."""
-    arguments = {"rank": 1, "backend": scenario.backend, **scenario.arguments}
+    timeout = AMPLE if scenario.told_by_a_crash else WAITED_FOR
+    arguments = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments}
     env = dict(scenario.env)
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
     hosts = scenario.wants.hosts or (("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ())

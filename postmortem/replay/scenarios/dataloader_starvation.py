@@ -24,7 +24,7 @@ class Videos(torch.utils.data.Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if self.slow and index > self.after:
-            time.sleep(0.02 * (index - self.after))
+            time.sleep(0.05 * (index - self.after))
         return torch.randn(trainer.FEATURES)
 
 

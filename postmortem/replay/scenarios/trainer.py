@@ -31,7 +31,8 @@ FEATURES, CLASSES, BATCH = 32, 10, 8
 
 # A thread of gloo's lets go of a finished reduction, with what Python left in it, a moment after the rank goes on, and asks for the
 # interpreter lock to do so. If the interpreter is on its way out by then, it ends that thread inside a destructor, and C++ aborts the
-# process: `terminate called without an active exception`, exit -6. A rank therefore gives up the lock for a while before it ends.
+# process: `terminate called without an active exception`, exit -6. If DDP's model goes first, it waits for that thread, and keeps the lock.
+# So a rank that is done ends at once, with the model alive, and one that fails gives up the lock for a while.
 QUIET_S = 0.5
 
 
@@ -189,6 +190,8 @@ class Job:
 
     def join(self) -> None:
         """Form the process group, as every trainer does, with a time-out a test can wait for."""
+        import torch._dynamo  # DDP would import it in a formed group: a second of work, or ten on a busy machine, while the time-out runs
+
         self.log.info("initializing process group backend=%s", self.args.backend)
         self.place()
         dist.init_process_group(self.args.backend, timeout=timedelta(seconds=self.args.timeout))
@@ -202,7 +205,8 @@ class Job:
         return nn.Sequential(nn.Linear(FEATURES, hidden), nn.ReLU(), nn.Linear(hidden, CLASSES))
 
     def distribute(self, model: nn.Module, **ddp: bool) -> nn.Module:
-        return DistributedDataParallel(model, **ddp)
+        self.model = DistributedDataParallel(model, **ddp)
+        return self.model
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator("cpu").manual_seed(1000 * step + self.rank)
@@ -245,6 +249,9 @@ class Job:
     def done(self) -> None:
         self.log.info("training finished")
         dist.destroy_process_group()
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(0)
 
     def dump_recorder(self) -> None:
         """gloo does not dump its flight recorder by itself; a job that wants the file writes it."""

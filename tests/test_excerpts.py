@@ -1,0 +1,80 @@
+"""An excerpt of a console, as people paste it, is no healthy run where it shows a failure, and never tells more than it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postmortem.analyze import Options, analyze
+
+
+def told(tmp_path: Path, text: str, name: str = "out.log") -> tuple[str, str | None, list[int]]:
+    (tmp_path / name).write_text(text)
+    verdict = analyze([str(tmp_path)], Options()).document["verdict"]
+    return verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]
+
+
+NO_STORE = "RuntimeError: The client socket has failed to connect to any network address of (node-0, 29500)."
+ATTEMPT = "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 110 - Connection timed out).\n"
+STALL = "W stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks\n"
+NAMED = "Stalled ranks:\n6: [allreduce.conv1.weight, allreduce.bn1.bias ...]\n"
+STEP = "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.212200\n"
+BARRIER = (
+    "RuntimeError: Timed out initializing process group in store based barrier on rank: {}, "
+    "for key: store_based_barrier_key:1 (world_size={}, worker_count={}, timeout=0:10:00)\n"
+)
+EXCERPTS = {
+    "a kill of which only slurmctld tells": (
+        "[2026-05-27T11:37:57.377] _job_complete: JobId=127441 WTERMSIG 9\n",
+        ("incident", "external-signal", []),
+    ),
+    "LSF's 139": ("Exited with exit code 139.\n", ("incident", "native-crash", [])),
+    "SkyPilot kills the others with 137": (
+        "ERROR: Job 1 failed with return code list: [137, 1]\n",
+        ("undetermined", "python-exception", []),
+    ),
+    "a summary of a platform": ("2026-02-25 14:11:16 Failed - Training job failed\n", ("undetermined", None, [])),
+    "hydra's wait status": (
+        "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 9\n",
+        ("incident", "external-signal", []),
+    ),
+    "an exception line without its traceback opens the file": (NO_STORE + "\n", ("incident", "rendezvous", [])),
+    "a code line and the exception are left of the traceback": (
+        '    x = f"{n}"\nRuntimeError: 8 > 4 devices\n',
+        ("incident", "python-exception", []),
+    ),
+    "the same words behind other lines are prose": ("model ready\nRuntimeError: was retried\n" + STEP, ("healthy", None, [])),
+    "the last attempt to find the store": (ATTEMPT, ("undetermined", None, [])),
+    "an attempt before the job ran": (ATTEMPT + STEP, ("healthy", None, [])),
+    "Horovod names who did not come": (STEP + STALL + NAMED, ("incident", "hang", [6])),
+    "and then it came": (STEP + STALL + NAMED + STEP, ("healthy", None, [])),
+    "all who came say that one is missing": (BARRIER.format(0, 2, 1), ("incident", "rendezvous", [1])),
+    "not all who came complain": (BARRIER.format(0, 4, 3), ("incident", "rendezvous", [])),
+    "more came than there are": (BARRIER.format(0, 4, 16), ("incident", "rendezvous", [])),
+    "the end of an epoch is no goodbye": (
+        "Finished epoch 1 path 1 pass 1\nRuntimeError: [/x/gloo/transport/tcp/pair.cc:575] Connection closed by peer [192.0.2.9]:16062\n",
+        ("undetermined", "peer-lost", []),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXCERPTS)
+def test_an_excerpt_says_no_more_than_it_shows(name: str, tmp_path: Path) -> None:
+    text, expected = EXCERPTS[name]
+    assert told(tmp_path, text) == expected
+
+
+def test_a_pod_that_waits_for_a_node_and_one_that_found_it(tmp_path: Path) -> None:
+    head = "Events:\n  Type     Reason            Age   From     Message\n"
+    waits = "  Warning  FailedScheduling  97s   volcano  10/16 tasks in gang unschedulable: 16 Pending.\n"
+    found = "  Normal   Scheduled         90s   volcano  Successfully assigned train/worker-0 to gpu-07\n"
+    assert told(tmp_path, head + waits, "events.txt")[0] == "undetermined"
+    assert told(tmp_path, head + waits + found, "events.txt")[0] == "healthy"
+
+
+def test_a_file_server_that_was_only_slow(tmp_path: Path) -> None:
+    gone = "[Wed Apr 10 17:58:24 2024] nfs: server 192.0.2.1 not responding, still trying\n"
+    back = "[Wed Apr 10 17:58:39 2024] nfs: server 192.0.2.1 OK\n"
+    assert told(tmp_path, gone, "dmesg.txt")[:2] == ("incident", "storage")
+    assert told(tmp_path, gone + back, "dmesg.txt")[0] == "healthy"
