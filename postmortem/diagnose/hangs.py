@@ -90,6 +90,8 @@ def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Fi
     if not odd or (not majority and len(own) < len(seen)):
         accused = [r for r, n in named.items() if n == len(own) and r not in own]
         odd = accused if len(own) >= 2 and accused else []
+    if not odd and len(own) == 1:
+        return None  # what one rank states is all that is known
     proof = [own[r][1] for r in sorted(own, key=lambda r: r not in odd)]
     return make(case, "ranks-in-different-collectives", odd, proof, _announced(groups))
 
@@ -371,6 +373,6 @@ def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     low = [r for r, s in steps.items() if s < common]
     if n < len(steps) - 1 or len(low) != 1:
         return None
-    if case.exit_code(low[0]) in (*exits.KILL, *exits.CRASH) and not any(v.complaint for v in seen.values()):
-        return None  # nobody waited until a time-out: it came less far because it died
+    if case.exit_code(low[0]) in exits.KILL and not any(v.complaint for v in seen.values()):
+        return None  # nobody waited until a time-out: it came less far because it was killed
     return make(case, "rank-behind", low, [seen[low[0]].last], f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}")
