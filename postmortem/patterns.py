@@ -37,7 +37,7 @@ KEYS = {
     "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "derived", "entity", "explains", "since",
     "variants", "what", "why", "actions", "not_to_be_confused_with", "replay", "references", "examples",
 }  # fmt: skip
-EVENT_KINDS = ("", "exception", "crash", "exit")
+EVENT_KINDS = ("", "exception", "crash", "exit", "cut")
 
 
 @dataclass(frozen=True, slots=True)

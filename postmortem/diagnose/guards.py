@@ -69,7 +69,8 @@ def _specific_over_generic(case: Case, observations: list[Observation]) -> list[
         if o.pattern.id == GENERIC:
             short = str(o.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]
             if o.event.fields.get("wrapper"):
-                case.note(f"{o.event.where}: {short} only carries another process's failure")
+                if _named_nearby(o.event, specific, documents) is None:
+                    out.append(demote(case, o, "symptom", f"{short} only carries another process's failure"))
                 continue
             named = _named_nearby(o.event, specific, documents)
             if named is not None:

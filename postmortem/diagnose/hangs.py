@@ -19,13 +19,14 @@ from postmortem.diagnose.views import View, make, minority, ranks_text, status, 
 from postmortem.model import Event, Finding
 
 _BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
+STATUS = ("nccl-pg-status", "nccl-dump-signal-own")  # how far a rank had come in one process group
 FEW = 8  # a collective number this low means that the job was still setting up
 
 
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     """Findings about a hang, best reasons first. Empty where nothing waits."""
     seen = views(case, observations)
-    for e in case.seen("nccl-pg-status"):
+    for e in case.seen(*STATUS):
         rank = as_int(e.fields.get("rank"))
         rank = case.registry.rank_of(e) if e.rank is not None or rank is None else rank
         if rank in seen:
@@ -188,7 +189,7 @@ def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
                 case,
                 "rank-behind",
                 behind,
-                [e for e in case.seen("nccl-pg-status") if case.registry.rank_of(e) in behind],
+                [e for e in case.seen(*STATUS) if case.registry.rank_of(e) in behind],
                 f"{ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}",
             )
     return None

@@ -12,7 +12,7 @@ from functools import cmp_to_key
 
 from postmortem.diagnose.case import Case, shape
 from postmortem.diagnose.identity import same_host
-from postmortem.diagnose.order import earlier
+from postmortem.diagnose.order import earlier, first_of
 from postmortem.model import Event, Finding
 
 FACTS = {"host-oom", "gpu-hardware", "scheduler"}
@@ -113,7 +113,7 @@ def _compare(a: Finding, b: Finding) -> int:
     ta, tb = tier(a), tier(b)
     sa, sb = SEVERITY[a.pattern.severity], SEVERITY[b.pattern.severity]
     both_strong = ta <= 1.0 and tb <= 1.0 and sa == sb == 0
-    if both_strong and (order := earlier(a, b)):
+    if both_strong and _same_day(a, b) and (order := earlier(a, b)):
         return order
     if (ta, sa) != (tb, sb):
         return -1 if (ta, sa) < (tb, sb) else 1
@@ -122,6 +122,12 @@ def _compare(a: Finding, b: Finding) -> int:
     ka = (len(a.ranks) or 1_000_000, a.event.where.source, a.event.where.line or 0)
     kb = (len(b.ranks) or 1_000_000, b.event.where.source, b.event.where.line or 0)
     return -1 if ka < kb else int(ka > kb)
+
+
+def _same_day(a: Finding, b: Finding) -> bool:
+    """Whether one can have led to the other. A kernel's log goes back weeks, and what failed then is another story."""
+    ea, eb = first_of(a), first_of(b)
+    return ea is None or eb is None or abs((ea.at or 0.0) - (eb.at or 0.0)) < 86400
 
 
 def _join_same_failure(causes: Sequence[Finding]) -> list[Finding]:

@@ -15,6 +15,7 @@ from postmortem.model import Event, Finding
 
 WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
 COUNTED = ("nccl-watchdog-timeout", "nccl-pg-status")
+_CUT = re.compile(r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp[:\d]*\]?\s*$")  # a complaint of which the end of the log left the head
 _TROUBLE = re.compile(r"Error\b|Traceback|^\s|\]:   |^Extension modules")
 
 
@@ -84,6 +85,8 @@ def _see(view: View, e: Event) -> None:
             view.step = step if view.step is None else max(view.step, step)
     elif e.kind == "finished":
         view.finished = e
+    elif e.kind == "line" and _CUT.match(e.text):
+        view.complaint = view.complaint or e
     if e.kind in ("line", "progress", "finished") and (view.last is None or (e.at or 0) >= (view.last.at or 0)):
         view.last = e
     if e.kind in ("line", "progress"):

@@ -61,6 +61,11 @@ class Excerpt:
         self.before = split(hit.before)
         self.after = split(hit.after)
         self.envelope = peel(self.text, style)
+        self._room = len(hit.after)
+
+    def to_the_end(self, most: int) -> bool:
+        """Whether the lines after the hit are all that the source still holds, where `most` bytes of them were asked for."""
+        return self._room < most - 4096  # whole lines only, so the last may be lacking
 
     def following(self) -> Iterator[Line]:
         """The hit's line, then all lines after it."""

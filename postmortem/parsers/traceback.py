@@ -9,7 +9,8 @@
     [rank2]: AssertionError: label 91 outside of [0, 10)
 
 The decisive line is the exception line, and of an exception that was carried over from another process the line of the
-original. In: the excerpt of a line that opens a traceback. Out: one event of kind `exception`.
+original. In: the excerpt of a line that opens a traceback. Out: one event of kind `exception`, or `cut` where the log ends before
+the exception is named.
 """
 
 from __future__ import annotations
@@ -24,9 +25,12 @@ from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.patterns import Signature
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
-HEADLESS = Signature(":exception-line", r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable)): ", after=1024, before=4096)
+HEADLESS = Signature(
+    ":exception-line", r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: ", after=1024, before=4096
+)
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
+_TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
 _NAMED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Refused|Exceeded|Failed|Killed|Died|Abort|"
     r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
@@ -35,6 +39,8 @@ _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?
 _CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
+_UNCAUGHT = re.compile(r"(?:^|[\] :])Uncaught ((?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .*)$")  # an excepthook that logs
+_QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")  # BackendCompilerFailed: backend='inductor' raised: and what it was
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
 _SPAWN = re.compile(r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])")
 _SPAWNED = re.compile(
@@ -59,11 +65,12 @@ class _Reading:
     exception: Line | None = None
     carried: bool = False
     chained: bool = False
+    open: bool = False  # its lines went on to the end of what was to be read
     last: int = 0
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
-    """Read the traceback that starts on the excerpt's line. A cut one yields nothing: its frames accuse nobody."""
+    """Read the traceback that starts on the excerpt's line. One that the end of the log cuts off accuses nobody, but is no good end."""
     opener = excerpt.envelope.body
     at = opener.find("Traceback (most recent call last)")
     lead = opener[:at].strip()
@@ -72,34 +79,48 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
         return  # a launcher's summary and a carried original are read by their own block
     reading = _read(excerpt)
-    if reading.exception is None:
-        return
-    yield _event(excerpt, reading)
+    if reading.exception is not None:
+        yield _event(excerpt, reading)
+    elif reading.open and excerpt.to_the_end(OPENER.after):
+        yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
     """Read an exception line whose traceback's head was cut off: frames stand right before it, or it opens the file, as in an excerpt."""
     line = next(excerpt.following())
+    if told := _UNCAUGHT.search(line.envelope.body):
+        said = Line(line.number, line.text, line.envelope._replace(body=told[1]))
+        yield _event(excerpt, _Reading(exception=said, last=line.number))
+        return
     body = line.envelope.body.strip()
     if not _NAMED.match(body) or line.envelope.body[:1].isspace():
         return
+    frames = _frames_above(excerpt, line)
+    if frames is not None:
+        event = _event(excerpt, _Reading(frames=frames, exception=line, last=line.number))
+        yield event._replace(fields={**event.fields, "headless": True})
+
+
+def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | None:
+    """The frames that stand right before an exception's line. None where it is prose, or where their head is there: its block reads it."""
     frames: list[tuple[str, int, str]] = []
-    opens = False
+    tail = ""  # of a frame that the edge of a terminal broke in two
     for back in excerpt.preceding():
         if back.envelope.key != line.envelope.key:
             continue
-        if _ORIGINAL.search(back.envelope.body):
-            return  # its head is there, so its own block reads it
-        if frame := _FRAME.match(back.envelope.body):
+        body, tail = back.envelope.body + tail, ""
+        if _ORIGINAL.search(body):
+            return None
+        if frame := _FRAME.match(body):
             frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
-        elif back.envelope.body[:1] not in (" ", "\t") or not back.envelope.body.strip():
+        elif _TORN.match(body):
+            tail = body[:1000]
+        elif not (_QUOTING.match(body) and not frames) and (body[:1] not in (" ", "\t") or not body.strip()):
             break
     else:
-        opens = excerpt.number - len(excerpt.before) <= 1 and bool(_CLASS.match(body))
-    if not frames and not opens:
-        return
-    event = _event(excerpt, _Reading(frames=list(reversed(frames)), exception=line, last=line.number))
-    yield event._replace(fields={**event.fields, "headless": True})
+        if not frames and excerpt.number - len(excerpt.before) <= 1 and _CLASS.match(line.envelope.body.strip()):
+            return []
+    return frames[::-1] or None
 
 
 def _read(excerpt: Excerpt) -> _Reading:
@@ -117,6 +138,7 @@ def _read(excerpt: Excerpt) -> _Reading:
             continue
         if not _take(reading, line, body[indent:] if body[:indent].isspace() else body):
             return reading
+    reading.open = True
     return reading
 
 

@@ -1,0 +1,74 @@
+"""Pieces of logs, as people paste them: cut at both ends, torn by a terminal. What is missing is never taken for health or for guilt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postmortem import parsers
+from postmortem.analyze import Options, analyze
+
+HEAD = 'Traceback (most recent call last):\n  File "train.py", line 41, in <module>\n    main()\n'
+FRAMES = '  File "train.py", line 398, in one_epoch\n    loss.backward()\n'
+WATCHDOG = (
+    "[rank{0}]:[E419 10:42:28.858931807 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL("
+    "SeqNum=4486, OpType=ALLTOALL, NumelIn=4668, NumelOut=4668, Timeout(ms)=600000) ran for 600013 milliseconds before timing out.\n"
+)
+OWN = (
+    "[rank{0}]:[E1128 21:11:49.041194513 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Received a dump signal due to "
+    "a collective timeout from this local rank and we will try our best to dump the debug info. Last enqueued NCCL work: {1}, last "
+    "completed NCCL work: 19.\n"
+)
+LOST = "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-alive heartbeat to the rendezvous 'r' due to an error of X.\n"
+TORN = '  File "/opt/conda/lib/python3.11/site-packages/torch/tens\nor.py", line 198, in backward\n    run()\nRuntimeError: no grad_fn\n'
+QUOTING = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nImportError: cannot import name 'key' from 'triton'\n"
+HOOK = "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x\n"
+CASES = {
+    "a log that ends inside a traceback": (HEAD, ("undetermined", [])),
+    "of two exceptions the second is cut": (HEAD + "ValueError: odd batch\n" + HEAD, ("python-exception", [])),
+    "a traceback without head, torn by the edge of a terminal": (TORN, ("python-exception", [])),
+    "a wrapper that quotes what it was raised by": (FRAMES + QUOTING, ("python-exception", [])),
+    "an excepthook that logs": (HOOK, ("network", [])),
+    "a carrier of an exception that is not there": (
+        FRAMES + "ray.exceptions.RayTaskError(ValueError): ray::W.f() (pid=7)\n",
+        ("undetermined", []),
+    ),
+    "Composer's older wording": ("ERROR:composer.cli.launcher:Rank 3 crashed with exit code -11.\n", ("native-crash", [3])),
+    "a store that does not answer": (3 * LOST, ("undetermined", [])),
+    "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("healthy", [])),
+    "a rank of whose complaint only the head is left": (
+        WATCHDOG.format(7) + WATCHDOG.format(3) + "[rank6]:[E419 10:42:28.887728774 ProcessGroupNCCL.cpp\n",
+        ("undetermined", []),
+    ),
+    "counters are all that is left of the watchdogs": (OWN.format(0, 20) + OWN.format(1, 22) + OWN.format(2, 22), ("hang", [0])),
+}
+
+
+def verdict_of(text: str, folder: Path, name: str = "train.log") -> dict[str, Any]:
+    (folder / name).write_text(text)
+    verdict: dict[str, Any] = analyze([str(folder)], Options()).document["verdict"]
+    return verdict
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_a_piece_of_a_log_says(name: str, tmp_path: Path) -> None:
+    text, expected = CASES[name]
+    verdict = verdict_of(text, tmp_path)
+    said = verdict["category"] if verdict["outcome"] == "incident" else verdict["outcome"]
+    assert (said, verdict["culprit"]["ranks"]) == expected
+
+
+def test_a_traceback_is_cut_only_where_the_log_ends() -> None:
+    """More lines after it than are looked at: then the exception may stand somewhere among them."""
+    assert "cut" in [e.kind for e in parsers.read_text(HEAD)]
+    assert "cut" not in [e.kind for e in parsers.read_text(HEAD + "    and so on\n" * 9000)]
+
+
+def test_a_kernel_log_of_weeks_holds_more_than_one_story(tmp_path: Path) -> None:
+    """Within a day the first is the cause of the next; days apart the harder fact counts."""
+    xid = "[Fri Aug  {} 03:54:13 2026] NVRM: Xid (PCI:0000:00:0{}): {}, pid=25, name=python, {}\n"
+    fault = xid.format(3, 7, 31, "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_8 faulted @ 0x73ac_1c000000.")
+    verdict = verdict_of(fault + xid.format(7, 8, 94, "Contained: SM (0x1). RST: No, D-RST: No"), tmp_path, "dmesg.txt")
+    assert (verdict["category"], verdict["culprit"]["gpus"]) == ("gpu-hardware", ["0000:00:08"])
