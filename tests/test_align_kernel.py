@@ -81,6 +81,17 @@ def test_boot_time_from_the_kill_alone() -> None:
     assert clock.state == "weak" and "last line" in clock.reason
 
 
+def test_a_host_known_by_its_zone_alone_does_not_make_its_kernel_surer() -> None:
+    """The kill lies behind the last line and before the report on that host's own clock; how far that clock is off adds to both."""
+    other = [e._replace(host="node-a", rank=0, pid=1, where=Where("a.log", i)) for i, e in enumerate(job(T, T + 3, host="node-a"))]
+    timeline = align([*other, *job(T + 9 * 3600, T + 9 * 3600 + 1.2), kernel(f"[ 2240.7] {KILL}", 2240.7, "boot", "dmesg.txt")])
+    found = next(e for e in timeline.events if e.where.source == "dmesg.txt")
+    own = next(c for c in timeline.clocks if c.host == "node-b" and c.kind == "naive")
+    assert own.uncertainty is not None and found.at_sigma > own.uncertainty > 1
+    last, noticed = [e.at for e in timeline.events if e.host == "node-b" and e.clock == "naive"]
+    assert last is not None and noticed is not None and found.at is not None and last <= found.at <= noticed
+
+
 def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
     timeline = align([*job(T, T + 1), kernel("[ 99.5] NVRM: Xid (PCI:0000:17:00): 79", 99.5, "boot", "dmesg.txt", pid=None)])
     clock = next(c for c in timeline.clocks if c.kind == "boot")

@@ -13,10 +13,11 @@ is left: the hardware's second, and what has drifted since.
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from postmortem.align.owners import ClockId, Owners, is_kernel
@@ -72,13 +73,14 @@ def bridges(events: Sequence[Event], owners: Owners, place: Place, own: Own) -> 
             lines[clock].setdefault(body(e.text), e.time)
     if not lines:
         return {}
-    windows = _windows(events, owners, place)
+    windows, doubts = _windows(events, owners, place)
     found: dict[ClockId, Bridge] = {}
     for kind in ("absolute", "naive", "boot"):
         for clock in sorted((c for c in lines if c.kind == kind), key=str):
             bridge = _bridge(clock, lines, windows.get(clock, []), found, own.get(clock.host))
             if bridge is not None:
-                found[clock] = bridge
+                doubt = doubts.get(clock.host, 0.0) if clock in windows else 0.0
+                found[clock] = replace(bridge, sigma=math.hypot(bridge.sigma, doubt))
     return found
 
 
@@ -174,8 +176,12 @@ def marzullo(intervals: Sequence[tuple[float, float]]) -> tuple[float, float, in
     return result
 
 
-def _windows(events: Sequence[Event], owners: Owners, place: Place) -> dict[ClockId, list[tuple[float, float]]]:
-    """Kernel clock -> for each kill the interval of (job time minus kernel time)."""
+def _windows(
+    events: Sequence[Event], owners: Owners, place: Place
+) -> tuple[dict[ClockId, list[tuple[float, float]]], dict[str | None, float]]:
+    """Kernel clock -> for each kill the interval of (job time minus kernel time); and how well the host's own clock is known, which
+    moves both ends alike and makes no interval wider."""
+    doubts: dict[str | None, float] = defaultdict(float)
     ends: dict[tuple[str | None, int], float] = {}
     lasts: dict[tuple[str | None, int], float] = {}
     pid_rank: dict[tuple[str | None, int], int] = {}
@@ -190,14 +196,15 @@ def _windows(events: Sequence[Event], owners: Owners, place: Place) -> dict[Cloc
         ended = e.kind == "exit" or e.pattern in USER_PID
         who = (e.pid if e.kind == "exit" else _pid(e.fields.get("pid"))) if ended else None
         if who is not None:
-            ends[host, who] = min(ends.get((host, who), float("inf")), at[0] + 2 * max(at[1], 0.1))
+            ends[host, who] = min(ends.get((host, who), float("inf")), at[0] + 2 * max(e.sigma, 0.1))
+            doubts[host] = max(doubts[host], math.sqrt(max(at[1] ** 2 - e.sigma**2, 0.0)))
             if e.rank is not None:
                 pid_rank.setdefault((host, who), e.rank)
         elif e.rank is not None and e.kind in ("line", "progress", "identity"):
-            rank_last[host, e.rank] = max(rank_last.get((host, e.rank), -1e18), at[0] - 2 * at[1])
+            rank_last[host, e.rank] = max(rank_last.get((host, e.rank), -1e18), at[0] - 2 * e.sigma)
     for key, rank in pid_rank.items():
         lasts[key] = rank_last.get((key[0], rank), -1e18)
-    return _kills(events, owners, ends, lasts)
+    return _kills(events, owners, ends, lasts), doubts
 
 
 def _kills(

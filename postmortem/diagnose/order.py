@@ -54,7 +54,8 @@ def elsewhere(root: Finding, f: Finding) -> str:
     """How a finding of another host lies to the root in time; empty where they are of one host, or have no time, or where the root
     is what a comparison of ranks showed: then its line is a proof, not the moment."""
     a, b = first_of(root), first_of(f)
-    if root.pattern.derived or root.derived_confidence or a is None or b is None or a.host is None or b.host is None or a.host == b.host:
+    compared = (root.pattern.derived or root.derived_confidence) and root.event.kind != "exit"
+    if compared or a is None or b is None or a.host is None or b.host is None or a.host == b.host:
         return ""
     return told(a, b)
 
