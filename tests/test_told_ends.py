@@ -30,7 +30,23 @@ TASKS = (
     "srun: error: node12: task 5: Exited with exit code 1\n"
     "slurmstepd: error: *** STEP 90211.0 ON node11 CANCELLED AT 2023-02-11T09:41:57 ***\nsrun: error: node11: tasks 0-3: Terminated\n"
 )
+API = "torch/distributed/elastic/multiprocessing/api.py"
+STOPPED = f"W1121 16:08:12.234000 45 {API}:1028] Sending process 50 closing signal SIGTERM\n"
+FAILED = f"E1121 16:08:12.436000 45 {API}:1002] failed (exitcode: {{}}) local_rank: 1 (pid: 51) of binary: python3\n"
+RECEIVED = "W1121 16:09:42.008000 45 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
+READ = "[15:52:21] ERROR rank 1: OSError: [Errno 5] Input/output error on /data/x.bin, {}\n[15:52:22] INFO rank 1: closing\n"
+MODELS = "".join(
+    f"[rank{r}]: RuntimeError: DDP expects same model across all ranks, "
+    f"but Rank {r} has {n} params, while rank {x} has inconsistent {m} params.\n"
+    for r, n, x, m in ((0, 4, 2, 6), (1, 4, 2, 6), (2, 6, 0, 4))
+)
 CASES = {
+    "a read that was tried again": (READ.format("retry 1/3 succeeded"), ("healthy", None, [])),
+    "a read that was tried again, in vain": (READ.format("retry 3/3 failed, giving up"), ("incident", "storage", [1])),
+    "a worker that the launcher did not stop": (STOPPED + FAILED.format(-15), ("incident", "external-signal", [1])),
+    "a worker that the launcher stopped": (STOPPED.replace("50", "51") + FAILED.format(-15), ("undetermined", None, [])),
+    "a launcher that is stopped long after a kill": (STOPPED + FAILED.format(-9) + RECEIVED, ("incident", "external-signal", [1])),
+    "two models of one size and one of another": (MODELS, ("incident", "ddp-usage", [2])),
     "DeepSpeed's -9 has no sender": (DEEPSPEED.format(-9), ("incident", "external-signal", [])),
     "DeepSpeed's -11 is a crash": (DEEPSPEED.format(-11), ("incident", "native-crash", [])),
     "DeepSpeed's 1 says nothing": (DEEPSPEED.format(1), ("undetermined", "python-exception", [])),
@@ -67,3 +83,40 @@ def test_nccl_writes_the_pid_of_the_rank_whose_file_it_is(tmp_path: Path) -> Non
     killed = "Out of memory: Killed process 4101 (python3) total-vm:9830KB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
     (tmp_path / "dmesg.txt").write_text(f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n")
     assert analyze([str(tmp_path)], Options()).document["verdict"]["culprit"]["ranks"] == [1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "| 1 | done",
+        "INFO:trainer:done",
+        "[Rank 1] done",
+        "process 1: done",
+        "\u3010进程1\u3011done",
+        "[15:52:22] INFO   done    train.py:55",
+    ],
+)
+def test_done_is_a_goodbye_where_it_is_all_that_a_rank_says(line: str, tmp_path: Path) -> None:
+    (tmp_path / "rank1.log").write_text(f"Nov 21 16:15:49 | 1 | train 0.30 loss=1.390\n{line}\n")
+    assert [r["why"] for r in analyze([str(tmp_path)]).document["ranks"]] == ["said that it finished"]
+
+
+@pytest.mark.parametrize("line", ["epoch 3: done", "[12/60] done", "loading data... done", "compiling: done"])
+def test_done_may_speak_of_something_else(line: str, tmp_path: Path) -> None:
+    (tmp_path / "rank1.log").write_text(f"Nov 21 16:15:49 | 1 | train 0.30 loss=1.390\n{line}\n")
+    assert [r["why"] for r in analyze([str(tmp_path)]).document["ranks"]] != ["said that it finished"]
+
+
+COLUMNS = {"a bar on each side": "Nov 21 16:15:{:02d} | {} | step {} loss 1.4\n", "a colon": "{1}: step {2} loss 1.4\n"}
+
+
+@pytest.mark.parametrize("form", COLUMNS.values(), ids=COLUMNS.keys())
+def test_bare_numbers_in_a_column_are_ranks_where_they_are_mixed(form: str, tmp_path: Path) -> None:
+    lines = [form.format(s, rank, s) for s in range(6) for rank in (0, 2, 1)]
+    (tmp_path / "console.log").write_text("".join(lines))
+    assert [r["rank"] for r in analyze([str(tmp_path)]).document["ranks"]] == [0, 1, 2]
+
+
+def test_bare_numbers_that_only_rise_are_epochs(tmp_path: Path) -> None:
+    (tmp_path / "console.log").write_text("".join(f"16:15:{s:02d} | {epoch} | step {s} loss 1.4\n" for epoch in range(3) for s in range(6)))
+    assert analyze([str(tmp_path)]).document["ranks"] == []

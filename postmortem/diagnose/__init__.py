@@ -13,6 +13,7 @@ from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, n
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
+from postmortem.diagnose.views import minority
 from postmortem.model import Event, Finding, Source
 from postmortem.patterns import Library
 
@@ -74,7 +75,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
     if not failing:
         return replace(each[-1], job=name, attempts=len(numbers))
     chosen = next((s for s in failing if s.outcome == "incident"), failing[0])
-    recovered = each[-1].outcome == "healthy" and _finished(each[-1].case)
+    recovered = each[-1].outcome == "healthy" and (_finished(each[-1].case) or _unreported([s.case for s in each]))
     if recovered:
         chosen.case.note(f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}")
     return replace(chosen, outcome="recovered" if recovered else chosen.outcome, job=name, attempts=len(numbers))
@@ -82,6 +83,13 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
 
 def _finished(case: Case) -> bool:
     return bool(case.finished) or bool(case.of_kind("progress"))
+
+
+def _unreported(lives: Sequence[Case]) -> bool:
+    """Whether the launcher told of the end of each life but the last, in which all ranks spoke: what they said need not be known words."""
+    *failed, last = lives
+    spoke = {r for e in last.of_kind("line") if (r := last.registry.rank_of(e)) is not None}
+    return all(case.exits for case in failed) and not last.exits and bool(spoke) and spoke >= set(last.registry.ranks)
 
 
 def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
@@ -149,10 +157,11 @@ def _numeric(case: Case, observations: list[Observation]) -> list[Observation]:
 
 def _scheduler_last(case: Case, ordered: list[Finding]) -> list[Finding]:
     """A scheduler or a launcher that stops the job after something else had failed is the broom, not the dirt."""
-    if not ordered or ordered[0].pattern.category != "scheduler" or len(ordered) < 2:
+    if len(ordered) < 2 or not (ordered[0].pattern.category == "scheduler" or ordered[0].pattern.id == "launcher-received-signal"):
         return ordered
     broom = ordered[0]
-    earlier = [f for f in ordered[1:] if verdict.tier(f) <= 1.0 and f.pattern.severity == "fatal" and order.earlier(f, broom) < 0]
+    proven = [f for f in ordered[1:] if verdict.tier(f) <= 1.0 or f.pattern.id in ("rank-exit-sigkill", "rank-exit-crash-signal")]
+    earlier = [f for f in proven if f.pattern.severity == "fatal" and order.earlier(f, broom) < 0]
     return [*earlier, *(f for f in ordered if f not in earlier)]
 
 
@@ -164,6 +173,8 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
             return derived.ranks
     if root.ranks:
         return root.ranks
+    if root.pattern.id == "ddp-model-mismatch":
+        return _other_model(root)
     if root.pattern.entity in ("host", "pid", "job") and root.pattern.category == "host-oom":
         others = {
             r for f in findings if f is not root and f.pattern.category == "host-oom" and f.role in ("cause", "confirms") for r in f.ranks
@@ -184,10 +195,26 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
             return (absent[0],)
         nameless = [f for f in findings if f.role == "cause" and not f.ranks and f.pattern.entity == "self" for _ in f.events]
         failed = [r for r in case.exits if (case.exit_code(r) or 0) > 0 and case.exit_code(r) not in (129, 130, 143)]
+        if root.pattern.category == "native-crash":
+            failed = [r for r in case.exits if case.exit_code(r) in exits.CRASH]
         if len(nameless) == 1 and len(failed) == 1 and _may_be_on(case, failed[0], root.event.host):
             case.note(f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one")
             return (failed[0],)
     return ()
+
+
+def _other_model(root: Finding) -> tuple[int, ...]:
+    """Each rank says how many parameters it has, and how many the first that differs: the minority has another model."""
+    said: dict[int, int] = {}
+    for e in root.events:
+        for rank, parameters in (("rank", "detail"), ("ranks", "limit")):
+            if (r := as_int(e.fields.get(rank))) is not None and (n := as_int(e.fields.get(parameters))) is not None:
+                said.setdefault(r, n)
+    groups: dict[int, list[int]] = {}
+    for r, n in said.items():
+        groups.setdefault(n, []).append(r)
+    odd, majority = minority(groups)
+    return tuple(sorted(odd)) if majority else ()
 
 
 def _may_be_on(case: Case, rank: int, host: str | None) -> bool:

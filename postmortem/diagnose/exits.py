@@ -3,7 +3,7 @@
 exitcode  : -9 (pid: 32688)  (SIGKILL)      killed from outside; host OOM only with the kernel's word
 exitcode  : -11 (pid: 743)   (SIGSEGV)      crashed, even if nothing was printed
 exitcode  : 3 (pid: 32513)                  left by itself and did not say why
-exitcode  : -15                             stopped by the launcher, a victim
+exitcode  : -15                             stopped by the launcher, a victim; where it says whom it stopped, and not this one: from outside
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ CRASH = {
 }
 LIMIT = {-24: "SIGXCPU", -25: "SIGXFSZ", 152: "SIGXCPU", 153: "SIGXFSZ"}
 KILL = (-9, 137)
+STOP = (-1, -2, -3, -10, -12, -14, -15)  # what somebody sends, a person or a node's keeper, and no fault of the program raises
 NAMES = (
     {-1: "SIGHUP", -2: "SIGINT", -9: "SIGKILL", -15: "SIGTERM", 129: "SIGHUP", 130: "SIGINT", 137: "SIGKILL", 143: "SIGTERM"}
     | CRASH
@@ -164,6 +165,8 @@ def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: b
         return "rank-killed-in-full-cgroup" if _counted(case, event) else "rank-exit-sigkill"
     if code in LIMIT:
         return "rank-exit-cpu-limit"
+    if code in STOP and _unasked(case, event):
+        return "rank-exit-signalled"
     if explained:
         return None
     if code in CRASH:
@@ -171,6 +174,15 @@ def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: b
     if code > 0 and code not in (143, 130, 129):
         return "rank-exit-without-reason"
     return None
+
+
+def _unasked(case: Case, event: Event) -> bool:
+    """The launcher names the workers that it stops. The only one that a signal ended and that is not among them got it from elsewhere."""
+    asked = {as_int(e.fields.get("pid")) for e in case.seen("launcher-sending-sigterm")}
+    ended = [e.pid for r, e in case.exits.items() if case.exit_code(r) in STOP and e.pid not in asked]
+    if case.seen("launcher-received-signal", "launcher-sighup", "launcher-sigint", "launcher-signal-exception", "slurm-cancelled"):
+        return False  # then everybody was told to stop
+    return bool(asked) and event.pid is not None and ended == [event.pid]
 
 
 def _counters(case: Case, host: str | None) -> list[Event]:

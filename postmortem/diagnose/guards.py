@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import LONE, Case, Observation, as_int
+from postmortem.diagnose.exits import CRASH
 from postmortem.model import Event
 
 GENERIC = "python-exception"
@@ -21,6 +22,8 @@ WAITING = ("tcp-client-connect-failed", "k8s-failed-scheduling", "nccl-connect-r
 RESTORED = {"nfs-not-responding": "nfs-server-ok", "lustre-connection-lost": "lustre-connection-restored"}
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _DISTRIBUTED_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
+_OVERCOME = re.compile(r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE)  # `read failed, retry 1/3`
+_GAVE_UP = re.compile(r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE)
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 DISTRIBUTED = (
     "DistBackendError",
@@ -146,14 +149,20 @@ def _handled(case: Case, o: Observation) -> Observation:
         or e.source_kind in ("kernel", "scheduler", "kubernetes")
     ):
         return o
-    if o.pattern.entity not in ("self", "rank") and o.pattern.id not in PASSING:
+    if o.pattern.entity not in ("self", "rank", "missing-ranks") and o.pattern.id not in PASSING:
         return o
+    if o.pattern.category == "native-crash" and not o.ranks and any(case.exit_code(r) in CRASH for r in case.exits):
+        return o  # glibc's word on a common console bears no rank: those who go on after it are the others
     rank = o.ranks[0] if o.ranks and o.pattern.id not in PASSING else None
+    if o.pattern.entity == "missing-ranks" and o.pattern.id not in PASSING:
+        rank = case.registry.rank_of(e)  # who complains of another's absence may catch it and go on
     code = case.exit_code(rank) if rank is not None else None
+    overcome = not e.fields.get("opened") and code in (None, 0) and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
+    proof = ("progress", "finished", "line") if overcome else ("progress", "finished")
     later = [
         x
         for x in case.events
-        if x.kind in ("progress", "finished")
+        if x.kind in proof
         and x.where.source == e.where.source
         and (x.where.line or 0) > (e.where.line or 0)
         and (rank is None or case.registry.rank_of(x) in (rank, None))

@@ -15,7 +15,7 @@ from typing import Any
 
 from postmortem.diagnose import exits, recorder
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
-from postmortem.diagnose.views import View, make, minority, ranks_text, status, views
+from postmortem.diagnose.views import View, elsewhere, make, minority, ranks_text, status, views
 from postmortem.model import Event, Finding
 
 _BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
@@ -40,6 +40,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         _numbers,
         _stacks,
         _left,
+        _all_receive,
         _places,
         _silence,
         _busy_rank0,
@@ -57,6 +58,8 @@ def _with_last_words(f: Finding, seen: dict[int, View]) -> Finding:
 
 
 def _something_waits(case: Case, seen: dict[int, View], observations: list[Observation]) -> bool:
+    if seen and all(v.got_over for v in seen.values()):
+        return False
     if any(v.complaint or v.lost for v in seen.values()):
         return True
     if case.of_kind("recorder"):
@@ -247,11 +250,23 @@ def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | 
     )
 
 
+def _all_receive(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+    """Point to point: where every rank of the job waits in recv, nobody is left who could send."""
+    waits = {v.place[0] if v.place is not None and v.complaint is not None else None for v in seen.values()}
+    world = case.registry.world if case.registry.world is not None else len(case.exits)  # the launcher lists every rank that failed
+    if len(seen) < 2 or waits != {"recv"} or set(seen) != set(range(world)):
+        return None
+    code = ", ".join(sorted({v.place[1] for v in seen.values() if v.place is not None})[:4])
+    return make(case, "ranks-all-receive", [], [v.complaint for v in seen.values()], f"all {len(seen)} ranks stood in recv ({code})")
+
+
 def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
     """The lines of the user's code in which the ranks waited. One rank elsewhere is the odd one."""
     placed = {r: v.place for r, v in seen.items() if v.place is not None and not v.silent}
     if len(placed) < 2 or len(set(placed.values())) < 2 or any(v.silent and v.lines for v in seen.values()):
         return None
+    if any(place[0] == "init" for place in placed.values()):
+        return None  # some are past it and some are not: then the group itself is at odds, about its size or its members
     groups: dict[Any, list[int]] = defaultdict(list)
     for r, place in placed.items():
         groups[place].append(r)
@@ -278,7 +293,7 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     logged = [r for r in quiet if seen[r].lines]
     if not logged and not (len(quiet) == 1 and _logs_are_complete(case, seen)):
         return None
-    suspects = logged or quiet
+    suspects = elsewhere(seen, shouting, logged) or logged or quiet
     only_lost = all(seen[r].complaint is None for r in shouting)
     mismatch = bool(case.seen("gloo-size-mismatch"))
     if only_lost and not mismatch:

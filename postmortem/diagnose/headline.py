@@ -73,6 +73,9 @@ def _what(root: Finding, who: str, many: bool) -> tuple[str, str]:
         case "rank-exit-sigkill":
             verb = "were" if many else "was"
             return f"{subject or 'A process'} {verb} killed with SIGKILL from outside", ", and nothing here says by whom"
+        case "rank-exit-signalled":
+            told = ending(as_int(e.fields.get("exitcode")))
+            return f"{subject or 'A process'} ended with {told} from outside", ", which the launcher had not sent"
         case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
             return f"{subject or 'A process'} ended with {ending(as_int(e.fields.get('exitcode')))}", " and printed no reason"
     said = entitled(p.title.rstrip("."), subject, many)

@@ -32,6 +32,7 @@ GROUP = {"collective-mismatch", "network", "rendezvous"}
 SEVERITY = {"fatal": 0, "error": 1, "warning": 2, "info": 3}
 EXIT_TIER = {
     "rank-exit-sigkill": 5.0,
+    "rank-exit-signalled": 5.0,
     "rank-exit-crash-signal": 2.0,
     "rank-exit-without-reason": 5.5,
     "rank-exit-cpu-limit": 1.0,

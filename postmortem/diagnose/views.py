@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from postmortem.diagnose.case import Case, Observation, as_int
+from postmortem.diagnose.case import Case, Observation, as_int, shape
 from postmortem.model import Event, Finding
 
 WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
@@ -43,6 +43,15 @@ class View:
     def silent(self) -> bool:
         return self.complaint is None and self.lost is None and self.fatal is None
 
+    @property
+    def got_over(self) -> bool:
+        """Whether it said goodbye, and after all that it complained of: a time-out that somebody catches is no hang."""
+        bye = self.finished
+        if bye is None or self.exit_code not in (None, 0):
+            return False
+        complaints = [e.where for e in (self.complaint, self.lost, self.fatal) if e is not None]
+        return all(w.source == bye.where.source and (w.line or 0) < (bye.where.line or 0) for w in complaints)
+
     def last_words(self) -> list[Event]:
         """Its last ordinary line in each of its files, latest first."""
         ordinary = [e for e in self.lines if not e.fields.get("first") and not _TROUBLE.search(e.text)]
@@ -52,8 +61,9 @@ class View:
     def place(self) -> tuple[str, str] | None:
         """Where it waits: collective and line of the user's code."""
         for e in (self.stack, self.complaint, self.lost, self.fatal):
-            if e is not None and e.fields.get("code") and (e.fields.get("collective") or e is self.stack):
-                return str(e.fields.get("collective") or "none"), str(e.fields["code"])
+            collective = e and (e.fields.get("collective") or ("wait timeout after" in e.text and "store.get"))
+            if e is not None and e.fields.get("code") and (collective or e is self.stack):
+                return str(collective or "none"), str(e.fields["code"])
         return None
 
 
@@ -151,3 +161,12 @@ def minority(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
     if len(ordered[0]) * 2 > total:
         return [r for g in ordered[1:] for r in g], True
     return [r for g in ordered for r in g], False
+
+
+def elsewhere(seen: dict[int, View], shouting: list[int], quiet: list[int]) -> list[int]:
+    """Of several silent ranks those whose last words none who waited said: the others got as far as these, and wait like them.
+    Not rank 0 alone, which is often the only one that talks."""
+    words = {r: shape(said[0].text) for r in (*shouting, *quiet) if (said := seen[r].last_words())}
+    usual = {words[r] for r in shouting if r in words}
+    odd = [r for r in quiet if r in words and words[r] not in usual]
+    return odd if len(odd) < len(quiet) and usual and odd != [0] and all(r in words for r in quiet) else []

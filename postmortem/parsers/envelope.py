@@ -7,7 +7,8 @@
     gpu003:4063850:4063871 [0] NCCL INFO Bootstrap : ...        NCCL: host, pid, thread, local CUDA device
     10.0.0.7: kern: warning: [2026-04-20T18:06:20.59Z]: NVRM:   Talos
 
-Prefixes nest and repeat, so they are peeled off one by one. A leading "0: " is a label only where the whole file has it.
+Prefixes nest and repeat, so they are peeled off one by one. A leading "0: " is a label only where the whole file has it. A bare
+number in a column (`16:15:49 | 2 | train …`, `2: step 9`) is a rank where the numbers are 0 to n-1 and mixed: those of epochs rise.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 from postmortem.model import Stamp
@@ -44,10 +46,12 @@ class Style:
 
     srun: bool = False
     host: bool = False
+    column: str = ""  # a key of _COLUMNS
 
 
-_SRUN = re.compile(r" {0,5}(\d{1,5}): ?")
+_SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
 _HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*): (?=\s*\S)")
+_COLUMNS = {"pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "), "colon": re.compile(r"(\d{1,5}): ")}
 _RUNNER = re.compile(
     r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
 )  # DeepSpeed's head, which labels the others' lines
@@ -86,6 +90,7 @@ _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
     re.compile(r"\[PG (?:ID )?\d+[^\]]{0,80}? Rank (\d{1,6})\]"),
     re.compile(r"\b(?:global_)?rank[=:] ?(\d{1,6})\b", re.IGNORECASE),
+    re.compile(r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE),
 )
 _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A-Z]+\d+)*\] ?")
 
@@ -98,7 +103,16 @@ def learn(lines: Iterable[str]) -> Style:
     srun = sum(1 for line in some if _SRUN.match(line) or line.startswith(("srun:", "slurmstepd", "*** ")))
     labels = {m[1] for line in some if (m := _SRUN.match(line))}
     host = sum(1 for line in some if _HOST.match(line))
-    return Style(srun=srun >= 0.8 * len(some) and bool(labels) and len(labels) < len(some), host=host >= 0.8 * len(some))
+    labelled = srun >= 0.8 * len(some) and bool(labels) and len(labels) < len(some)
+    return Style(labelled, host >= 0.8 * len(some), "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), ""))
+
+
+def _of_ranks(name: str, lines: list[str]) -> bool:
+    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and again, up and down."""
+    found = [int(m[1]) for line in lines if (m := _COLUMNS[name].match(line))]
+    downs = sum(1 for a, b in pairwise(found) if b < a)
+    ranks = set(found)
+    return len(ranks) >= 2 and ranks == set(range(len(ranks))) and downs >= 3 and all(found.count(r) >= 3 for r in ranks)
 
 
 def clean(text: str) -> str:
@@ -230,11 +244,16 @@ class _Peeler:
                 if m := form.search(head):
                     self.got["rank"] = int(m[1])
                     break
+        if "rank" not in self.got and self.style.column and (m := _COLUMNS[self.style.column].match(self.text)):
+            self.got["rank"] = int(m[1])
         if "stamp" not in self.got and head:
             self.got["stamp"] = times.find(head)
         if not self.got.get("kernel") and "NVRM: " in head and body.lstrip().startswith("NVRM: "):
             self.got["kernel"] = True
         return Envelope(body=body, key=tuple(self.key), **self.got)
+
+
+_MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured trainer keeps beside its message
 
 
 def _json_line(text: str) -> Envelope | None:
@@ -252,7 +271,8 @@ def _json_line(text: str) -> Envelope | None:
     host = next((record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None)
     pid = record.get("pid") if isinstance(record.get("pid"), int) else None
     kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
-    return Envelope(body=body, rank=rank, host=host, pid=pid, stamp=_json_stamp(record), kernel=kernel)
+    told = (f"{name} {record[name]}" for name in _MEASURED if isinstance(record.get(name), int | float))
+    return Envelope(" ".join((body, *told)), rank=rank, host=host, pid=pid, stamp=_json_stamp(record), kernel=kernel)
 
 
 def _json_stamp(record: dict[str, Any]) -> Stamp | None:

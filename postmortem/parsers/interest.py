@@ -22,7 +22,7 @@ ALL = STEP | BYE | NOTICE | MILESTONE | FACTS
 PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (BYE, 0, 2), (MILESTONE, 0, 1))  # how many of a kind are read, first and last
 _GATES: tuple[tuple[int, str], ...] = (
     (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,4}[0-9])"),
-    (STEP, r"Epoch:? ?(?:\[[0-9]|[0-9]{1,6}[ :]{0,4}\[)|\| +[0-9]{1,9}/[0-9]+ \["),
+    (STEP, r"Epoch:? ?(?:\[[0-9]|[0-9]{1,6}[ :]{0,4}\[)|\| +[0-9]{1,9}/[0-9]+ \[|(?i:\bloss'?\"?[ =:]{1,3}[-+0-9])"),
     (
         BYE,
         (

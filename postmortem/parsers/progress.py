@@ -51,6 +51,11 @@ _GOODBYE = re.compile(
     r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0",
     re.IGNORECASE,
 )
+_DONE = re.compile(  # all that a logger's line says, and the last line; `epoch 3: done` and `[12/60] done` say it of something else
+    r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
+    r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
+    r"done[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?[ \t]*$"
+)
 _NOT_GOODBYE = re.compile(
     r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz"
     r"|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:epoch|step|iteration|batch|round|phase)\b",
@@ -66,6 +71,7 @@ class _Writer:
     last: Line | None = None
     first_step: tuple[Line, int] | None = None
     last_step: tuple[Line, int] | None = None
+    went_on: Line | None = None  # a loss without a step's number, after the last step that has one
     finished: Line | None = None
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
@@ -143,6 +149,8 @@ def _settle(writer: _Writer, notices: int) -> None:
         if step := _step(line.envelope.body):
             writer.last_step = (line, step[0])
             break
+        if writer.went_on is None and _LOSS.search(line.envelope.body) and not _KEEPER.search(line.envelope.body):
+            writer.went_on = line
     for line in reversed(writer.goodbyes):
         if writer.last_step is not None and line.number < writer.last_step[0].number:
             break
@@ -150,6 +158,8 @@ def _settle(writer: _Writer, notices: int) -> None:
         if _GOODBYE.search(body) and not _NOT_GOODBYE.search(body) and not _KEEPER.search(body):
             writer.finished = line
             break
+    if writer.finished is None and writer.last is not None and _DONE.search(writer.last.envelope.body):
+        writer.finished = writer.last
     writer.milestone = next((line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body)), None)
 
 
@@ -220,6 +230,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
             if m := _LOSS.search(line.envelope.body):
                 fields["loss"] = m["loss"]
             yield _event(source, "progress", line, rank, fields)
+    if writer.went_on and (m := _LOSS.search(writer.went_on.envelope.body)):
+        yield _event(source, "progress", writer.went_on, rank, {"loss": m["loss"]})
     for line in writer.notices:
         yield _event(source, "notice", line, rank, {})
     if writer.finished:

@@ -261,7 +261,7 @@ _COLLECTIVES = {
     "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter",
     "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv",
     "monitored_barrier", "broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
-    "_sync_params_and_buffers", "_broadcast_coalesced",
+    "_sync_params_and_buffers", "_broadcast_coalesced", "_verify_param_shape_across_processes",
 }  # fmt: skip
 _BACKWARD = {"_engine_run_backward", "backward"}
 _INIT = {
