@@ -120,3 +120,16 @@ def test_bare_numbers_in_a_column_are_ranks_where_they_are_mixed(form: str, tmp_
 def test_bare_numbers_that_only_rise_are_epochs(tmp_path: Path) -> None:
     (tmp_path / "console.log").write_text("".join(f"16:15:{s:02d} | {epoch} | step {s} loss 1.4\n" for epoch in range(3) for s in range(6)))
     assert analyze([str(tmp_path)]).document["ranks"] == []
+
+
+def test_a_restart_whose_lines_name_no_step_recovers_where_the_launcher_is_content(tmp_path: Path) -> None:
+    """torchrun tells of each life that fails; of one that ends well it says nothing at all."""
+    for attempt in (0, 1):
+        for rank in (0, 1):
+            folder = tmp_path / f"te/none_a1b2c3d4/attempt_{attempt}/{rank}"
+            folder.mkdir(parents=True)
+            (folder / "stdout.log").write_text(f"Nov 21 16:0{attempt}:0{rank} | {rank} | phase A\n")
+    failed = tmp_path / "te/none_a1b2c3d4/attempt_0/1/stderr.log"
+    failed.write_text('Traceback (most recent call last):\n  File "t.py", line 4, in train\n    f(x)\nKeyError: 3\n')
+    (tmp_path / "agent.err").write_text(FAILED.format(1))
+    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "recovered"

@@ -82,7 +82,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
 
 
 def _finished(case: Case) -> bool:
-    return bool(case.finished) or bool(case.of_kind("progress"))
+    return bool(case.of_kind("finished", "progress"))
 
 
 def _unreported(lives: Sequence[Case]) -> bool:
