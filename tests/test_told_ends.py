@@ -128,7 +128,7 @@ def test_a_restart_whose_lines_name_no_step_recovers_where_the_launcher_is_conte
         for rank in (0, 1):
             folder = tmp_path / f"te/none_a1b2c3d4/attempt_{attempt}/{rank}"
             folder.mkdir(parents=True)
-            (folder / "stdout.log").write_text(f"Nov 21 16:0{attempt}:0{rank} | {rank} | phase A\n")
+            (folder / "stdout.log").write_text(f"Nov 21 16:0{8 + attempt}:0{rank} | {rank} | phase A\n")
     failed = tmp_path / "te/none_a1b2c3d4/attempt_0/1/stderr.log"
     failed.write_text('Traceback (most recent call last):\n  File "t.py", line 4, in train\n    f(x)\nKeyError: 3\n')
     (tmp_path / "agent.err").write_text(FAILED.format(1))
