@@ -45,6 +45,7 @@ class Incident:
     document: dict[str, Any]
     timeline: Timeline = field(repr=False)
     interrupted: bool = False
+    as_written: bool = False  # the user asked for the logs' own words, secrets included
 
     def _repr_html_(self) -> str:
         from postmortem import report
@@ -76,7 +77,7 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     events = [e for r in reads for e in r.events]
     usual = _usual(options.baseline, options)
     timeline, document = _diagnose(events, sources, library, ledger.to_json(), options, usual)
-    incident = _redacted(document, timeline) if options.redact else Incident(document, timeline)
+    incident = _redacted(document, timeline) if options.redact else Incident(document, timeline, as_written=True)
     return replace(incident, interrupted=interrupted)
 
 

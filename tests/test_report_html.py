@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
 
 from postmortem import report
+from postmortem.analyze import Options, analyze
 
 
 class Skeleton(HTMLParser):
@@ -117,6 +120,18 @@ def test_secrets_in_the_timeline_stay_out_of_the_picture() -> None:
     page = report.render_html(Case(case.document, frames({"columns": columns, "rows": rows})))
     assert token not in page
     assert "401 for [REDACTED:" in page
+
+
+def test_who_asks_for_the_logs_as_they_are_gets_them_in_the_timeline_too(tmp_path: Path) -> None:
+    token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
+    frame = '  File "train.py", line 3, in <module>\n    main()\n'
+    said = [f"2026-11-20 21:03:{second},120 INFO step {second}\n" for second in (35, 36)]
+    said += [f"[rank0]: {line}\n" for line in f"Traceback (most recent call last):\n{frame}RuntimeError: 401 for {token}".splitlines()]
+    (tmp_path / "rank0.log").write_text("".join(said))
+    for redact in (True, False):
+        page = Skeleton(report.render_html(analyze([str(tmp_path)], Options(redact=redact))))
+        events = gzip.decompress(base64.b64decode(page.inside["postmortem-events"]))
+        assert (b" for hf_" in events) == (token in page.inside["postmortem-incident"]) == (not redact)
 
 
 def test_the_same_incident_gives_the_same_bytes() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem.align import Timeline
 from postmortem.diagnose import words
-from postmortem.diagnose.exits import describe
+from postmortem.diagnose.exits import describe, ending
 from postmortem.model import Clock, Event, Finding, Source
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Find
     if solution.outcome == "healthy":
         return "healthy", "no failure in its lines"
     if code is not None and code != 0:
-        return "victim", f"ended with {describe(code)} after the failure"
+        return "victim", f"ended with {ending(code)} after the failure"
     return "silent", "its last line is ordinary; it neither complained nor said goodbye"
 
 

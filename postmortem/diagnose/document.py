@@ -184,7 +184,7 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
         "pattern": root.pattern.id,
         "headline": told,
         "confidence": words.confidence(case, root, solution.ranks, verdict.tier(root)),
-        "because": words.because(case, root, solution.ranks, solution.findings, victims),
+        "because": words.because(case, root, str(_own_frame(root.event).where), solution.ranks, solution.findings, victims),
         "culprit": culprit,
         "evidence": evidence.items,
         "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions],

@@ -39,14 +39,20 @@ def iso(at: float | None) -> str | None:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
-def because(case: Case, root: Finding, ranks: Sequence[int], findings: Sequence[Finding], victims: dict[str, list[int]]) -> list[str]:
+def because(
+    case: Case, root: Finding, proof: str, ranks: Sequence[int], findings: Sequence[Finding], victims: dict[str, list[int]]
+) -> list[str]:
     """The reasons for the verdict, each a sentence: what the line states, what the ranks show, how they ended, what follows."""
+    compared = root.because and (root.pattern.derived or root.derived_confidence) and not root.pattern.id.startswith("rank-exit-")
     out = []
-    if not root.pattern.derived:
-        compared = root.because and root.derived_confidence  # then the headline tells of the comparison, and not of what the line states
-        out.append(f"{root.event.where}: {inside(root.pattern.title)}." if compared else f"{root.event.where} states it.")
-    out += [sentence(root.because)] if root.because else []
-    compared_too = [f.because for f in findings if f.pattern.derived and f is not root and f.because and set(f.ranks) & set(ranks)]
+    if not root.pattern.derived:  # where the headline tells of a comparison of the ranks, what the line states stands here
+        out.append(f"{proof}: {inside(root.pattern.title)}." if compared else f"{proof} states it.")
+    elif compared:
+        out.append(f"{proof} shows it.")
+    out += [sentence(root.because)] if root.because and not compared else []
+    compared_too = [
+        f.because for f in findings if f.pattern.derived and f.because != root.because and f.because and set(f.ranks) & set(ranks)
+    ]
     out += map(sentence, compared_too)
     if root.pids and ranks and not root.pattern.derived and root.pattern.entity == "pid":
         out.append(f"Pid {root.pids[0]} is rank {ranks[0]} by the launcher's and the rank's own lines.")

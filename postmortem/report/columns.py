@@ -39,7 +39,7 @@ class Block:
     notes: tuple[str, ...]
 
 
-def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_EVENTS) -> Block | None:
+def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_EVENTS, masked: bool = True) -> Block | None:
     """Pack all events that have a time; None where there are fewer than two."""
     decisive, culprit = lanes.decisive(document)
     placed = (row._replace(rank=culprit) if row.rank is None and row.address == decisive else row for row in rows)
@@ -49,7 +49,7 @@ def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_E
     timed = _once(timed)
     kept, notes = thinned(timed, limit, {view.address(item) for item in view.rows(view.part(document, "verdict").get("evidence"))})
     by_lane: dict[LaneKey, list[lanes.Row]] = {}
-    for row in lanes.redacted(kept, every=True):
+    for row in lanes.redacted(kept, True, masked):
         by_lane.setdefault((row.host, row.rank), []).append(row)
     order = sorted(by_lane, key=_place)
     events = [row for key in order for row in sorted(by_lane[key], key=lambda r: (r.time, r.address))]

@@ -20,7 +20,7 @@ def render_trace(incident: view.Incident) -> str:
     """Return the JSON object form of the trace event format."""
     document = incident.document
     decisive, culprit = lanes.decisive(document)
-    rows = [row for row in lanes.redacted(lanes.read(incident), every=True) if math.isfinite(row.time)]
+    rows = [row for row in lanes.redacted(lanes.read(incident), True, lanes.masks(incident)) if math.isfinite(row.time)]
     rows = [row._replace(rank=culprit) if row.rank is None and row.address == decisive else row for row in rows]
     rows.sort(key=lambda row: (row.host, -1 if row.rank is None else row.rank, row.time, row.address))
     base = min((row.time for row in rows), default=0.0)
