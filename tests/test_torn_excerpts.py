@@ -21,6 +21,10 @@ OWN = (
     "a collective timeout from this local rank and we will try our best to dump the debug info. Last enqueued NCCL work: {1}, last "
     "completed NCCL work: 19.\n"
 )
+HEARD = (
+    "[rank{0}]:[E1128 21:11:49.041188078 ProcessGroupNCCL.cpp:1806] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Observed flight recorder "
+    "dump signal from another rank via TCPStore.\n"
+)
 LOST = "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-alive heartbeat to the rendezvous 'r' due to an error of X.\n"
 TORN = '  File "/opt/conda/lib/python3.11/site-packages/torch/tens\nor.py", line 198, in backward\n    run()\nRuntimeError: no grad_fn\n'
 QUOTING = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nImportError: cannot import name 'key' from 'triton'\n"
@@ -41,6 +45,15 @@ CASES = {
     "a rank of whose complaint only the head is left": (
         WATCHDOG.format(7) + WATCHDOG.format(3) + "[rank6]:[E419 10:42:28.887728774 ProcessGroupNCCL.cpp\n",
         ("undetermined", []),
+    ),
+    "of a complaint the first words are left": (
+        WATCHDOG.format(0)
+        + "[rank1]:[E1213 17:24:49.331433657 ProcessGroupNCCL.cpp:1858] [PG ID 0 PG GUID 0(default_pg) Rank 1] Received a\n",
+        ("undetermined", []),
+    ),
+    "one who only heard of the time-out did not wait": (
+        WATCHDOG.format(1) + WATCHDOG.format(2) + HEARD.format(0),
+        ("hang", [0]),
     ),
     "counters are all that is left of the watchdogs": (OWN.format(0, 20) + OWN.format(1, 22) + OWN.format(2, 22), ("hang", [0])),
 }

@@ -15,7 +15,9 @@ from postmortem.model import Event, Finding
 
 WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
 COUNTED = ("nccl-watchdog-timeout", "nccl-pg-status")
-_CUT = re.compile(r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp[:\d]*\]?\s*$")  # a complaint of which the end of the log left the head
+_CUT = re.compile(  # a complaint of which the end of the log left the head
+    r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp(?:[:\d]*\]?(?: \[[^\]]{0,80}\]?)*)? {0,2}.{0,30}$"
+)
 _TROUBLE = re.compile(r"Error\b|Traceback|^\s|\]:   |^Extension modules")
 
 
