@@ -13,6 +13,11 @@ SPAWN = (
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    mp.spawn(work, nprocs=2)\n'
     "Exception: process 1 terminated with signal {}\n"
 )
+SPAWN_SEGV = (
+    "W1121 15:50:55.360000 25772 torch/multiprocessing/spawn.py:165] Terminating process 25823 via signal SIGTERM\n"
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    mp.spawn(work, nprocs=2)\n'
+    "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV\n"
+)
 RAY = (
     "(TrainController pid=70) - (ip=192.0.2.2, pid=81) world_rank=0, local_rank=0, node_rank=0\n"
     "(TrainController pid=70) - (ip=192.0.2.2, pid=82) world_rank=1, local_rank=1, node_rank=0\n"
@@ -51,6 +56,7 @@ CASES = {
     "DeepSpeed's -11 is a crash": (DEEPSPEED.format(-11), ("incident", "native-crash", [])),
     "DeepSpeed's 1 says nothing": (DEEPSPEED.format(1), ("undetermined", "python-exception", [])),
     "old spawn's bare Exception is another's death": (SPAWN.format("SIGKILL"), ("incident", "external-signal", [1])),
+    "spawn's exception only carries the end that it tells of": (SPAWN_SEGV, ("incident", "native-crash", [1])),
     "a shell's Killed behind a bar": (" 12%|#2   | 121/1000 [10:11<1:14:00,  5.05s/it]Killed\n", ("incident", "external-signal", [])),
     "a task's exit code and no word": ("srun: error: node7: task 3: Exited with exit code 7\n", ("undetermined", "python-exception", [3])),
     "a cancelled STEP is no progress of the rank that failed": (TASKS, ("incident", "python-exception", [5])),
