@@ -168,28 +168,42 @@ def attempts(events: Sequence[Event]) -> list[int]:
 
 
 def infer_attempts(events: Sequence[Event]) -> list[Event]:
-    """Number the lives of a job whose launcher log is all there is: torchrun does not say that it restarts, but after
-    `failed (exitcode: -9)` the ranks introduce themselves again in the same file."""
+    """Number the lives of a job whose launcher log is all there is.
+
+    torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves again in the same
+    file. Ray Train says each time that it attempts to start a worker group.
+    """
     if any(e.attempt is not None for e in events):
         return list(events)
-    deaths: dict[str, list[int]] = defaultdict(list)
-    births: dict[str, list[int]] = defaultdict(list)
-    for e in events:
-        if e.where.line is not None and e.pattern == "launcher-exit-code":
-            deaths[e.where.source].append(e.where.line)
-        elif e.where.line is not None and e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
-            births[e.where.source].append(e.where.line)
-    cuts = {s: [d for d in lines if any(b > d + 3 for b in births[s])] for s, lines in deaths.items()}
-    cuts = {s: lines for s, lines in cuts.items() if lines}
+    cuts = _last_lines_of_lives(events)
     if not cuts:
         return list(events)
 
     def number(e: Event) -> Event:
         if e.where.source not in cuts or e.where.line is None:
             return e
-        return e._replace(attempt=sum(1 for cut in cuts[e.where.source] if e.where.line > cut + 3))
+        return e._replace(attempt=sum(1 for cut in cuts[e.where.source] if e.where.line > cut))
 
     return [number(e) for e in events]
+
+
+def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
+    """Source -> the line after which each new life of the job begins there."""
+    deaths: dict[str, list[int]] = defaultdict(list)
+    births: dict[str, list[int]] = defaultdict(list)
+    starts: dict[str, list[int]] = defaultdict(list)
+    for e in events:
+        if e.where.line is None:
+            continue
+        if e.pattern == "launcher-exit-code":
+            deaths[e.where.source].append(e.where.line + 3)
+        elif e.pattern == "ray-worker-group-starts":
+            starts[e.where.source].append(e.where.line - 1)
+        elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
+            births[e.where.source].append(e.where.line)
+    cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
+    cuts |= {source: [d for d in lines if any(b > d for b in births[source])] for source, lines in deaths.items()}
+    return {source: lines for source, lines in cuts.items() if lines}
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
