@@ -118,6 +118,7 @@ class Pattern:
     sources: tuple[str, ...] = ()
     variants: tuple[Variant, ...] = ()  # the file's own `regex`/`gate`/`since` is the first of them
     on: str = ""  # the parser's event kind this pattern reads, where no single line is enough
+    frame: str = ""  # what the innermost frame of the exception has to match, as `file function`
     derived: bool = False  # found by reasoning in `diagnose`, not by reading a line
     explains: tuple[Explains, ...] = ()
     why: str = ""

@@ -34,8 +34,8 @@ from postmortem.model import (
 
 MAX_FILE = 1 << 20
 KEYS = {
-    "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "derived", "entity", "explains", "since",
-    "variants", "what", "why", "actions", "not_to_be_confused_with", "replay", "references", "examples",
+    "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "frame", "derived", "entity", "explains",
+    "since", "variants", "what", "why", "actions", "not_to_be_confused_with", "replay", "references", "examples",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut")
 
@@ -238,6 +238,7 @@ class _Reader:
             sources=tuple(str(s) for s in self.items("sources")),
             variants=variants,
             on=self.word("on", EVENT_KINDS, ""),
+            frame=self.text("frame", ""),
             derived=derived,
             explains=self.explains(),
             why=self.text("why", ""),

@@ -48,6 +48,7 @@ def _properties() -> dict[str, Any]:
         "gate": TEXT | {"description": "the cheap superset the scanner looks for; derived from regex otherwise"},
         "regex": TEXT | {"description": "searched in one line, as bytes"},
         "on": _one_of(EVENT_KINDS, "reads the decisive line of such an event instead of every line"),
+        "frame": TEXT | {"description": "with on: exception: what the innermost frame has to match, as `file function`"},
         "derived": {"type": "boolean", "description": "found by reasoning over several ranks; has no regex"},
         "entity": _one_of(ENTITIES, "what the match speaks of"),
         "explains": _list_of(_record(["id", "join"], id=TEXT, join={"enum": list(JOINS)}, within_s={"type": "number"})),

@@ -152,8 +152,16 @@ def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
     _event_patterns(library)
     for event in list(events):
         for pattern, captures in _read_by(library.digest, event.kind, str(event.fields.get("line", event.text))):
+            if pattern.frame and not regex.search(pattern.frame, _innermost(event)):
+                continue
             fields = dict(event.fields) | captures
             yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+def _innermost(event: Event) -> str:
+    """Where an exception was raised, as `file function`; empty if that was not read."""
+    frames = event.fields.get("frames")
+    return f"{frames[-1][0]} {frames[-1][2]}" if isinstance(frames, tuple) and frames else ""
 
 
 @lru_cache(maxsize=4096)
