@@ -57,7 +57,7 @@ _RUNNER = re.compile(
 )  # DeepSpeed's head, which labels the others' lines
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
-_TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)| (?=\[|\d{4}-)) ?")
+_TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
 _MPI = re.compile(r"\[\d+,(?:mpirank:)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")
 _RAY = re.compile(r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?")
@@ -189,6 +189,8 @@ class _Peeler:
     def _bracket(self) -> bool:
         if m := self.take(_TEE):
             name = "rank" if m[1].lower() == "rank" else "local_rank"
+            if name == "local_rank" and self.got.pop(name, None) is not None:  # the first writer broke off inside its line, the second ended it
+                self.key.clear()
             self.key.append(m[0].strip())
             self.learn(**{name: int(m[2])})
         elif m := self.take(_RANK_WORD):
