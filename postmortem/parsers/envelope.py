@@ -189,7 +189,7 @@ class _Peeler:
     def _bracket(self) -> bool:
         if m := self.take(_TEE):
             name = "rank" if m[1].lower() == "rank" else "local_rank"
-            if name == "local_rank" and self.got.pop(name, None) is not None:  # the first writer broke off inside its line, the second ended it
+            if name == "local_rank" and self.got.pop(name, None) is not None:  # who broke off inside its line, and who ended it
                 self.key.clear()
             self.key.append(m[0].strip())
             self.learn(**{name: int(m[2])})
