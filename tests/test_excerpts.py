@@ -78,3 +78,19 @@ def test_a_file_server_that_was_only_slow(tmp_path: Path) -> None:
     back = "[Wed Apr 10 17:58:39 2024] nfs: server 192.0.2.1 OK\n"
     assert told(tmp_path, gone, "dmesg.txt")[:2] == ("incident", "storage")
     assert told(tmp_path, gone + back, "dmesg.txt")[0] == "healthy"
+
+
+def test_a_traceback_that_is_cut_off_is_no_healthy_run(tmp_path: Path) -> None:
+    log = 'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n'
+    assert told(tmp_path, log)[0] == "undetermined"
+
+
+@pytest.mark.parametrize(("comm", "outcome"), [("python3", "incident"), ("gnome-shell", "undetermined")])
+def test_a_segfault_line_of_the_kernel_alone(comm: str, outcome: str, tmp_path: Path) -> None:
+    line = f"[11.5] {comm}[40]: segfault at 10 ip 00007fabdd6c37d8 sp 00007ffddcd64fd0 error 4 in libx.so[7fabdd699000+77000]\n"
+    assert told(tmp_path, line, "dmesg.txt")[0] == outcome
+
+
+def test_container_states_cut_from_describe(tmp_path: Path) -> None:
+    log = "trainer\n  State: Running\n    Started: Mon, 13 Nov 2023\n  Last State: Terminated\n    Reason: Error\n    Exit Code: 137\n"
+    assert told(tmp_path, log, "pod.txt")[0] != "healthy"

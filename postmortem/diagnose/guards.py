@@ -268,6 +268,13 @@ def _silent_candidates(case: Case) -> tuple[int, ...]:
     return tuple(sorted(r for r in case.exits if case.exit_code(r) in (-9, 137)))
 
 
+def _only_kernel(case: Case, o: Observation, observations: list[Observation]) -> bool:
+    """Nothing but lines of the kernel was handed in, they accuse nothing else, and the process is a Python."""
+    if case.registry.ranks or not str(o.event.fields.get("comm", "")).lower().startswith(_PYTHONIC):
+        return False
+    return all(e.source_kind == "kernel" for e in case.events) and not any(p.role == "cause" for p in observations)
+
+
 def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
     """What only confirms becomes the cause where it is joined to a rank and nothing nearer is there.
 
@@ -280,6 +287,8 @@ def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
         alone = bool(o.ranks) and not set(o.ranks) & caused
         if o.pattern.id in ("kernel-segfault", "kernel-trap", "debugger-fatal-signal") and o.role == "confirms" and alone:
             o = replace(o, role="cause", because="the process is this rank, and nothing nearer to the cause is in these logs")
+        elif o.pattern.id in ("kernel-segfault", "kernel-trap") and o.role == "confirms" and _only_kernel(case, o, observations):
+            o = replace(o, role="cause", because="a Python process, and this excerpt of the kernel's log is all there is")
         elif o.pattern.id == "dataloader-worker-killed" and o.role == "symptom" and alone and not host_oom:
             o = replace(o, role="cause", because="the worker was killed from outside; only a kernel log could tell whether for memory")
         elif o.pattern.id == "slurm-cancelled" and _first_trouble(case, o, observations):
