@@ -26,6 +26,7 @@ PAGES = (
     "elastic-recovers-on-one-console",
     "healthy-two-hosts",
     "host-oom-cache-of-rank-2",
+    "link-cut-between-hosts",
     "nan-after-bad-sample",
     "nccl-on-cpu-node",
     "oom-on-second-host",

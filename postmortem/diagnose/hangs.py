@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from postmortem.diagnose import exits, recorder
+from postmortem.diagnose import alike, exits, recorder
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
 from postmortem.diagnose.views import View, elsewhere, make, minority, ranks_text, status, views
 from postmortem.model import Event, Finding
@@ -40,7 +40,8 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         _numbers,
         _stacks,
         _left,
-        _all_receive,
+        alike.all_receive,
+        alike.cut_off,
         _places,
         _silence,
         _busy_rank0,
@@ -248,16 +249,6 @@ def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | 
     return make(
         case, "rank-left-early", gone, proof, f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
     )
-
-
-def _all_receive(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
-    """Point to point: where every rank of the job waits in recv, nobody is left who could send."""
-    waits = {v.place[0] if v.place is not None and v.complaint is not None else None for v in seen.values()}
-    world = case.registry.world if case.registry.world is not None else len(case.exits)  # the launcher lists every rank that failed
-    if len(seen) < 2 or waits != {"recv"} or set(seen) != set(range(world)):
-        return None
-    code = ", ".join(sorted({v.place[1] for v in seen.values() if v.place is not None})[:4])
-    return make(case, "ranks-all-receive", [], [v.complaint for v in seen.values()], f"all {len(seen)} ranks stood in recv ({code})")
 
 
 def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
