@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 from postmortem.model import Event
@@ -30,7 +31,10 @@ class Owners:
     def __init__(self, events: Iterable[Event]) -> None:
         by_source: dict[str, set[str]] = defaultdict(set)
         by_rank: dict[tuple[str | None, int], set[str]] = defaultdict(set)
+        self.elsewhere: set[tuple[str, int]] = set()  # folders with files of a rank whose host nobody named
         for e in events:
+            if e.host is None and e.run is not None and e.rank is not None:
+                self.elsewhere.update((folder, e.rank) for folder in _folders(e.where.source))
             if e.host is not None and e.kind != "exit":
                 by_source[e.where.source].add(e.host)
                 if e.rank is not None:
@@ -42,9 +46,9 @@ class Owners:
     def host(self, e: Event) -> str | None:
         if e.host is not None:
             return e.host
-        if e.rank is not None and (host := self.of_rank.get((e.run, e.rank))) is not None:
-            return host
-        return self.of_source.get(e.where.source)
+        other_run = (e.where.source.rpartition("/")[0], e.rank) in self.elsewhere  # a console beside that run's files
+        by_rank = None if e.rank is None or other_run else self.of_rank.get((e.run, e.rank))
+        return by_rank or self.of_source.get(e.where.source)
 
     def of(self, e: Event) -> ClockId | None:
         """The clock of a stamped event."""
@@ -58,6 +62,13 @@ class Owners:
     def split(self, clock: ClockId, groups: Mapping[int | None, int]) -> None:
         """From now on the ranks of this clock are several."""
         self.groups[clock.host, clock.kind] = groups
+
+
+@lru_cache(maxsize=4096)
+def _folders(source: str) -> tuple[str, ...]:
+    """The folders that a file lies in, but for the root."""
+    parts = source.split("/")[:-1]
+    return tuple("/".join(parts[: i + 1]) for i in range(len(parts)))
 
 
 def is_kernel(e: Event) -> bool:

@@ -316,7 +316,7 @@ def _by_pattern(findings: Sequence[Finding]) -> list[Finding]:
 
 def _row(name: str, f: Finding, evidence: _Evidence) -> dict[str, Any]:
     shown = f.events[:PER_FINDING] if f.role != "context" else ()
-    numbers = [n for e in shown if (n := evidence.add(e, f.pattern.id, f.ranks)) is not None]
+    numbers = list(dict.fromkeys(n for e in shown if (n := evidence.add(e, f.pattern.id, f.ranks)) is not None))
     entity: dict[str, Any] = {}
     if f.ranks:
         entity["rank" if len(f.ranks) == 1 else "ranks"] = f.ranks[0] if len(f.ranks) == 1 else list(f.ranks)
