@@ -34,6 +34,10 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     if late:
         ranks, proof, why = late
         return _found(make(case, "rank-joined-late", ranks, [*proof, *complaints], why))
+    larger = _larger_world(case, complaints, present)
+    if larger:
+        ranks, proof, why = larger
+        return _found(make(case, "world-sizes-differ", ranks, proof, why))
     lost = _found_no_store(case, observations, complaints)
     if lost:
         ranks, proof, why = lost
@@ -107,6 +111,35 @@ def _stuck(case: Case, observations: list[Observation], complaints: list[Event],
 
 def _launchers(o: Observation) -> bool:
     return o.event.source_kind == "agent" or o.pattern.id.startswith("launcher-")
+
+
+def _larger_world(case: Case, complaints: list[Event], present: set[int]) -> Accusation | None:
+    """A few ranks wait for a rank that nobody is, and the others do not: those few have a larger WORLD_SIZE."""
+    awaited: dict[int, int] = {}
+    for e in complaints:
+        waiting, expected = case.registry.rank_of(e), as_int(e.fields.get("rank"))
+        if waiting is not None and expected is not None and expected > max(present, default=expected):
+            awaited[waiting] = expected
+    formed = [e for e in case.of_kind("exception") if _knew_all(e) and case.registry.rank_of(e) not in (None, *awaited)]
+    met = {r for e in formed if (r := case.registry.rank_of(e)) is not None}
+    if not awaited or len(awaited) > len(met):
+        return None
+    one = len(awaited) == 1
+    proof = [e for e in complaints if case.registry.rank_of(e) in awaited] + formed
+    nobody = ", ".join(map(str, sorted(set(awaited.values()))))
+    why = f"{'it waits' if one else 'they wait'} for rank {nobody}, and {ranks_text(met)} did not look for it"
+    return sorted(awaited), proof, why
+
+
+def _knew_all(e: Event) -> bool:
+    """Raised by a rank that had the addresses of all: it connected to them, or had left init_process_group behind.
+
+    RuntimeError: Gloo connectFullMesh failed with [...gloo/transport/tcp/pair.h:311] Connect timeout [none]
+    """
+    frames = e.fields.get("frames")
+    if "connectFullMesh" in e.text:
+        return "Connect timeout" in e.text
+    return isinstance(frames, tuple) and len(frames) > 0 and not any(func == "init_process_group" for _, _, func in frames)
 
 
 def _found_no_store(case: Case, observations: list[Observation], complaints: list[Event]) -> Accusation | None:

@@ -30,6 +30,14 @@ PROCESS = {
 }
 GROUP = {"collective-mismatch", "network", "rendezvous"}
 SEVERITY = {"fatal": 0, "error": 1, "warning": 2, "info": 3}
+JOINING = {  # see `joining`
+    "rank-never-joined",
+    "rank-started-twice",
+    "rank-joined-late",
+    "rank-found-no-store",
+    "rank-stuck-before-init",
+    "world-sizes-differ",
+}
 EXIT_TIER = {
     "rank-exit-sigkill": 5.0,
     "rank-exit-signalled": 5.0,
@@ -46,7 +54,7 @@ def tier(f: Finding) -> float:
     category = f.pattern.category
     if f.pattern.id in EXIT_TIER:
         return EXIT_TIER[f.pattern.id]
-    if f.pattern.id in ("rank-never-joined", "rank-started-twice", "rank-joined-late", "rank-found-no-store", "rank-stuck-before-init"):
+    if f.pattern.id in JOINING:
         return 1.8
     if category in FACTS:
         return (

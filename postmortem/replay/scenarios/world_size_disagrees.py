@@ -1,7 +1,7 @@
 """One process believes in another WORLD_SIZE than the rest.
 
 Shows: one side waits for a rank that will never come
-Expected: pattern gloo-connect-full-mesh-failed, category rendezvous, culprit any: the logs show who waits, not who is wrong.
+Expected: pattern world-sizes-differ, category rendezvous, culprit the rank at fault.
 """
 
 from __future__ import annotations
