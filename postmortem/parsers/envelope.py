@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -79,8 +80,6 @@ _KERNEL = re.compile(
     r"|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
-_KERNEL_FIRST = frozenset("<k[0123456789")
-_DATED = frozenset("<[\u3010(| 0123456789")  # what a line begins with where its date is not spelt
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
@@ -122,6 +121,7 @@ def clean(text: str) -> str:
     return text
 
 
+@lru_cache(maxsize=1024)  # the lines around two hits are the same, and are read once more where a log ends
 def peel(text: str, style: Style = Style()) -> Envelope:
     """Take all prefixes off a line. Never raises; what is no prefix stays in `body`."""
     text = clean(text)
@@ -159,84 +159,21 @@ class _Peeler:
         if self.style.srun and (m := self.take(_SRUN)):
             self.key.append(m[0].strip())
             self.learn(rank=int(m[1]))
-        elif m := self.take(_TALOS):
+        elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
         elif self.style.host and (m := self.take(_HOST)):
             self.key.append(m[1])
             self.learn(host=m[1])
         for _ in range(8):
-            if not self.step():
+            which = _FAR if self.at >= 200 else _STAMP_KNOWN if "stamp" in self.got else _NEXT
+            next_ = which.match(self.text, self.at)
+            if next_ is None:
                 break
-
-    def step(self) -> bool:
-        return self._launcher() or self._kernel() or self._logger()
-
-    def _launcher(self) -> bool:
-        first = self.text[self.at : self.at + 1]
-        if first == "[":  # each form is tried only where it can begin: most lines have no prefix at all
-            return self._bracket()
-        if first == "(" and (m := self.take(_RAY)):
-            self.key.append(m[3])
-            part = _WORKER_TP.match(m[1])  # vLLM names its workers by their place in the tensor-parallel group
-            rank = m[2] or (part[1] if part else None)
-            self.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
-        elif first == ">" and self.take(_QUOTE):
-            self.learn(quoted=True)
-        else:
-            return "/" in self.text and self.take(_TORCHX) is not None
-        return True
-
-    def _bracket(self) -> bool:
-        if m := self.take(_TEE):
-            name = "rank" if m[1].lower() == "rank" else "local_rank"
-            if name == "local_rank" and self.got.pop(name, None) is not None:  # who broke off inside its line, and who ended it
-                self.key.clear()
-            self.key.append(m[0].strip())
-            self.learn(**{name: int(m[2])})
-        elif m := self.take(_RANK_WORD):
-            self.learn(rank=int(m[1]))
-        elif m := self.take(_MPI):
-            self.key.append(m[1])
-            self.learn(rank=int(m[1]))
-        elif m := self.take(_KUBE):
-            self.key.append(m[1])
-            self.learn(host=m[1])
-        else:
-            return False
-        return True
-
-    def _logger(self) -> bool:
-        first = self.text[self.at : self.at + 1]
-        bracket, letter = first == "[", first.isupper()
-        if bracket and (m := self.take(_CXX)):
-            self.learn(stamp=times.find(m[0]))
-        elif letter and (m := self.take(_PYLOG)):
-            self.learn(stamp=times.find(m[0]), pid=int(m[2]))
-        elif bracket and (m := self.take(_TP)):
-            self.learn(stamp=times.find(m[0]), rank=int(m[1]))
-        elif letter and (m := self.take(_VLLM)):
-            self.learn(stamp=times.find(m[1]))
-        elif m := self.take(_NCCL):
-            self.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))
-        elif self.at < 200 and (letter or first in _DATED) and (m := self.take(_SYSLOG)):
-            self.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None)
-        elif bracket and (m := self.take(_SLASH_RANK)):
-            self.learn(rank=int(m[1]), world=int(m[2]))
-        elif self.at < 200 and first in _DATED and "stamp" not in self.got and (m := self.take(_STAMPED)):
-            self.learn(stamp=times.find(m[0]))
-        else:
-            return False
-        return True
-
-    def _kernel(self) -> bool:
-        if self.text[self.at : self.at + 1] not in _KERNEL_FIRST:
-            return False
-        m = _KERNEL.match(self.text, self.at)
-        if not m or not m[0].strip():
-            return False
-        self.at = m.end()
-        self.learn(stamp=times.find(m[0]), kernel=True)
-        return True
+            form, learn = _FORMS[str(next_.lastgroup)]
+            m = form.match(self.text, self.at)
+            assert m is not None
+            self.at = m.end()
+            learn(self, m)
 
     def envelope(self) -> Envelope:
         body = self.text[self.at :]
@@ -253,6 +190,60 @@ class _Peeler:
         if not self.got.get("kernel") and "NVRM: " in head and body.lstrip().startswith("NVRM: "):
             self.got["kernel"] = True
         return Envelope(body=body, key=tuple(self.key), **self.got)
+
+
+def _tee(p: _Peeler, m: re.Match[str]) -> None:
+    name = "rank" if m[1].lower() == "rank" else "local_rank"
+    if name == "local_rank" and p.got.pop(name, None) is not None:  # who broke off inside its line, and who ended it
+        p.key.clear()
+    p.key.append(m[0].strip())
+    p.learn(**{name: int(m[2])})
+
+
+def _mpi(p: _Peeler, m: re.Match[str]) -> None:
+    p.key.append(m[1])
+    p.learn(rank=int(m[1]))
+
+
+def _kube(p: _Peeler, m: re.Match[str]) -> None:
+    p.key.append(m[1])
+    p.learn(host=m[1])
+
+
+def _ray(p: _Peeler, m: re.Match[str]) -> None:
+    part = _WORKER_TP.match(m[1])  # vLLM names its workers by their place in the tensor-parallel group
+    rank = m[2] or (part[1] if part else None)
+    p.key.append(m[3])
+    p.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
+
+
+_Form = tuple[re.Pattern[str], Callable[[_Peeler, re.Match[str]], None]]
+_FORMS: dict[str, _Form] = {  # tried in this order
+    "tee": (_TEE, _tee),
+    "rank": (_RANK_WORD, lambda p, m: p.learn(rank=int(m[1]))),
+    "mpi": (_MPI, _mpi),
+    "kube": (_KUBE, _kube),
+    "ray": (_RAY, _ray),
+    "quote": (_QUOTE, lambda p, m: p.learn(quoted=True)),
+    "torchx": (_TORCHX, lambda p, m: None),
+    "kernel": (_KERNEL, lambda p, m: p.learn(stamp=times.find(m[0]), kernel=True)),
+    "cxx": (_CXX, lambda p, m: p.learn(stamp=times.find(m[0]))),
+    "pylog": (_PYLOG, lambda p, m: p.learn(stamp=times.find(m[0]), pid=int(m[2]))),
+    "tp": (_TP, lambda p, m: p.learn(stamp=times.find(m[0]), rank=int(m[1]))),
+    "vllm": (_VLLM, lambda p, m: p.learn(stamp=times.find(m[1]))),
+    "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))),
+    "syslog": (_SYSLOG, lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None)),
+    "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
+    "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),
+}
+
+
+def _one_of(*left_out: str) -> re.Pattern[str]:
+    """All forms as one, with an empty group behind each that tells which: most lines have one prefix or none, and this is one look."""
+    return re.compile("|".join(f"{form.pattern}(?P<{name}>)" for name, (form, _) in _FORMS.items() if name not in left_out))
+
+
+_NEXT, _STAMP_KNOWN, _FAR = _one_of(), _one_of("stamped"), _one_of("stamped", "syslog")
 
 
 _MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured trainer keeps beside its message

@@ -14,6 +14,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable
+from functools import lru_cache
 
 from postmortem.model import ClockKind, Stamp
 
@@ -31,13 +32,19 @@ _SHORT = re.compile(rf"(?<![\d/-])(?P<M>\d\d)[-/](?P<D>\d\d) \[?{_CLOCK}")
 _UNIX = re.compile(r"\btime=(?P<t>1\d{9})\b")
 _BOOT = re.compile(r"\[ {0,8}(?P<t>\d{1,9}\.\d{6})(?:\]|, *\d)")
 _FORMS = (_ISO, _CTIME, _NAMED, _GLOG, _SYSLOG, _SHORT)
+_BEFORE = ((_ISO, len("2026-11-20 2")), (_GLOG, len("W1120 2")))  # up to where _HMS begins
 
 
 def find(text: str) -> Stamp | None:
     """Return the first time in the first 160 characters of `text`, or None."""
     head = text[:160]
+    clock = _HMS.search(head)
+    if clock is not None:
+        for form, date in _BEFORE:  # where the first clock has such a date right before it, there is no other there
+            if (at := clock.start() - date) >= 0 and (m := form.match(head, at)):
+                return from_match(m)
     best: re.Match[str] | None = None
-    for form in _FORMS if _HMS.search(head) else ():
+    for form in _FORMS if clock is not None else ():
         m = form.search(head, 0, len(head) if best is None else min(len(head), best.start() + 48))
         if m and (best is None or m.start() < best.start()):
             best = m
@@ -45,14 +52,14 @@ def find(text: str) -> Stamp | None:
                 break
     if best is not None:
         return from_match(best)
-    if m := _UNIX.search(head):
+    if "time=1" in head and (m := _UNIX.search(head)):
         return Stamp(float(m["t"]), "absolute", m[0], 0.3)
     return boot(head)
 
 
 def boot(text: str) -> Stamp | None:
     """Return a kernel stamp, seconds since boot."""
-    m = _BOOT.search(text[:160])
+    m = _BOOT.search(text[:160]) if "[" in text else None
     return Stamp(float(m["t"]), "boot", m[0], 1e-6) if m else None
 
 
@@ -77,9 +84,15 @@ def epoch(year: int, month: int, day: int, hour: int, minute: int, second: int) 
         second, extra = 59, 0.999
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60 and 1970 <= year < 2200):
         return None
+    midnight = _midnight(year, month, day)
+    return None if midnight is None else midnight + hour * 3600 + minute * 60 + second + extra
+
+
+@lru_cache(maxsize=256)
+def _midnight(year: int, month: int, day: int) -> int | None:
     if not 1 <= day <= calendar.monthrange(year, month)[1]:
         return None
-    return calendar.timegm((year, month, day, hour, minute, second)) + extra
+    return calendar.timegm((year, month, day, 0, 0, 0))
 
 
 def _hour(hour: int, half: str | None) -> int:
