@@ -32,13 +32,19 @@ def split(data: bytes) -> list[str]:
     """Whole lines, ended by `\\n` only; of a progress bar the last state that shows something."""
     if not data:
         return []
-    body = data[:-1] if data.endswith(b"\n") else data
-    return [visible(decode(line)) for line in body.split(b"\n")]
+    return _texts(data[:-1] if data.endswith(b"\n") else data)
 
 
 def first_lines(data: bytes, most: int) -> list[str]:
     """The first lines, without a look at the others."""
-    return [visible(decode(line)) for line in data.split(b"\n", most)[:most]]
+    return _texts(b"\n".join(data.split(b"\n", most)[:most]))
+
+
+def _texts(data: bytes) -> list[str]:
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    if b"\x1b" in data or b"\0" in data or b"\r" in data:
+        return [visible(clean(line)) for line in lines]
+    return lines
 
 
 def visible(line: str) -> str:

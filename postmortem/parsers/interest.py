@@ -1,6 +1,6 @@
 r"""Lines of a sample -> what may be in each of them, found by one automaton: so that slow regexes run on few lines.
 
-    b"epoch 0 step 15 loss 2.28\nhello\nTraining finished.\n"  ->  [STEP, 0, BYE]
+    b"epoch 0 step 15 loss 2.28\nhello\nTraining finished.\n"  ->  STEP for the first line, 0, BYE
 
 Nearly every line of a healthy log names a step, and only the first and the last step matter. A mark is a cheap superset of
 `progress`'s regex; where the raw line is not what the regex will see (colours, JSON), a line has all marks.
@@ -9,9 +9,8 @@ Nearly every line of a healthy log names a step, and only the first and the last
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import accumulate
+from bisect import bisect_left
+from collections.abc import Iterator
 
 from postmortem import scan
 from postmortem.patterns import Signature
@@ -57,24 +56,53 @@ def _engine(left_out: int) -> tuple[scan.Engine, tuple[int, ...]]:
     return engines[left_out]
 
 
-def marks(lines: Sequence[bytes], data: bytes, left_out: int = 0) -> list[int]:
-    r"""Return what may be in each of the lines, which are `data` split at `\n`. Not asked is whether they have a mark `left_out`."""
+class Marks:
+    """What may be in the lines of a sample. Not asked is whether they have a mark `left_out`."""
+
+    def __init__(self, data: bytes, left_out: int = 0) -> None:
+        self.data = data
+        self.places = _places(data, left_out)
+
+    def of(self, start: int, end: int) -> int:
+        """The marks of the line data[start:end]."""
+        found = 0
+        for place in self.places[bisect_left(self.places, start << SHIFT) : bisect_left(self.places, end + 1 << SHIFT)]:
+            found |= place & NUMBER
+        return found
+
+    def picked(self) -> set[int]:
+        """Choose lines by what may be in them, the first and the last of each kind: where they begin."""
+        found: set[int] = set()
+        for mark, first, last in PICKED:
+            found |= self._lines(iter(self.places), mark, first) | self._lines(reversed(self.places), mark, last)
+        return found
+
+    def _lines(self, places: Iterator[int], mark: int, most: int) -> set[int]:
+        found: set[int] = set()
+        for place in places if most else ():
+            if place & mark:
+                found.add(self.data.rfind(b"\n", 0, place >> SHIFT) + 1)
+                if len(found) == most:
+                    break
+        return found
+
+
+def _places(data: bytes, left_out: int) -> list[int]:
+    """`offset << SHIFT | mark`, in order; the offset is of a byte on the marked line."""
     if b"\x1b" in data:
-        return [ALL] * len(lines)
-    found = [0] * len(lines)
-    if data[:1] == b"{" or b"\n{" in data:
-        found = [ALL if line[:1] == b"{" else 0 for line in lines]
+        return [at << SHIFT | ALL for at in _beginnings(data, b"")]
     engine, meanings = _engine(left_out)
-    ends = list(accumulate(len(line) + 1 for line in lines))
-    for key in engine.find(data) if lines else ():
-        found[min(bisect_right(ends, (key >> SHIFT) - 1), len(found) - 1)] |= meanings[key & NUMBER]
-    return found
+    places = [(key >> SHIFT) - 1 << SHIFT | meanings[key & NUMBER] for key in engine.find(data)]
+    if data[:1] == b"{" or b"\n{" in data:
+        places = sorted(places + [at << SHIFT | ALL for at in _beginnings(data, b"{")])
+    return places
 
 
-def picked(found: Sequence[int]) -> Iterator[int]:
-    """Choose lines by what may be in them: the first and the last of each kind."""
-    for mark, first, last in PICKED:
-        places = [i for i, marks_ in enumerate(found) if marks_ & mark]
-        yield from places[:first]
-        if last:
-            yield from places[-last:]
+def _beginnings(data: bytes, first: bytes) -> Iterator[int]:
+    """Where a line begins, and with these bytes."""
+    if data.startswith(first):
+        yield 0
+    at = data.find(b"\n" + first)
+    while 0 <= at < len(data) - 1:
+        yield at + 1
+        at = data.find(b"\n" + first, at + 1)

@@ -11,7 +11,7 @@ In: the samples of one source (its head and tail). Out: for every writer in it o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from postmortem.model import Event, Sample, Source, Where
@@ -105,22 +105,38 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
     head = int(most * HEAD_SHARE)
+    asked_all = interest.STEP if most < LINES else 0  # where few lines are read, each is looked into for a step
     for i, sample in enumerate(samples):
-        texts = sample.text.split(b"\n")
-        if texts and not texts[-1]:
-            texts.pop()
-        few = most < LINES
-        marks = interest.marks(texts, sample.text, interest.STEP if few else 0)
-        wanted: Iterable[int] = range(len(texts))
-        if len(texts) > most and len(samples) == 1:
-            wanted = (*range(head), *range(len(texts) - (most - head), len(texts)))
-        elif len(samples) > 1 and len(texts) > most - head:
-            wanted = range(head) if i == 0 else range(len(texts) - (most - head), len(texts))
-        if few:
-            wanted = sorted({*wanted, *interest.picked(marks)})
-        for k in wanted:
-            text = visible(decode(texts[k][:4096] if b"\r" not in texts[k] else texts[k][-4096:]))
-            yield Line(sample.line + k, text, peel(text, style)), marks[k] | (interest.STEP if few else 0)
+        data = sample.text
+        marks = interest.Marks(data, asked_all)
+        if len(samples) == 1:
+            wanted = _starts(data, head, most - head)
+        else:
+            wanted = _starts(data, head, 0, most - head) if i == 0 else _starts(data, 0, most - head)
+        if asked_all:
+            wanted |= marks.picked()
+        number, at = sample.line, 0
+        for start in sorted(wanted):
+            number, at = number + data.count(b"\n", at, start), start
+            end = data.find(b"\n", start)
+            raw = data[start : end if end >= 0 else len(data)]
+            text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
+            yield Line(number, text, peel(text, style)), marks.of(start, start + len(raw)) | asked_all
+
+
+def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
+    """Where the first and the last lines begin; all lines, if they are no more than `first + last` or `all_of`."""
+    found, at = [], 0
+    while at < len(data) and len(found) <= max(first + last, all_of):
+        found.append(at)
+        at = data.find(b"\n", at) + 1 or len(data)
+    if len(found) <= max(first + last, all_of):
+        return set(found)
+    out, end = set(found[:first]), len(data) - data.endswith(b"\n")
+    for _ in range(last):
+        out.add(start := data.rfind(b"\n", 0, end) + 1)
+        end = start - 1
+    return out
 
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:

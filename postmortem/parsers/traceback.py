@@ -197,7 +197,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     m = _ANY.match(body)
     kind = m["type"] if m else body.split(":")[0]
     short = kind.split("(")[0].rsplit(".", 1)[-1]
-    spawned = next((_SPAWN.search(line.text) for line in excerpt.preceding() if _SPAWN.search(line.text)), None)
+    spawned = next((n for text in reversed(excerpt.before) if (n := _SPAWN.search(text))), None)
     outside = before_signal(reading.frames)
     fields: dict[str, object] = {
         "type": kind,
