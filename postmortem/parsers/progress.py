@@ -126,7 +126,8 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
 
 def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
     """Where the first and the last lines begin; all lines, if they are no more than `first + last` or `all_of`."""
-    found, at = [], 0
+    found: list[int] = []
+    at = 0
     while at < len(data) and len(found) <= max(first + last, all_of):
         found.append(at)
         at = data.find(b"\n", at) + 1 or len(data)
