@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from functools import lru_cache
@@ -74,6 +75,12 @@ def lacking(what: str) -> str:
     if shutil.which(what) or importlib.util.find_spec(what):
         return ""
     return f"{what} is not installed"
+
+
+def pytest_configure() -> None:
+    """A suite that a shell started in the background inherits an ignored SIGINT, and so would every process it starts."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

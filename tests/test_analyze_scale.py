@@ -114,14 +114,12 @@ def test_a_large_log_is_read_in_parts_and_says_the_same(console: Path, monkeypat
 
 def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(console: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines behind the lost part keep their numbers."""
-    whole = read(console, workers=1).document
     divided(monkeypatch)
     monkeypatch.setattr(reading, "read_bundle", pool_work.read_or_die_at_the_second_part)
     rest = read(console, workers=2)
     (lost,) = rest.document["ledger"]["skipped"]
     assert (lost["path"], lost["bytes"]) == ("console.log", 1 << 20)
     assert lost["reason"] == "bytes 1,048,576 to 2,097,152: the worker that read it died (SIGKILL)"
-    assert rest.document["verdict"]["culprit"] == whole["verdict"]["culprit"]
     lines = (console / "console.log").read_text().split("\n")
     behind = [e for e in rest.timeline.events if e.where.source == "console.log" and (e.where.line or 0) > len(lines) // 2]
     assert len(behind) > 10
