@@ -153,7 +153,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     Scenario("order-mismatch", "one rank issues two collectives in the other order", "ranks-in-different-collectives",
              "collective-mismatch", look=True, also=("hang",), outcomes=("incident", "undetermined"),
              evidence=(r"Detected mismatch between collectives", r"Received data size doesn't match")),
-    Scenario("cyclic-wait", "every stage of a ring receives first", "gloo-timeout", "hang", culprit="any", look=True,
+    Scenario("cyclic-wait", "every stage of a ring receives first", "ranks-all-receive", "hang", culprit="nobody", look=True,
              also=("collective-mismatch",), outcomes=("incident", "undetermined"),
              evidence=(r"Timed out waiting [0-9]+ms for recv operation",)),
     Scenario("async-never-waited", "one rank leaves with an open reduction", "rank-left-early", "hang",

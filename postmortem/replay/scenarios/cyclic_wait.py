@@ -1,7 +1,7 @@
 """A pipeline in which every stage receives from its left neighbour before it sends to its right one: all wait for each other.
 
 Shows: every rank times out in recv in the same second; no rank is late
-Expected: pattern gloo-timeout, category hang, culprit any rank: all wait alike.
+Expected: pattern ranks-all-receive, category hang, culprit nobody: all wait alike.
 """
 
 from __future__ import annotations
