@@ -26,15 +26,14 @@ from postmortem import report
 SIZES = ("64:5000", "1024:100000", "4096:1000000")
 ZERO = 1795209228.704
 CULPRIT = 37
-COLUMNS = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
 LIMITS = {64: 500_000, 1024: 1_500_000, 4096: 5_000_000}
 
 
 @dataclass(frozen=True)
 class Frames:
-    table: Any
+    table: list[tuple[Any, ...]]
 
-    def frame(self) -> Any:
+    def rows(self) -> list[tuple[Any, ...]]:
         return self.table
 
 
@@ -50,8 +49,6 @@ def host(rank: int) -> str:
 
 def job(ranks: int, events: int) -> Case:
     """Lines as trainers write them: steps with losses and times, some warnings, then the failure."""
-    import pandas as pd
-
     dice = random.Random(7)
     steps = max(1, events // ranks - 2)
     rows: list[tuple[Any, ...]] = []
@@ -70,7 +67,7 @@ def job(ranks: int, events: int) -> Case:
             rows.append((moment, 0.5, host(rank), rank, "timeout", "error", late, text, source, steps + 40, "naive"))
     kill, oom = "Memory cgroup out of memory: Killed process 29502 (python3)", "kernel-oom-killed-process"
     rows.append((ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot"))
-    return Case(document(ranks, rows), Frames(pd.DataFrame(rows, columns=COLUMNS)))
+    return Case(document(ranks, rows), Frames(rows))
 
 
 def document(ranks: int, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
@@ -206,7 +203,7 @@ def main(sizes: list[str]) -> int:
             took = time.perf_counter() - start
             length = len(page.encode())
             block = re.search(r'id="postmortem-events">(.*?)</script>', page, re.DOTALL)
-            print(f"{ranks:,} ranks, {len(case.timeline.frame()) if case.timeline else 0:,} events: {length / 1000:,.0f} kB, "
+            print(f"{ranks:,} ranks, {len(case.timeline.rows()) if case.timeline else 0:,} events: {length / 1000:,.0f} kB, "
                   f"{len(block[1]) / 1000 if block else 0:,.0f} kB of it events, rendered in {took:.1f} s")  # fmt: skip
             if length > LIMITS.get(ranks, length):
                 print(f"  larger than {LIMITS[ranks]:,} bytes")

@@ -120,7 +120,9 @@ def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:
 
     redactor = Redactor()
     cleaned = cast(dict[str, Any], redactor.document(document))
-    events = tuple(e._replace(text=redactor.text(e.text), context=(), fields={}) for e in timeline.events)
+    said = list(dict.fromkeys(e.text for e in timeline.events))
+    shown = dict(zip(said, redactor.texts(said), strict=True))
+    events = tuple(e._replace(text=shown[e.text], context=(), fields={}) for e in timeline.events)
     return Incident(cleaned, replace(timeline, events=events))
 
 

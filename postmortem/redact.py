@@ -106,6 +106,8 @@ SECRET_WORD = (
     rf"|(?:{OWNERS})[_-]?token|auth[_-]?key|account[_-]?key|encryption[_-]?key)"
 )
 NAMED = ("pass", "secret", "key", "token")
+# What ends a secret's name, and what may stand between it and its value: a cheap look before the three below, on lower case.
+NEAR_VALUE = re.compile(r"""(?:pass(?:word|wd|phrase|code)|secret|key(?:[_-]?id)?|token)["'\\]{0,3}(?:\s{0,8}[:=]|,?[ \t])""")
 VALUE = r"""(?:\\?"(?P<dq>[^"\n\\]{1,4096})|\\?'(?P<sq>[^'\n\\]{1,4096})|(?P<bare>[^\s"',;&)}\]\\]{1,4096}))"""
 ASSIGNED = re.compile(rf"(?i:{SECRET_WORD}){QUOTE}[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}(?!=){VALUE}")
 FLAG = re.compile(rf"(?<![\w-])(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token))(?:=|{QUOTE},?[ \t]{{1,4}}){VALUE}")
@@ -134,6 +136,7 @@ PEM_LINES = 400  # an RSA-16384 key has 200
 
 
 KNOWN, KNOWN_TEXT = 200_000, 512
+BUNDLE = 256  # texts
 
 
 class Redactor:
@@ -157,11 +160,21 @@ class Redactor:
             self._known[text] = known
         return known
 
-    def _text(self, text: str) -> str:
+    def texts(self, texts: Sequence[str]) -> list[str]:
+        """The same for many texts: most of them hold nothing that a rule looks for, and that is seen of a whole bundle at once."""
+        out: list[str] = []
+        for at in range(0, len(texts), BUNDLE):
+            bundle = texts[at : at + BUNDLE]
+            whole = "\n".join(bundle).lower()
+            literals = [pair for pair in _LITERALS if pair[0] in whole]
+            out += [self._text(text, literals) for text in bundle]
+        return out
+
+    def _text(self, text: str, literals: Sequence[tuple[str, int]] = _LITERALS) -> str:
         lower = text.lower()
         if "private key" in lower:
             text = self._pem(text)
-        for number in sorted({number for literal, number in _LITERALS if literal in lower}):
+        for number in sorted({number for literal, number in literals if literal in lower}):
             text = self._apply(PROVIDERS[number].kind, PROVIDERS[number].pattern, text)
         if any(word in lower for word in NAMED):
             text = "\n".join(map(self._line, text.split("\n")))
@@ -173,12 +186,15 @@ class Redactor:
     def document(self, document: object) -> object:
         """Return a JSON-like value of the same shape without secrets, in its strings and under names like `api_key`.
 
-        It is gone through twice: a secret may stand bare in one place and be recognised by its name only in a later one.
+        Where a secret was learnt it is gone through again: that may stand bare in an earlier place than its name.
         """
-        self._walk(document)
-        return self._walk(document)
+        known = len(self._learnt)
+        cleaned = self._walk(document)
+        return cleaned if len(self._learnt) == known else self._walk(document)
 
     def _walk(self, value: object) -> object:
+        if value is None or isinstance(value, int | float):
+            return value
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict | Mapping):
@@ -233,7 +249,7 @@ class Redactor:
     def _line(self, line: str) -> str:
         """Redact what is assigned to a secret's name. Line by line, because these names may stand anywhere and cost time."""
         lower = line.lower()
-        if not any(word in lower for word in NAMED):
+        if not any(word in lower for word in NAMED) or not NEAR_VALUE.search(lower):
             return line
         line = ASSIGNED.sub(self._assigned, line)
         if "-" in line:

@@ -68,9 +68,9 @@ PAYLOADS = (
 class Frames:
     """A timeline as far as a report needs one."""
 
-    table: Any
+    table: list[tuple[Any, ...]]
 
-    def frame(self) -> Any:
+    def rows(self) -> list[tuple[Any, ...]]:
         return self.table
 
 
@@ -87,9 +87,7 @@ def load(name: str) -> Case:
 
 
 def frames(events: dict[str, Any]) -> Frames:
-    import pandas as pd
-
-    return Frames(pd.DataFrame(events["rows"], columns=events["columns"]))
+    return Frames([tuple(row) for row in events["rows"]])
 
 
 def poisoned(text: str) -> Case:

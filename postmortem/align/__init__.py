@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from postmortem.align import kernel, place
 from postmortem.align.estimate import Estimates, Row, estimate
@@ -29,6 +29,7 @@ from postmortem.model import Clock, Event
 if TYPE_CHECKING:
     import pandas as pd
 
+COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers) without changing its order
 
 
@@ -46,21 +47,23 @@ class Timeline:
             return self.clocks
         return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)]))
 
+    def rows(self) -> list[tuple[Any, ...]]:
+        """The events as rows of COLUMNS, sorted by time; lines of one file keep their order."""
+        order, last = _display_order(self.events), float("inf")
+        keys = [(order.get(i, last), e.where.source, last if e.where.line is None else e.where.line) for i, e in enumerate(self.events)]
+        return [
+            (e.at, e.at_sigma, e.host, e.rank, e.kind, e.severity, e.pattern, e.text, e.where.source, e.where.line, e.clock)
+            for e in map(self.events.__getitem__, sorted(range(len(keys)), key=keys.__getitem__))
+        ]
+
     def frame(self) -> pd.DataFrame:
-        """The events as a frame: time (corrected epoch seconds, NaN if unknown), sigma, host, rank, kind, severity, pattern, text,
-        source, line, clock. Sorted by time; lines of one file keep their order."""
+        """The same as a frame: time is NaN where it is not known."""
         import pandas as pd
 
-        rows = [
-            (e.at, e.at_sigma, e.host, e.rank, e.kind, e.severity, e.pattern, e.text, e.where.source, e.where.line, e.clock)
-            for e in self.events
-        ]
-        names = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
-        frame = pd.DataFrame(rows, columns=names)
+        frame = pd.DataFrame(self.rows(), columns=list(COLUMNS))
         frame["time"] = pd.to_numeric(frame["time"], errors="coerce")
         frame["rank"] = frame["rank"].astype("Int64")
-        frame["order"] = frame.index.map(_display_order(self.events))
-        return frame.sort_values(["order", "source", "line"], kind="stable", na_position="last", ignore_index=True).drop(columns="order")
+        return frame
 
 
 def align(events: Sequence[Event]) -> Timeline:

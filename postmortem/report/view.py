@@ -6,7 +6,7 @@ texts still hold what the logs held. Whoever prints them makes them safe (`text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -66,9 +66,9 @@ MAX_CONTEXT = 5
 
 
 class Frames(Protocol):
-    """A timeline: anything that gives its events as a pandas frame."""
+    """A timeline: anything that gives its events as rows, with the columns of `align.COLUMNS`."""
 
-    def frame(self) -> Any: ...
+    def rows(self) -> Sequence[tuple[Any, ...]]: ...
 
 
 class Incident(Protocol):
