@@ -24,7 +24,22 @@ BARRIER = (
     "RuntimeError: Timed out initializing process group in store based barrier on rank: {}, "
     "for key: store_based_barrier_key:1 (world_size={}, worker_count={}, timeout=0:10:00)\n"
 )
+HUNG = "[7612.1] INFO: task python:19772 blocked for more than 120 seconds.\n"
+RECORD = (
+    "ERROR:torch.distributed.elastic.multiprocessing.errors.error_handler:{\n"
+    '  "message": {\n    "message": "RuntimeError: Permission denied",\n    "extraInfo": {\n      "py_callstack": [\n'
+)
+EVENTS = "Events:\n  Type  Reason  Age  From  Message\n"
+UNMOUNTED = "  Warning  FailedMount  7m  kubelet  Unable to mount volumes: unmounted volumes=[a]: timed out waiting for the condition\n"
+MOUNTED = "  Normal   Started  5m  kubelet  Started container trainer\n"
+NO_NODE = "(autoscaler +32s) Error: No available node types can fulfill resource request {'GPU': 8.0}.\n"
 EXCERPTS = {
+    "a line of the kernel that somebody chose": (HUNG, ("undetermined", "hang", [])),
+    "torchelastic's record of an exception, cut off": (RECORD, ("incident", "python-exception", [])),
+    "a volume that does not come": (EVENTS + UNMOUNTED, ("incident", "storage", [])),
+    "a volume that came late": (EVENTS + UNMOUNTED + MOUNTED, ("healthy", None, [])),
+    "a plan is no step": ("Total training steps: 5640\n" + NO_NODE, ("undetermined", None, [])),
+    "the nodes came": (NO_NODE + STEP, ("healthy", None, [])),
     "a kill of which only slurmctld tells": (
         "[2026-05-27T11:37:57.377] _job_complete: JobId=127441 WTERMSIG 9\n",
         ("incident", "external-signal", []),
@@ -94,3 +109,11 @@ def test_a_segfault_line_of_the_kernel_alone(comm: str, outcome: str, tmp_path: 
 def test_container_states_cut_from_describe(tmp_path: Path) -> None:
     log = "trainer\n  State: Running\n    Started: Mon, 13 Nov 2023\n  Last State: Terminated\n    Reason: Error\n    Exit Code: 137\n"
     assert told(tmp_path, log, "pod.txt")[0] != "healthy"
+
+
+def test_the_host_of_a_task_that_srun_names(tmp_path: Path) -> None:
+    """Slurm's daemon says that memory ran out, srun whose task it was and where."""
+    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.\n"
+    (tmp_path / "job.err").write_text(killed + "srun: error: gpu17: task 3: Out Of Memory\n")
+    culprit = analyze([str(tmp_path)], Options(redact=False)).document["verdict"]["culprit"]
+    assert (culprit["ranks"], culprit["hosts"]) == ([3], ["gpu17"])

@@ -167,7 +167,7 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
             "actions": [] if solution.outcome == "healthy" else [{"kind": "none", "text": "Collect what is missing, then analyse again."}],
             "missing": missing,
         }
-    hosts = list(root.hosts) or sorted({h for r in solution.ranks if (h := case.registry.host_of.get(r))})
+    hosts = _hosts(solution, root)
     pids = list(root.pids) or [p for r in solution.ranks[:64] for p in case.registry.pids.get(r, [])[:1]]
     culprit |= {
         "ranks": list(solution.ranks),
@@ -193,6 +193,13 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
     if solution.outcome == "recovered" or solution.attempts > 1:
         doc["attempt"] = case.attempt
     return doc
+
+
+def _hosts(solution: Solution, root: Finding) -> list[str]:
+    """Where it happened: what the cause says, where its ranks live, or what another line on the same trouble says of these ranks."""
+    at_home = {h for r in solution.ranks if (h := solution.case.registry.host_of.get(r))}
+    alike = [f for f in solution.findings if f.ranks and f.role == "cause" and f.pattern.category == root.pattern.category]
+    return list(root.hosts) or sorted(at_home or {h for f in alike if set(f.ranks) <= set(solution.ranks) for h in f.hosts})
 
 
 def _code(root: Finding) -> str | None:

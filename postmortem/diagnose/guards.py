@@ -19,7 +19,11 @@ GENERIC = "python-exception"
 PORT_DOWN = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
 PASSING = (PORT_DOWN, "horovod-missing-ranks", "horovod-stall", "ssh-unreachable", "ssh-refused")  # what a job may get over
 WAITING = ("tcp-client-connect-failed", "k8s-failed-scheduling", "nccl-connect-retry-note")
-RESTORED = {"nfs-not-responding": "nfs-server-ok", "lustre-connection-lost": "lustre-connection-restored"}
+RESTORED = {
+    "nfs-not-responding": "nfs-server-ok",
+    "lustre-connection-lost": "lustre-connection-restored",
+    "k8s-mount-timed-out": "k8s-container-started",
+}
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _DISTRIBUTED_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 _OVERCOME = re.compile(r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE)  # `read failed, retry 1/3`
@@ -188,7 +192,7 @@ def _waiting(case: Case, o: Observation) -> Observation:
 
 
 def _restored(case: Case, o: Observation, everything: Sequence[Observation]) -> Observation:
-    """A file server that answers again, in a job in which nothing failed, was only slow."""
+    """A file server that answers again, or a volume that came after all, in a job in which nothing failed, was only slow."""
     end = RESTORED.get(o.pattern.id)
     if end is None or any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything):
         return o

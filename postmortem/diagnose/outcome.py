@@ -24,17 +24,23 @@ def of(case: Case, root: Finding | None, findings: Sequence[Finding]) -> str:
         return "undetermined"
     if not case.finished and (case.of_kind("unreadable") or any(e.fields.get("pending") for e in case.of_kind("recorder"))):
         return "undetermined"
-    return "undetermined" if _lifeless(case) and _troubled(findings) else "healthy"
+    return "undetermined" if _lifeless(case) and _troubled(case, findings) else "healthy"
 
 
 def _lifeless(case: Case) -> bool:
     return not case.finished and not case.of_kind("progress", "finished")
 
 
-def _troubled(findings: Sequence[Finding]) -> bool:
-    """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else tells of."""
+def _troubled(case: Case, findings: Sequence[Finding]) -> bool:
+    """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else tells of.
+
+    What hangs in the kernel may be another job's, unless its lines are all that was handed in: then somebody chose them.
+    """
+    only_kernel = all(e.source_kind == "kernel" for e in case.events)
     for f in findings:
         kernel = f.event.source_kind == "kernel" or bool(f.event.fields.get("kernel"))
-        if (f.role == "symptom" and not kernel) or (f.role == "confirms" and kernel and f.pattern.severity in ("fatal", "error")):
+        if (f.role == "symptom" and (not kernel or (only_kernel and f.pattern.category is not None))) or (
+            f.role == "confirms" and kernel and f.pattern.severity in ("fatal", "error")
+        ):
             return True
     return False

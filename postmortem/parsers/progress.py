@@ -41,6 +41,10 @@ _BENIGN = re.compile(r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 
 _KEEPER = re.compile(  # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
     r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
+_PLANNED = re.compile(
+    r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]",
+    re.IGNORECASE,
+)
 _MILESTONE = re.compile(
     r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE
 )
@@ -220,7 +224,7 @@ def _learn(facts: dict[str, object], body: str) -> None:
 
 
 def _step(body: str) -> tuple[int] | None:
-    if _KEEPER.search(body):
+    if _KEEPER.search(body) or (_PLANNED.search(body) and not _LOSS.search(body)):
         return None
     if m := _EPOCH_STEP.search(body):
         return (int(m["step"] or m["bar"]),)

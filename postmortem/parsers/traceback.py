@@ -39,6 +39,7 @@ _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?
 _CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
+_RECORDED = re.compile(r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})')
 _UNCAUGHT = re.compile(r"(?:^|[\] :])Uncaught ((?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .*)$")  # an excepthook that logs
 _QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")  # BackendCompilerFailed: backend='inductor' raised: and what it was
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
@@ -88,7 +89,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
     """Read an exception line whose traceback's head was cut off: frames stand right before it, or it opens the file, as in an excerpt."""
     line = next(excerpt.following())
-    if told := _UNCAUGHT.search(line.envelope.body):
+    if told := _UNCAUGHT.search(line.envelope.body) or _recorded(excerpt):
         said = Line(line.number, line.text, line.envelope._replace(body=told[1]))
         yield _event(excerpt, _Reading(exception=said, last=line.number))
         return
@@ -99,6 +100,14 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
     if frames is not None:
         event = _event(excerpt, _Reading(frames=frames, exception=line, last=line.number))
         yield event._replace(fields={**event.fields, "headless": True})
+
+
+def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
+    """What torchelastic's error handler prints of an exception, as JSON over several lines; its call stack is one string."""
+    above = next(excerpt.preceding(), None)
+    if above is None or not above.text.rstrip().endswith('"message": {'):
+        return None
+    return _RECORDED.match(excerpt.envelope.body.strip())
 
 
 def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | None:
