@@ -1,7 +1,7 @@
 """Paths -> Incident: the pipeline in one place. collect, scan, parse, align, diagnose; the document leaves redacted.
 
-    incident = analyze(["./logs"])
-    incident.document["verdict"]["headline"]
+incident = analyze(["./logs"])
+incident.document["verdict"]["headline"]
 """
 
 from __future__ import annotations

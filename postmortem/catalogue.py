@@ -1,6 +1,6 @@
 """Pattern -> text a person reads: the list, one pattern in full, and its explanation.
 
-    postmortem explain kernel-oom-killed-process
+postmortem explain kernel-oom-killed-process
 """
 
 from __future__ import annotations

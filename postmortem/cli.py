@@ -1,6 +1,6 @@
 """Arguments in, exit code out; nothing else. Everything that costs time is imported inside the command that needs it.
 
-    run(["analyze", "logs/", "--format", "json", "--output", "-"]) -> 0
+run(["analyze", "logs/", "--format", "json", "--output", "-"]) -> 0
 """
 
 from __future__ import annotations

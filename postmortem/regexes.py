@@ -1,7 +1,7 @@
 """Facts about a regular expression that decide whether it may run over every line of a hostile log.
 
-    certain_literal(r"Killed process \\d+")  -> "Killed process "
-    slowest(regex, lines)                   -> how its time grows on lines made to annoy it
+certain_literal(r"Killed process \\d+")  -> "Killed process "
+slowest(regex, lines)                   -> how its time grows on lines made to annoy it
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The vocabularies of `model.py` -> the JSON schema of a pattern file, which editors use for completion.
 
-    # yaml-language-server: $schema=../schema.json
+# yaml-language-server: $schema=../schema.json
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A line of a log -> the skeleton of a pattern file, which `patterns lint` then asks to be filled in.
 
-    postmortem patterns new gpu/gpu-went-away --from node-a/rank3.log:118
+postmortem patterns new gpu/gpu-went-away --from node-a/rank3.log:118
 """
 
 from __future__ import annotations

@@ -55,6 +55,13 @@ class Case:
         return found
 
     @cached_property
+    def by_source(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = defaultdict(list)
+        for e in self.events:
+            found[e.where.source].append(e)
+        return found
+
+    @cached_property
     def by_rank(self) -> dict[int, list[Event]]:
         found: dict[int, list[Event]] = defaultdict(list)
         for e in self.events:

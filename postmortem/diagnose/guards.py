@@ -165,11 +165,8 @@ def _handled(case: Case, o: Observation) -> Observation:
     proof = ("progress", "finished", "line") if overcome else ("progress", "finished")
     later = [
         x
-        for x in case.events
-        if x.kind in proof
-        and x.where.source == e.where.source
-        and (x.where.line or 0) > (e.where.line or 0)
-        and (rank is None or case.registry.rank_of(x) in (rank, None))
+        for x in case.by_source[e.where.source]
+        if x.kind in proof and (x.where.line or 0) > (e.where.line or 0) and (rank is None or case.registry.rank_of(x) in (rank, None))
     ]
     later += [x for x in case.seen("nccl-ib-port-event") if o.pattern.id == PORT_DOWN and _active_again(e, x)]
     if later:

@@ -10,6 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from postmortem.model import Event, Source
 
@@ -85,6 +86,7 @@ def same_host(a: str | None, b: str | None) -> bool:
     return a is not None and b is not None and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdigit())
 
 
+@lru_cache(maxsize=1 << 15)
 def stem(path: str) -> str:
     """`proc1.err` and `proc1.out` are two streams of one process."""
     previous = None

@@ -99,16 +99,18 @@ def learn(lines: Iterable[str]) -> Style:
     some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
     if len(some) < 3:
         return Style()
-    srun = sum(1 for line in some if _SRUN.match(line) or line.startswith(("srun:", "slurmstepd", "*** ")))
-    labels = {m[1] for line in some if (m := _SRUN.match(line))}
-    host = sum(1 for line in some if _HOST.match(line))
-    labelled = srun >= 0.8 * len(some) and bool(labels) and len(labels) < len(some)
+    found = [m[1] for line in some if (m := _SRUN.match(line))]
+    srun = len(found) + sum(1 for line in some if line.startswith(("srun:", "slurmstepd", "*** ")))
+    host = sum(1 for line in some if ": " in line and _HOST.match(line))
+    labelled = srun >= 0.8 * len(some) and 0 < len(set(found)) < len(some)
     return Style(labelled, host >= 0.8 * len(some), "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), ""))
 
 
 def _of_ranks(name: str, lines: list[str]) -> bool:
     """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and again, up and down."""
     found = [int(m[1]) for line in lines if (m := _COLUMNS[name].match(line))]
+    if not found:
+        return False
     downs = sum(1 for a, b in pairwise(found) if b < a)
     ranks = set(found)
     return len(ranks) >= 2 and ranks == set(range(len(ranks))) and downs >= 3 and all(found.count(r) >= 3 for r in ranks)
