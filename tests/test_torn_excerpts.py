@@ -29,10 +29,25 @@ LOST = "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-aliv
 TORN = '  File "/opt/conda/lib/python3.11/site-packages/torch/tens\nor.py", line 198, in backward\n    run()\nRuntimeError: no grad_fn\n'
 QUOTING = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nImportError: cannot import name 'key' from 'triton'\n"
 HOOK = "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x\n"
+MIDDLE = "".join(f"node-3 >> [rank3]: {line}\n" for line in (2 * FRAMES).splitlines())
+FLAT = "".join(
+    f"[rank9]: {line}\n\n"
+    for line in ('File "train.py", line 12, in <module>', "main(args)", 'File "train.py", line 7, in main', "return rows[3]")
+)
 CASES = {
     "a log that ends inside a traceback": (HEAD, ("undetermined", [])),
     "of two exceptions the second is cut": (HEAD + "ValueError: odd batch\n" + HEAD, ("python-exception", [])),
     "a traceback without head, torn by the edge of a terminal": (TORN, ("python-exception", [])),
+    "the middle of a traceback": (MIDDLE, ("undetermined", [])),
+    "frames that somebody printed, and then went on": (MIDDLE + "epoch 0 step 10 loss 0.31\n", ("healthy", [])),
+    "a traceback without head whose indentation was lost": (
+        FLAT + "[rank9]: IndexError: list index out of range\n",
+        ("python-exception", [9]),
+    ),
+    "torch before 1.13 gave collectives no number": (
+        WATCHDOG.format(1).replace("SeqNum=4486, ", "").replace("NumelIn=4668, NumelOut=4668, ", ""),
+        ("undetermined", []),
+    ),
     "a wrapper that quotes what it was raised by": (FRAMES + QUOTING, ("python-exception", [])),
     "an excepthook that logs": (HOOK, ("network", [])),
     "a carrier of an exception that is not there": (

@@ -35,6 +35,7 @@ _DOCUMENTS: dict[str, Callable[[Source, bytes], Iterator[Event]]] = {
     "cgroup": tables.counters,
 }
 DOCUMENT_KINDS = frozenset(_DOCUMENTS)  # sources whose whole content a parser wants
+TORN = 65536  # bytes: a paste
 _SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 
 
@@ -55,6 +56,8 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
             events.extend(_hit(source, hit, style, library))
     if source.kind in _SPOKEN:
         events.extend(progress.parse(source, scanned.samples, style, lines))
+        if len(scanned.samples) == 1 and scanned.bytes <= TORN:
+            events.extend(traceback.parse_torn(source, scanned.samples[0].text, style))
     events = _one_exception_per_line(events)
     events = _with_frames(events)
     events.extend(_on_events(events, library))

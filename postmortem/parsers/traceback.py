@@ -20,16 +20,19 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from postmortem.model import Event
-from postmortem.parsers.excerpt import Excerpt, Line
+from postmortem.model import Event, Hit, Source
+from postmortem.parsers.envelope import Style
+from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.patterns import Signature
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(
     ":exception-line", r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: ", after=1024, before=4096
 )
+NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a frame in them
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
+_INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
 _TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
 _NAMED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Refused|Exceeded|Failed|Killed|Died|Abort|"
@@ -110,10 +113,26 @@ def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
     return _RECORDED.match(excerpt.envelope.body.strip())
 
 
+def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
+    """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off, and still something was raised."""
+    lines = data.splitlines(keepends=True)[:MAX_BLOCK]
+    at, frame = next(((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (0, None))
+    if frame is None or not all(_within(line.rstrip(), frame["lead"].rstrip()) for line in lines):
+        return
+    excerpt = Excerpt(source, Hit(at + 1, 0, lines[at].rstrip(), b"", b"".join(lines[at + 1 :]), (), ()), style)
+    yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+
+
+def _within(line: bytes, lead: bytes) -> bool:
+    """Whether a line can stand in the block of one writer's frames: a frame, its code, or nothing."""
+    return line in (b"", lead) or line.startswith(lead + b"  ")
+
+
 def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | None:
     """The frames that stand right before an exception's line. None where it is prose, or where their head is there: its block reads it."""
     frames: list[tuple[str, int, str]] = []
     tail = ""  # of a frame that the edge of a terminal broke in two
+    flat = 0  # code and carets that lost their indentation, as their frame did
     for back in excerpt.preceding():
         if back.envelope.key != line.envelope.key:
             continue
@@ -121,13 +140,20 @@ def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | 
         if _ORIGINAL.search(body):
             return None
         if frame := _FRAME.match(body):
+            if flat and body[:1].isspace():
+                break
             frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
+            flat = 0
         elif _TORN.match(body):
             tail = body[:1000]
-        elif not (_QUOTING.match(body) and not frames) and (body[:1] not in (" ", "\t") or not body.strip()):
+        elif _QUOTING.match(body) and not frames:
+            continue
+        elif body.strip() and body[:1] not in (" ", "\t") and flat < 2:
+            flat += 1
+        elif body[:1] not in (" ", "\t") or not body.strip():
             break
     else:
-        if not frames and excerpt.number - len(excerpt.before) <= 1 and _CLASS.match(line.envelope.body.strip()):
+        if not frames and not flat and excerpt.number - len(excerpt.before) <= 1 and _CLASS.match(line.envelope.body.strip()):
             return []
     return frames[::-1] or None
 
