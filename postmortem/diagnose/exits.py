@@ -37,7 +37,7 @@ NAMES = (
 TOLD = ("deepspeed-return-code", "called-process-error", "spawn-process-exited", "mpirun-process-signalled", "horovod-rank-exited",
         "container-exit-code", "k8s-exit-code", "bash-killed-line", "slurm-task-exited", "lightning-child-terminated",
         "slurm-batch-ended", "lsf-exit-code", "sge-exit-status", "mpich-process-ended", "openmpi-process-aborted",
-        "platform-exit-code", "composer-rank-crashed", "paddle-container-failed")  # fmt: skip
+        "platform-exit-code", "composer-rank-crashed", "paddle-container-failed", "pals-rank-ended")  # fmt: skip
 _SIGNALS = {
     "kill": -9, "9": -9, "segv": -11, "segmentation fault": -11, "11": -11, "bus": -7, "bus error": -7, "7": -7, "abrt": -6, "abort": -6,
     "aborted": -6, "6": -6, "fpe": -8, "floating point exception": -8, "8": -8, "ill": -4, "illegal instruction": -4, "4": -4,

@@ -292,6 +292,8 @@ def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
             o = replace(o, role="cause", because="a Python process, and this excerpt of the kernel's log is all there is")
         elif o.pattern.id == "dataloader-worker-killed" and o.role == "symptom" and alone and not host_oom:
             o = replace(o, role="cause", because="the worker was killed from outside; only a kernel log could tell whether for memory")
+        elif o.pattern.id == "store-not-opened" and any("errno: 98" in line for line in o.event.context):
+            o = replace(o, role="cause", because="the lines before it say why: address already in use")
         elif o.pattern.id == "slurm-cancelled" and _first_trouble(case, o, observations):
             o = replace(o, role="cause", because="nothing failed before Slurm was told to cancel")
         out.append(o)
@@ -304,7 +306,8 @@ def _first_trouble(case: Case, o: Observation, observations: Sequence[Observatio
         return False
     others = [x for x in observations if x.pattern.category not in (None, "scheduler") and x.role in ("cause", "symptom")]
     ends = [x for x in observations if x.pattern.id == "slurm-task-exited" and x.event.fields.get("signal") not in ("Terminated", "Killed")]
-    return all(_follows(x.event, o.event) for x in (*others, *ends))
+    aborts = [x for x in observations if x.pattern.id in ("mpi-abort-invoked", "mpich-fatal-error")]
+    return all(_follows(x.event, o.event) for x in (*others, *ends, *aborts))
 
 
 def _follows(e: Event, first: Event) -> bool:
