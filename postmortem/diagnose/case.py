@@ -40,7 +40,14 @@ class Case:
             self.trace.append(text)
 
     def of_kind(self, *kinds: str) -> list[Event]:
-        return [e for e in self.events if e.kind in kinds]
+        return list(self.by_kind[kinds[0]]) if len(kinds) == 1 else [e for e in self.events if e.kind in kinds]
+
+    @cached_property
+    def by_kind(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = defaultdict(list)
+        for e in self.events:
+            found[e.kind].append(e)
+        return found
 
     def seen(self, *patterns: str) -> list[Event]:
         """Events of these patterns."""

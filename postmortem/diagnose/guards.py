@@ -184,7 +184,7 @@ def _waiting(case: Case, o: Observation) -> Observation:
     if e.source_kind == "kubernetes":
         ends = not case.seen("k8s-container-started")
     else:
-        ends = any(x.fields.get("last") and x.where == e.where for x in case.of_kind("line"))
+        ends = any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in case.by_source[e.where.source])
     return demote(case, o, "symptom", "nothing came after it") if ends else o
 
 

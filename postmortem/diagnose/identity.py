@@ -25,7 +25,7 @@ _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/dis
 class Registry:
     """The joins of one job. Built once, then only read."""
 
-    by_pid: dict[tuple[str | None, int], int] = field(default_factory=dict)
+    by_pid: dict[int, dict[str | None, int]] = field(default_factory=dict)  # pid -> host -> rank
     by_local: dict[Local, int] = field(default_factory=dict)
     by_source: dict[str, int] = field(default_factory=dict)
     by_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)
@@ -43,9 +43,10 @@ class Registry:
         """The rank with this pid; across hosts only if the pid is not ambiguous."""
         if pid is None:
             return None
-        if (host, pid) in self.by_pid:
-            return self.by_pid[(host, pid)]
-        found = {rank for (h, p), rank in self.by_pid.items() if p == pid and (host is None or h is None)}
+        hosts = self.by_pid.get(pid, {})
+        if host in hosts:
+            return hosts[host]
+        found = {rank for h, rank in hosts.items() if host is None or h is None}
         return found.pop() if len(found) == 1 else None
 
     def rank_of(self, e: Event) -> int | None:
@@ -134,7 +135,7 @@ def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
     if isinstance(pid, str) and pid.isdigit():
         pid = int(pid)
     if isinstance(pid, int) and pid > 1:
-        reg.by_pid.setdefault((host, pid), rank)
+        reg.by_pid.setdefault(pid, {}).setdefault(host, rank)
         if pid not in reg.pids.setdefault(rank, []):
             reg.pids[rank].append(pid)
 
