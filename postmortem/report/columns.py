@@ -23,7 +23,7 @@ from postmortem.report import json as plain
 from postmortem.report import lanes, phrases, text, view
 from postmortem.report.phrases import varint, zigzag
 
-MAX_EVENTS = 100_000
+MAX_EVENTS = 80_000
 MAX_TEXT = 400
 UNIT = 1e-4  # stamps are milliseconds at best, kernel stamps microseconds; finer than this no clock of a cluster agrees
 VERSION = 1
