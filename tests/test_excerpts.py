@@ -32,6 +32,7 @@ RECORD = (
 EVENTS = "Events:\n  Type  Reason  Age  From  Message\n"
 UNMOUNTED = "  Warning  FailedMount  7m  kubelet  Unable to mount volumes: unmounted volumes=[a]: timed out waiting for the condition\n"
 MOUNTED = "  Normal   Started  5m  kubelet  Started container trainer\n"
+BACK_OFF = "  Warning  BackOff  2m  kubelet  Back-off restarting failed container trainer\n"
 NO_NODE = "(autoscaler +32s) Error: No available node types can fulfill resource request {'GPU': 8.0}.\n"
 TAKEN = (
     "[W socket.cpp:426] [c10d] The server socket has failed to bind to 0.0.0.0:25641 (errno: 98 - Address already in use).\n"
@@ -41,16 +42,20 @@ ABORTED = " 0: application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
 CANCELLED = " 0: slurmstepd: error: *** STEP 2943.2 ON n609 CANCELLED AT 2019-10-29T12:50:09 ***\nsrun: error: n609: tasks 0-15: Killed\n"
 CRAY = "x4006c0s6b0n0.hsn.cm.site: rank {} died from signal {}\n"
 SPARK = "org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier ResultStage.\n"
+NO_ROOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 2 has a\n"
+LOADING = "Loading modules: 100%|####| 4/4 [00:15<00:00,  3.85s/it]\n"
 EXCERPTS = {
     "every address is in use, and then the excerpt ends": (TAKEN, ("incident", "rendezvous", [])),
     "an abort comes before the cancellation": (ABORTED + CANCELLED, ("undetermined", "scheduler", [])),
     "the rank that died first, of a Cray": (CRAY.format(256, 11) + CRAY.format(0, 15), ("incident", "native-crash", [256])),
     "a rank that the launcher stopped": (CRAY.format(0, 15), ("undetermined", None, [])),
     "Spark's own words are no Python exception": (SPARK, ("undetermined", None, [])),
+    "a bar of what is loaded is no step that came later": (NO_ROOM + LOADING, ("incident", "gpu-oom", [])),
     "a line of the kernel that somebody chose": (HUNG, ("undetermined", "hang", [])),
     "torchelastic's record of an exception, cut off": (RECORD, ("incident", "python-exception", [])),
     "a volume that does not come": (EVENTS + UNMOUNTED, ("incident", "storage", [])),
     "a volume that came late": (EVENTS + UNMOUNTED + MOUNTED, ("healthy", None, [])),
+    "a volume that came late, and then another failure": (EVENTS + UNMOUNTED + MOUNTED + BACK_OFF, ("undetermined", None, [])),
     "a plan is no step": ("Total training steps: 5640\n" + NO_NODE, ("undetermined", None, [])),
     "the nodes came": (NO_NODE + STEP, ("healthy", None, [])),
     "a kill of which only slurmctld tells": (

@@ -105,7 +105,8 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
     """
     if any(o.role == "cause" for o in observations) or (case.finished and case.finished >= set(case.registry.ranks)):
         return []
-    complaints = any(o.role == "symptom" and o.pattern.category is not None and not o.event.fields.get("wrapper") for o in observations)
+    accused = [o for o in observations if o.role == "symptom" and o.pattern.category is not None and o.event.source_kind != "kernel"]
+    complaints = any(not o.event.fields.get("wrapper") for o in accused)
     stopped = case.seen("launcher-forced-kill") or case.seen("slurm-cancelled")
     for o in observations:
         code = _code(o) if o.pattern.id in TOLD else None

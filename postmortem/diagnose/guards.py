@@ -189,9 +189,10 @@ def _waiting(case: Case, o: Observation) -> Observation:
 
 
 def _restored(case: Case, o: Observation, everything: Sequence[Observation]) -> Observation:
-    """A file server that answers again, or a volume that came after all, in a job in which nothing failed, was only slow."""
+    """A file server that answers again, in a job in which nothing failed, was only slow; so was a volume whose container started."""
     end = RESTORED.get(o.pattern.id)
-    if end is None or any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything):
+    came = end == "k8s-container-started"  # whatever failed later
+    if end is None or not came and any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything):
         return o
     later = [e for e in case.seen(end) if e.where.source == o.event.where.source and (e.where.line or 0) > (o.event.where.line or 0)]
     return demote(case, o, "context", f"it answered again: {later[0].where}") if later else o

@@ -45,6 +45,7 @@ _PLANNED = re.compile(
     r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]",
     re.IGNORECASE,
 )
+_PREPARING = re.compile(r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|")
 _MILESTONE = re.compile(
     r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE
 )
@@ -226,7 +227,7 @@ def _learn(facts: dict[str, object], body: str) -> None:
 def _step(body: str) -> tuple[int] | None:
     if _KEEPER.search(body) or (_PLANNED.search(body) and not _LOSS.search(body)):
         return None
-    if m := _EPOCH_STEP.search(body):
+    if (m := _EPOCH_STEP.search(body)) and not _PREPARING.match(body):
         return (int(m["step"] or m["bar"]),)
     return (int(m["step"]),) if (m := _STEP.search(body)) else None
 
