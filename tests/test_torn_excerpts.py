@@ -38,6 +38,10 @@ CASES = {
     "a log that ends inside a traceback": (HEAD, ("undetermined", [])),
     "of two exceptions the second is cut": (HEAD + "ValueError: odd batch\n" + HEAD, ("python-exception", [])),
     "a traceback without head, torn by the edge of a terminal": (TORN, ("python-exception", [])),
+    "horovodrun's label over Gloo": (
+        "[2]<stderr>:" + HEAD.replace("\n  ", "\n[2]<stderr>:  ") + "[2]<stderr>:KeyError: 'x'\n",
+        ("python-exception", [2]),
+    ),
     "the middle of a traceback": (MIDDLE, ("undetermined", [])),
     "frames that somebody printed, and then went on": (MIDDLE + "epoch 0 step 10 loss 0.31\n", ("healthy", [])),
     "a traceback without head whose indentation was lost": (

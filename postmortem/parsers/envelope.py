@@ -60,7 +60,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
-_MPI = re.compile(r"\[\d+,(?:mpirank:)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")
+_MPI = re.compile(r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")  # Gloo: `[3]<stderr>:`
 _RAY = re.compile(r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?")
 _WORKER_TP = re.compile(r"Worker_TP(\d{1,5})$")
 _VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./-]{1,80}:\d+\] ?")
