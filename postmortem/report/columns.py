@@ -23,7 +23,8 @@ from postmortem.report import json as plain
 from postmortem.report import lanes, phrases, text, view
 from postmortem.report.phrases import varint, zigzag
 
-MAX_EVENTS = 80_000
+MAX_EVENTS = 100_000
+LANE = 1.5  # events' worth of bytes that a lane takes: 16,000 ranks leave room for fewer
 MAX_TEXT = 400
 UNIT = 1e-4  # stamps are milliseconds at best, kernel stamps microseconds; finer than this no clock of a cluster agrees
 VERSION = 1
@@ -47,6 +48,7 @@ def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_E
     if len({row.time for row in timed}) < 2:
         return None
     timed = _once(timed)
+    limit -= int(LANE * len({(row.host, row.rank) for row in timed}))
     kept, notes = thinned(timed, limit, {view.address(item) for item in view.rows(view.part(document, "verdict").get("evidence"))})
     by_lane: dict[LaneKey, list[lanes.Row]] = {}
     for row in lanes.redacted(kept, True, masked):

@@ -3,15 +3,17 @@ import { decode, unpack } from "./data.js";
 import { page } from "./page.js";
 import { Timeline } from "./timeline.js";
 
-async function timeline() {
-  const block = document.getElementById("postmortem-events");
-  const place = document.getElementById("timeline-live");
-  if (!block || !place || typeof DecompressionStream === "undefined" || typeof OffscreenCanvas === "undefined") return;
-  const events = decode(await unpack(block.textContent));
+async function timeline(place, unpacked) {
+  const events = decode(await unpacked);
   document.documentElement.classList.add("live");
   new Timeline(events, place);
 }
 
 page();
-// The verdict is painted first; the events can wait for two frames.
-requestAnimationFrame(() => setTimeout(timeline, 0));
+const block = document.getElementById("postmortem-events");
+const place = document.getElementById("timeline-live");
+if (block && place && typeof DecompressionStream !== "undefined" && typeof OffscreenCanvas !== "undefined") {
+  const unpacked = unpack(block.textContent); // beside the first layout, on a thread of the browser's
+  // The verdict is painted first; the timeline can wait for two frames.
+  requestAnimationFrame(() => setTimeout(timeline, 0, place, unpacked));
+}

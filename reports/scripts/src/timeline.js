@@ -29,7 +29,7 @@ export class Timeline {
     this.layout();
     this.centre(this.state.decisive);
     this.restore(location.hash);
-    this.render();
+    this.paint();
   }
 
   /** Bring the lane of an event into sight where not all lanes are. */
@@ -64,12 +64,14 @@ export class Timeline {
 
   render() {
     if (this.frame) return;
-    this.frame = requestAnimationFrame(() => {
-      this.frame = 0;
-      this.picture.draw(this.state);
-      if (!this.place.dataset.drawn) performance.mark("postmortem-timeline");
-      this.place.dataset.drawn = String(Number(this.place.dataset.drawn ?? 0) + 1);
-    });
+    this.frame = requestAnimationFrame(() => this.paint());
+  }
+
+  paint() {
+    this.frame = 0;
+    this.picture.draw(this.state);
+    if (!this.place.dataset.drawn) performance.mark("postmortem-timeline");
+    this.place.dataset.drawn = String(Number(this.place.dataset.drawn ?? 0) + 1);
   }
 
   changed() {
