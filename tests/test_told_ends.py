@@ -30,6 +30,16 @@ RAY = (
     '(TrainController pid=70)   File "loop.py", line 4, in train_func [repeated 2x across cluster]\n'
     "(TrainController pid=70) RuntimeError: odd shard [repeated 2x across cluster]\n"
 )
+NAMELESS = (
+    "Traceback (most recent call last):\n"
+    '  File "train.py", line 61, in main\n'
+    "IndexError: list index out of range\n"
+    "epoch 0 step 3 loss 2.11\nepoch 0 step 4 loss 2.05\n"
+)
+AGENT = (
+    "E1120 21:11:13.884000 4711 torch/distributed/elastic/multiprocessing/api.py:984] "
+    "failed (exitcode: 1) local_rank: 1 (pid: 4713) of binary: python3\n"
+)
 TASKS = (
     '5: Traceback (most recent call last):\n5:   File "train.py", line 210, in <module>\n5: ValueError: odd batch\n'
     "srun: error: node12: task 5: Exited with exit code 1\n"
@@ -60,6 +70,10 @@ CASES = {
     "a shell's Killed behind a bar": (" 12%|#2   | 121/1000 [10:11<1:14:00,  5.05s/it]Killed\n", ("incident", "external-signal", [])),
     "a task's exit code and no word": ("srun: error: node7: task 3: Exited with exit code 7\n", ("undetermined", "python-exception", [3])),
     "a cancelled STEP is no progress of the rank that failed": (TASKS, ("incident", "python-exception", [5])),
+    "the others go on for some steps after a nameless rank has raised": (NAMELESS + AGENT, ("incident", "python-exception", [1])),
+    "what srun tells of belongs to the nameless exception before it": (
+        NAMELESS + "srun: error: node7: task 3: Exited with exit code 1\n", ("incident", "python-exception", [])),
+    "an exception after which all went well was handled": (NAMELESS + "training finished\n", ("healthy", None, [])),
     "Ray's folded copies come late": (RAY, ("incident", "python-exception", [1])),
     "a clean end of DeepSpeed": ("[INFO] [launch.py:347:main] Process 41 exits successfully.\n", ("healthy", None, [])),
 }  # fmt: skip

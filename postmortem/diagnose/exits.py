@@ -86,7 +86,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
                     (),
                     pids,
                     case.attempt,
-                    f"the launcher saw rank {rank} end with {describe(code)}",
+                    f"the launcher saw rank {rank} end with {ending(code)}",
                 )
             )
     return found or told(case, observations)
@@ -116,7 +116,7 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
             continue
         if code in KILL and any(_before(e, o.event) for e in stopped):
             continue
-        why = f"{o.event.where} tells of an end with {describe(code)}"
+        why = f"{o.event.where} tells of an end with {ending(code)}"
         event = o.event._replace(fields=dict(o.event.fields) | {"exitcode": code})
         local = as_int(event.fields.get("local_rank")) if not case.registry.ranks else None  # spawn without a word of ranks: one host
         ranks = o.ranks or (() if local is None else (local,))

@@ -169,11 +169,35 @@ def _handled(case: Case, o: Observation) -> Observation:
         if x.kind in proof and (x.where.line or 0) > (e.where.line or 0) and (rank is None or case.registry.rank_of(x) in (rank, None))
     ]
     later += [x for x in case.seen("nccl-ib-port-event") if o.pattern.id == PORT_DOWN and _active_again(e, x)]
+    if later and rank is None and o.pattern.id not in PASSING and _ended_one(case, e):
+        return o
     if later:
         return demote(case, o, "context", f"the rank went on: `{later[0].text.strip()[:80]}` at {later[0].where}")
     if rank is not None and rank in case.finished and code in (None, 0):
         return demote(case, o, "context", f"rank {rank} finished normally")
     return o
+
+
+def _ended_one(case: Case, e: Event) -> bool:
+    """Whether an exception on a console without names may be the end of a rank that left with an error code: the others go on for a while.
+
+    It is the last one there, and the rank that the launcher or srun tells of has raised nothing under its own name.
+    """
+    codes = {r: case.exit_code(r) for r in case.exits}
+    told = {r for r, code in codes.items() if code is not None and 0 < code < 128}
+    for x in case.seen("slurm-task-exited"):
+        rank = as_int(x.fields.get("rank") or x.fields.get("ranks"))
+        if rank is not None and 0 < (as_int(x.fields.get("exitcode")) or 0) < 128:
+            told.add(rank)
+    raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
+    silent = told - {case.registry.rank_of(x) for x in raised}
+    last = max((x.where.line or 0 for x in raised if x.where.source == e.where.source and x.rank is None and not _launcher(x)), default=0)
+    return bool(silent) and e.kind == "pattern" and (e.where.line or 0) >= last
+
+
+def _launcher(e: Event) -> bool:
+    """Raised by torchrun itself, to tell of a child."""
+    return "ChildFailedError" in e.text or "CalledProcessError" in e.text
 
 
 def _waiting(case: Case, o: Observation) -> Observation:
