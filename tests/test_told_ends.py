@@ -73,6 +73,7 @@ CASES = {
     "the others go on for some steps after a nameless rank has raised": (NAMELESS + AGENT, ("incident", "python-exception", [1])),
     "what srun tells of belongs to the nameless exception before it": (
         NAMELESS + "srun: error: node7: task 3: Exited with exit code 1\n", ("incident", "python-exception", [])),
+    "DeepSpeed's 1 belongs to the nameless exception before it": (NAMELESS + DEEPSPEED.format(1), ("incident", "python-exception", [])),
     "an exception after which all went well was handled": (NAMELESS + "training finished\n", ("healthy", None, [])),
     "Ray's folded copies come late": (RAY, ("incident", "python-exception", [1])),
     "a clean end of DeepSpeed": ("[INFO] [launch.py:347:main] Process 41 exits successfully.\n", ("healthy", None, [])),

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import LONE, Case, Observation, as_int
-from postmortem.diagnose.exits import CRASH
+from postmortem.diagnose.exits import CRASH, TOLD
 from postmortem.model import Event
 
 GENERIC = "python-exception"
@@ -181,16 +181,16 @@ def _handled(case: Case, o: Observation) -> Observation:
 def _ended_one(case: Case, e: Event) -> bool:
     """Whether an exception on a console without names may be the end of a rank that left with an error code: the others go on for a while.
 
-    It is the last one there, and the rank that the launcher or srun tells of has raised nothing under its own name.
+    It is the last one there, and who is told of by a launcher has raised nothing under its own name.
     """
     codes = {r: case.exit_code(r) for r in case.exits}
-    told = {r for r, code in codes.items() if code is not None and 0 < code < 128}
-    for x in case.seen("slurm-task-exited"):
-        rank = as_int(x.fields.get("rank") or x.fields.get("ranks"))
-        if rank is not None and 0 < (as_int(x.fields.get("exitcode")) or 0) < 128:
-            told.add(rank)
+    told: set[int | None] = {r for r, code in codes.items() if code is not None and 0 < code < 128}
+    for x in (x for name in TOLD for x in case.seen(name)):
+        if 0 < (as_int(x.fields.get("exitcode")) or 0) < 128:
+            told.add(as_int(x.fields.get("rank") or x.fields.get("ranks")))
     raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
-    silent = told - {case.registry.rank_of(x) for x in raised}
+    named = {case.registry.rank_of(x) for x in raised} - {None}
+    silent = told - named - ({None} if named else set())
     last = max((x.where.line or 0 for x in raised if x.where.source == e.where.source and x.rank is None and not _launcher(x)), default=0)
     return bool(silent) and e.kind == "pattern" and (e.where.line or 0) >= last
 
