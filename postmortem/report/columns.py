@@ -89,14 +89,13 @@ def thinned(rows: list[lanes.Row], limit: int, cited: set[str]) -> tuple[list[la
     """At most about `limit` events: the worst first, and what is cited; of the rest the first of each rank in equal parts of the job."""
     if len(rows) <= limit:
         return rows, []
-    start = min(row.time for row in rows)
-    span = max(row.time for row in rows) - start
     kept = [row for row in rows if row.address in cited][:limit]
     room, said = limit - len(kept), []
     for severity in reversed(lanes.SEVERITIES):
         those = [row for row in rows if row.severity == severity and row.address not in cited]
         if len(those) > room:
-            width = span / max(1, room // len({(row.host, row.rank) for row in those}))
+            start = min(row.time for row in those)
+            width = (max(row.time for row in those) - start) / max(1, room // len({(row.host, row.rank) for row in those}))
             chosen = _first_of_each(those, start, width)
             said.append(f"of {_named(severity)}, the first of each rank in each {text.seconds(width)} ({len(chosen):,} of {len(those):,})")
             those = chosen
