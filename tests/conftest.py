@@ -78,9 +78,10 @@ def lacking(what: str) -> str:
 
 
 def pytest_configure() -> None:
-    """A suite that a shell started in the background inherits an ignored SIGINT, and so would every process it starts."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A suite in the background of a shell inherits an ignored SIGINT, under nohup SIGHUP, and so would every process it starts."""
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
