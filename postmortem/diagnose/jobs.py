@@ -197,7 +197,7 @@ def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
             continue
         if e.pattern == "launcher-exit-code":
             deaths[e.where.source].append(e.where.line + 3)
-        elif e.pattern == "ray-worker-group-starts":
+        elif e.pattern == "ray-worker-group-starts" and e.rank is None:  # the controller speaks, never a rank
             starts[e.where.source].append(e.where.line - 1)
         elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
             births[e.where.source].append(e.where.line)
