@@ -160,8 +160,9 @@ def test_a_rank_that_quotes_the_controller_of_ray_begins_no_new_life(tmp_path: P
     """Only the controller's own lines number the lives of a job; one life would lose what the other knows of the ranks."""
     quoted = "Attempting to start training worker group of size 2 with the following resources: [{'CPU': 1}] * 2\n"
     for rank, pid in ((0, 4100), (1, 4101)):
-        said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\nstep 1 loss 2.3\n"
-        (tmp_path / f"rank{rank}.log").write_text(quoted + said + quoted + "step 2 loss 2.2\n")
+        said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\nstep 2 loss 2.2\n"
+        (tmp_path / f"rank{rank}.log").write_text(quoted + "step 1 loss 2.3\n" + quoted + said)
     killed = "Out of memory: Killed process 4101 (python3) total-vm:9830kB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
     (tmp_path / "dmesg.txt").write_text(f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n")
-    assert analyze([str(tmp_path)], Options()).document["verdict"]["culprit"]["ranks"] == [1]
+    document = analyze([str(tmp_path)], Options()).document
+    assert document["verdict"]["culprit"]["ranks"] == [1] and document["job"]["attempts"] == 1
