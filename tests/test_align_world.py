@@ -17,7 +17,7 @@ import pytest
 from clocks.world import BASE, HOUR, World
 
 from conftest import ROOT
-from postmortem.align import Timeline, align
+from postmortem.align import Timeline, align, marks
 from postmortem.model import Clock, Event, Where
 
 
@@ -216,6 +216,15 @@ def test_one_clock_needs_no_numpy() -> None:
         "assert 'numpy' not in sys.modules and 'pandas' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+@pytest.mark.parametrize("marks_together", [1, 300, 10**9])
+def test_how_many_clocks_are_read_together_changes_nothing(marks_together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Marks are joined in batches of whole clocks: each clock's moments, and how late its ranks are, come out the same."""
+    world = World.make(seed=17, hosts=9, marks=30, rank_bias=0.02, init=True)
+    expected = align(world.events)
+    monkeypatch.setattr(marks, "BATCH", marks_together)
+    assert align(world.events) == expected
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ up here.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
@@ -22,13 +22,14 @@ from postmortem.align.estimate import Estimates, Row, estimate
 from postmortem.align.kernel import Bridge
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction, Pieces
-from postmortem.align.years import YEARLESS_END, with_years, yearless
+from postmortem.align.years import YEARLESS_END, with_years
 from postmortem.align.years import told as years_told
 from postmortem.model import Clock, Event
 
 if TYPE_CHECKING:
     import pandas as pd
 
+Members = Mapping[ClockId, Sequence[Event]]
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers) without changing its order
 
@@ -71,48 +72,44 @@ def align(events: Sequence[Event]) -> Timeline:
     dated = with_years(events)
     owners = Owners(dated)
     estimates = estimate(dated, owners)
+    members = owners.members()
     told = [e for e in dated if e.kind != "sync"]
+    clocks = [clock for e, clock in zip(dated, owners.clocks, strict=True) if e.kind != "sync"]
     pieces = {clock: found.pieces for clock, found in estimates.items()}
-    bridges = _kernel(told, owners, pieces, estimates)
+    bridges = _kernel(told, owners, members, pieces, estimates)
     pieces |= {clock: _bridged(clock, bridge, estimates) for clock, bridge in bridges.items()}
     unknown = Pieces((Correction(),), {})
-    clocks = [owners.of(e) for e in told]
-    for clock in clocks:
-        if clock is not None and clock.kind != "boot":
-            pieces.setdefault(clock, unknown)
-    placed = place.fill_gaps([place.placed(e, clock, pieces) for e, clock in zip(told, clocks, strict=True)])
-    table = _table(dated, owners, placed, estimates, bridges)
+    pieces = {clock: unknown for clock in members if clock.kind != "boot"} | pieces
+    placed = place.placed(told, clocks, pieces)
+    table = _table(members, placed, estimates, bridges)
     shown = _with_years(tuple(c for c, _ in table), events, dated)
     return Timeline(tuple(placed), shown, tuple(k for _, k in table))
 
 
 def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]) -> tuple[Clock, ...]:
     """Say of each clock what was done about its years."""
-    by_source: dict[str, list[tuple[Event, Event]]] = defaultdict(list)
+    lacked: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):
-        if before.time != after.time or yearless(after):
-            by_source[before.where.source].append((before, after))
+        if after is not before:
+            lacked[after.where.source].append(after.time or 0.0)
     out = []
     for clock in clocks:
-        moved = [pair for source in clock.sources for pair in by_source.get(source, ())] if clock.kind == "naive" else []
-        told = years_told([b for b, _ in moved], [a for _, a in moved])
+        told = years_told(t for source in clock.sources for t in lacked.get(source, ())) if clock.kind == "naive" else ""
         out.append(replace(clock, reason=f"{clock.reason}; {told}") if told else clock)
     return tuple(out)
 
 
-def _kernel(told: Sequence[Event], owners: Owners, pieces: dict[ClockId, Pieces], estimates: Estimates) -> dict[ClockId, Bridge]:
+def _kernel(
+    told: Sequence[Event], owners: Owners, members: Members, pieces: Mapping[ClockId, Pieces], estimates: Estimates
+) -> dict[ClockId, Bridge]:
     """The kernels' clocks, placed by what the job's own logs say."""
-
-    def known(e: Event) -> tuple[float, float] | None:
-        at = place.placed(e, owners.of(e), pieces)
-        return None if at.at is None else (at.at, at.at_sigma)
-
+    kernels = {clock: lines for clock, found in members.items() if clock.kernel and (lines := [e for e in found if e.kind != "sync"])}
     own: dict[str | None, tuple[float, Callable[[float], float]]] = {}
     for clock in sorted(estimates, key=lambda c: c.kind, reverse=True):  # naive first: its zone is the host's
         correction = estimates[clock].rows[-1].correction
         if clock.host is not None or len(estimates) <= 2:
             own.setdefault(clock.host, (correction.shift, correction.offset_at))
-    found = kernel.bridges(told, owners, known, own)
+    found = kernel.bridges(kernels, told, owners, lambda e: place.corrected(e, owners.of(e), pieces), own)
     return {clock: _doubted(clock, bridge, estimates) for clock, bridge in found.items()}
 
 
@@ -129,7 +126,7 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
     host = next((e for c, e in estimates.items() if c.host == clock.host), None) if bridge.own else None
     if host is None:
         return Pieces((Correction(offset=bridge.offset, floor=bridge.sigma),), {})
-    return Pieces((replace(host.rows[-1].correction, shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
+    return Pieces((host.rows[-1].correction._replace(shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
 
 
 def _display_order(events: Sequence[Event]) -> dict[int, float]:
@@ -149,13 +146,10 @@ def _display_order(events: Sequence[Event]) -> dict[int, float]:
 
 
 def _table(
-    dated: Sequence[Event], owners: Owners, placed: Sequence[Event], estimates: Estimates, bridges: dict[ClockId, Bridge]
+    members: Members, placed: Sequence[Event], estimates: Estimates, bridges: dict[ClockId, Bridge]
 ) -> list[tuple[Clock, Correction | None]]:
     """One entry for each host, kind and segment, the job's own clocks before the kernel's."""
-    sources: dict[ClockId, set[str]] = defaultdict(set)
-    for e in dated:
-        if (clock := owners.of(e)) is not None:
-            sources[clock].add(e.where.source)
+    sources = {clock: {e.where.source for e in found} for clock, found in members.items()}
     last = max((e.at for e in placed if e.at is not None and e.at > YEARLESS_END and e.at_sigma < 60), default=None)
     for clock in [c for c in sources if c.kernel]:
         if (same := _same_as(clock, sources, estimates, bridges)) is not None:

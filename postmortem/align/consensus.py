@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from postmortem.align import marks as reading
 from postmortem.align.marks import Readings
 from postmortem.align.owners import ClockId, Owners
-from postmortem.align.place import Correction, regauged
-from postmortem.align.solve import Fit
+from postmortem.align.place import Bends, Correction, regauged
+from postmortem.align.solve import Fit, group_median, in_time
 from postmortem.align.steps import Segmented, solve_with_steps
 from postmortem.model import Event
 
@@ -32,8 +32,7 @@ COARSE = 0.35  # of a stamp's sigma: hosts that round alike are wrong alike, how
 INLIER = 5.0  # in units of what is usual among the clocks
 
 
-@dataclass(frozen=True)
-class Segment:
+class Segment(NamedTuple):
     """One piece of a clock: its correction without any zone, and how good it is."""
 
     correction: Correction
@@ -45,6 +44,15 @@ class Segment:
     last: float
     drift: bool
     alone: float  # how far its last mark lies off where the one before does not
+
+
+class _Judged(NamedTuple):
+    """Marks in the order of clock and time: which lie where the fit has them, and which tell more than seconds."""
+
+    time: Array
+    residual: Array
+    near: Array
+    fine: Array
 
 
 @dataclass(frozen=True)
@@ -65,16 +73,20 @@ def compare(events: Sequence[Event], owners: Owners) -> Consensus | None:
         return None
     solved = solve_with_steps(readings.marks)
     fit = solved.fit
-    floor = _floor(readings, solved)
+    pieces = _segments(solved, _floor(readings, solved))
+    middle = group_median(fit.moment[solved.marks.event], solved.marks.clock, solved.marks.clocks).tolist()
+    parts: list[list[int]] = [[] for _ in readings.clocks]
+    for piece, parent in enumerate(solved.parent.tolist()):
+        if fit.used[piece] > 0:
+            parts[parent].append(piece)
     segments: dict[ClockId, tuple[Segment, ...]] = {}
     lines: dict[ClockId, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {}
     for i, clock in enumerate(readings.clocks):
-        pieces = np.flatnonzero((solved.parent == i) & (fit.used > 0))
-        if len(pieces):
-            order = sorted(pieces.tolist(), key=lambda p: float(np.median(fit.moment[solved.marks.event[solved.marks.clock == p]])))
-            segments[clock] = tuple(_segment(solved, p, floor) for p in order)
-            if len(order) > 1:
-                lines[clock] = _lines(readings, solved, i, order)
+        order = sorted(parts[i], key=middle.__getitem__)
+        if order:
+            segments[clock] = tuple(pieces[p] for p in order)
+        if len(order) > 1:
+            lines[clock] = _lines(readings, solved, i, order)
     kinds = dict(zip(readings.clocks, readings.kinds, strict=True))
     return Consensus(segments, _connected(readings, solved), kinds, lines, _unnamed(owners, readings.clocks))
 
@@ -115,43 +127,52 @@ def _floor(readings: Readings, solved: Segmented) -> float:
     return max(floors) if floors else UNMEASURED
 
 
-def _segment(solved: Segmented, piece: int, floor: float) -> Segment:
+def _segments(solved: Segmented, floor: float) -> dict[int, Segment]:
+    """Every piece of a clock that has marks, by its number in the fit."""
     fit, marks = solved.fit, solved.marks
-    own = np.flatnonzero(marks.clock == piece)
-    own = own[np.argsort(fit.moment[marks.event[own]], kind="stable")]
     usual = float(np.quantile(fit.scale[fit.used > 0], 0.25))
-    limit = np.maximum(INLIER * usual, np.maximum(4 * marks.noise[own], 0.02))
-    near = np.abs(fit.residual[own]) <= limit
-    n, inliers = len(own), int(near.sum())
-    widen = WIDEN * n / max(n - 2, 0.5) * _few(solved) ** 2
-    coarse = COARSE * float(np.median(marks.noise[own]))
+    limit = np.maximum(INLIER * usual, np.maximum(4 * marks.noise, 0.02))
+    order = in_time(marks, fit.moment)
+    judged = _Judged(*(a[order] for a in (marks.time, fit.residual, np.abs(fit.residual) <= limit, marks.noise < ROUGH)))
+    floors = np.maximum(floor, COARSE * group_median(marks.noise, marks.clock, marks.clocks)).tolist()
+    few = _few(solved) ** 2
+    ends = np.cumsum(fit.used)
+    return {
+        p: _segment(fit, p, _Judged(*(a[ends[p] - fit.used[p] : ends[p]] for a in judged)), few, floors[p])
+        for p in np.flatnonzero(fit.used).tolist()
+    }
+
+
+def _segment(fit: Fit, piece: int, own: _Judged, few: float, floor: float) -> Segment:
+    near, n = own.near.tolist(), len(own.near)
+    state, why = _state(own.near[own.fine].tolist(), n)
+    widen = WIDEN * n / max(n - 2, 0.5) * few
     extra = 0.0 if n > 1 else 0.25
-    state, why = _state(near[marks.noise[own] < ROUGH], n)
     if state == "refused":
-        extra = float(np.quantile(np.abs(fit.residual[own]), 0.9)) ** 2
+        extra = float(np.quantile(np.abs(own.residual), 0.9)) ** 2
     bends = _bends(fit, piece, widen)
     correction = Correction(
         offset=float(fit.offset[piece]),
         drift=float(fit.drift[piece]),
         origin=fit.origin,
         centre=float(fit.centre[piece]),
-        var=(0.0 if bends else float(fit.var[piece]) * widen) + extra,
-        var_drift=0.0 if bends else float(fit.var_drift[piece]) * widen,
+        var=(0.0 if fit.bends else float(fit.var[piece]) * widen) + extra,
+        var_drift=0.0 if fit.bends else float(fit.var_drift[piece]) * widen,
         bends=bends,
-        floor=max(floor, coarse),
+        floor=floor,
         centred=True,
     )
-    times, off = marks.time[own], abs(float(fit.residual[own][-1]))
+    times, off = own.time.tolist(), abs(float(own.residual[-1]))
     alone = off if state == "aligned" and not near[-1] and near[-2] else 0.0
-    last = float(times[-2] if alone else times[-1])
-    return Segment(correction, n, inliers, state, why, float(times[0]), last, bool(n >= 6 and times[-1] - times[0] > 60), alone)
+    last = times[-2] if alone else times[-1]
+    return Segment(correction, n, sum(near), state, why, times[0], last, n >= 6 and times[-1] - times[0] > 60, alone)
 
 
-def _bends(fit: Fit, piece: int, widen: float) -> tuple[tuple[float, float, float], ...]:
+def _bends(fit: Fit, piece: int, widen: float) -> Bends:
     if fit.bends is None:
-        return ()
-    columns = (fit.bends.at, fit.bends.extra[piece], fit.bends.var[piece] * widen)
-    return tuple(zip(*(c.tolist() for c in columns), strict=True))
+        return (), (), ()
+    at, extra, var = fit.bends.at, fit.bends.extra[piece], fit.bends.var[piece] * widen
+    return tuple(at.tolist()), tuple(extra.tolist()), tuple(var.tolist())
 
 
 def _few(solved: Segmented) -> float:
@@ -162,14 +183,14 @@ def _few(solved: Segmented) -> float:
     return 1 + 1.9 / max(0.37 * free, 0.4)
 
 
-def _state(near: Array, marks: int) -> tuple[str, str]:
+def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
     """From the marks that are finer than a second, in the order of time: which of them lie where the fit has them."""
-    n, inliers = len(near), int(near.sum())
+    n, inliers = len(near), sum(near)
     if not n:
         return "weak", f"only {_counted(marks, 'common line')}, which tell{'s' * (marks == 1)} no more than seconds"
     if inliers < SHARE * n:
         return "refused", f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped by a collector, late"
-    if n >= 2 * LEAST and not near[-2:].any():
+    if n >= 2 * LEAST and not any(near[-2:]):
         return "refused", "its last two common lines disagree with all before; it may have been set just before the end"
     if inliers < LEAST:
         return "weak", f"only {_counted(inliers, 'common line')}: too few to check one by the others"
@@ -185,16 +206,15 @@ def _lines(readings: Readings, solved: Segmented, clock: int, order: list[int]) 
     place = {piece: k for k, piece in enumerate(order)}
     marks = solved.marks
     own = np.isin(marks.clock, order)
-    segment_of = {int(readings.keys[e]): place[int(p)] for e, p in zip(marks.event[own], marks.clock[own], strict=True)}
+    segment_of = {int(readings.hashes[e]): place[int(p)] for e, p in zip(marks.event[own], marks.clock[own], strict=True)}
     found: dict[str, dict[int, int]] = defaultdict(dict)
-    for e, hashes in readings.hashed(clock):
-        for line, key in zip(e.fields["lines"], hashes.tolist(), strict=True):  # type: ignore[call-overload]
-            if key in segment_of:
-                found[e.where.source][line] = segment_of[key]
+    for source, line, key in readings.lines(clock):
+        if key in segment_of:
+            found[source][line] = segment_of[key]
     return {source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()}
 
 
 def told_against(consensus: Consensus, clocks: Sequence[ClockId], shift: float, rate: float) -> Consensus:
     """The corrections of these clocks against another reference, exactly (see `place.regauged`)."""
-    moved = {c: tuple(replace(s, correction=regauged(s.correction, shift, rate)) for s in consensus.segments[c]) for c in clocks}
+    moved = {c: tuple(s._replace(correction=regauged(s.correction, shift, rate)) for s in consensus.segments[c]) for c in clocks}
     return replace(consensus, segments={**consensus.segments, **moved})

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from postmortem.align import place, waits, zones
 from postmortem.align.owners import ClockId, Owners
@@ -28,8 +28,7 @@ LEAST = 4  # common lines that outweigh an odd result
 AGREEING = 3  # as many that agree with each other do, too
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """A segment of a clock, ready to be applied and shown."""
 
     correction: Correction
@@ -54,20 +53,22 @@ Spans = Mapping[ClockId, tuple[float, float]]
 def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
     """All clocks but the kernel's."""
     consensus = _compared(events, owners)
-    counts = place.counted(events, owners)
-    spans = {c: span for c, (span, _) in counts.items() if not c.kernel}
-    named = {**zones.named_by_span(spans), **zones.named_by_epoch(events, owners)}
+    members = {c: found for c, found in owners.members().items() if not c.kernel}
+    times = {c: [e.time or 0.0 for e in found] for c, found in members.items()}
+    spans = {c: (min(stamps), max(stamps)) for c, stamps in times.items()}
+    named = {**zones.named_by_span(spans), **zones.named_by_epoch(members)}
     found, how = _synced(consensus, named, spans) if consensus is not None else ({}, "")
     _take_twins(found, named, spans)
-    lonely = [c for c in sorted(spans, key=lambda c: (-counts[c][1], str(c))) if c not in found]
+    lonely = [c for c in sorted(spans, key=lambda c: (-len(times[c]), str(c))) if c not in found]
     _take_lonely(lonely, found, named, spans, how)
     return dict(sorted(found.items(), key=lambda item: str(item[0])))
 
 
 def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
     syncs = [*(e for e in events if e.kind == "sync"), *waits.marks(events)]
-    clocks = {owners.of(e) for e in syncs}
-    if len(clocks) > 1 or _ranks_apart(syncs):
+    clocks = map(owners.of, syncs)
+    first = next(clocks, None)
+    if any(clock != first for clock in clocks) or _ranks_apart(syncs):
         from postmortem.align.consensus import compare
 
         return compare(syncs, owners)
@@ -129,7 +130,7 @@ def _anchored(rows: Estimates) -> Estimates:
     if apart < 1.0:
         return rows
     told = f"times are relative to the job's other clocks: these lie up to {apart:.0f} s apart, so UTC itself is known no better"
-    return {c: replace(e, rows=tuple(replace(row, reason=f"{row.reason}; {told}") for row in e.rows)) for c, e in rows.items()}
+    return {c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {told}") for row in e.rows)) for c, e in rows.items()}
 
 
 def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
@@ -143,10 +144,10 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
     for clock, old in rows.items():
         changed = []
         for row in old.rows:
-            correction = replace(row.correction, shift=row.correction.shift + (shift or 0.0), floor=max(floor, row.correction.floor))
+            correction = row.correction._replace(shift=row.correction.shift + (shift or 0.0), floor=max(floor, row.correction.floor))
             zone = row.zone if not shift or row.zone is None else row.zone + shift
             state = "refused" if shift is None else "weak"
-            changed.append(replace(row, correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}"))
+            changed.append(row._replace(correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}"))
         out[clock] = Estimate(tuple(changed), replace(old.pieces, corrections=tuple(r.correction for r in changed)))
     return out
 
@@ -178,7 +179,7 @@ def _estimate(clock: ClockId, consensus: Consensus, named: Mapping[ClockId, floa
             zone = 0.0
         elif zoned:
             zone = named[clock] if clock in named and len(segments) == 1 else zones.snapped(total)
-        correction = replace(s.correction, shift=zone or 0.0, offset=s.correction.offset - (zone or 0.0))
+        correction = s.correction._replace(shift=zone or 0.0, offset=s.correction.offset - (zone or 0.0))
         reason = _reason(clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named")
         rows.append(Row(correction, zone, True, s.marks, s.state, reason, s.drift))
     edges = tuple((a.last, b.first) for a, b in zip(segments, segments[1:], strict=False))
@@ -213,7 +214,7 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
 
 def _turn(s: Segment) -> float:
     """The difference between a clock's fastest and slowest hours, in ppm."""
-    knots = [k for k in s.correction.bends if k[2] < place.UNSEEN**2]
+    knots = [k for k in zip(*s.correction.bends, strict=True) if k[2] < place.UNSEEN**2]
     rates = [1e6 * (b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(knots, knots[1:], strict=False)]
     return max(rates, default=0.0) - min(rates, default=0.0)
 
@@ -248,9 +249,8 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
         if zone is None:
             continue
         rows = tuple(
-            replace(
-                row,
-                correction=replace(row.correction, shift=zone),
+            row._replace(
+                correction=row.correction._replace(shift=zone),
                 zone=zone,
                 reason=f"the same clock as the host's stamps {'without' if twin.kind == 'naive' else 'with'} a zone ({row.reason})",
             )

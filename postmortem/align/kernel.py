@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -24,10 +24,12 @@ from postmortem.align.owners import ClockId, Owners, is_kernel
 from postmortem.align.zones import FARTHEST, QUARTER, snapped
 from postmortem.model import Event
 
+Process = tuple[str | None, int]  # host and pid
 Place = Callable[[Event], tuple[float, float] | None]  # an event of the job -> its corrected time and sigma
 
 SLACK = 2.0  # dmesg's wall times are off by what the clock was adjusted since boot
 AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
+UNSURE = 30.0  # sigma from which on a time bounds nothing
 RTC_S, RTC_DRIFT = 1.5, 60e-6  # the hardware clock is read in whole seconds; quartzes differ
 USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
 
@@ -60,20 +62,21 @@ def body(text: str) -> str:
     return text[m.end() if m else 0 :].strip()[:160]
 
 
+Kernels = Mapping[ClockId, Sequence[Event]]
 Skew = Callable[[float], float]  # a host's skew at a moment
 Own = Mapping[str | None, tuple[float, Skew]]  # host -> zone of its own local stamps, and its skew
 
 
-def bridges(events: Sequence[Event], owners: Owners, place: Place, own: Own) -> dict[ClockId, Bridge]:
-    """Kernel clock -> how to correct it."""
-    lines: dict[ClockId, dict[str, float]] = defaultdict(dict)
-    for e in events:
-        clock = owners.of(e)
-        if clock is not None and clock.kernel and e.time is not None:
-            lines[clock].setdefault(body(e.text), e.time)
-    if not lines:
+def bridges(kernels: Kernels, events: Sequence[Event], owners: Owners, place: Place, own: Own) -> dict[ClockId, Bridge]:
+    """Kernel clock -> how to correct it: from its own events, and from all."""
+    if not kernels:
         return {}
-    windows, doubts = _windows(events, owners, place)
+    lines: dict[ClockId, dict[str, float]] = defaultdict(dict)
+    for clock, members in kernels.items():
+        for e in members:
+            lines[clock].setdefault(body(e.text), e.time or 0.0)
+    ends, lasts, doubts = _ends(events, owners, place)
+    windows = _windows(kernels, ends, lasts)
     found: dict[ClockId, Bridge] = {}
     for kind in ("absolute", "naive", "boot"):
         for clock in sorted((c for c in lines if c.kind == kind), key=str):
@@ -176,56 +179,67 @@ def marzullo(intervals: Sequence[tuple[float, float]]) -> tuple[float, float, in
     return result
 
 
-def _windows(
+def _ends(
     events: Sequence[Event], owners: Owners, place: Place
-) -> tuple[dict[ClockId, list[tuple[float, float]]], dict[str | None, float]]:
-    """Kernel clock -> for each kill the interval of (job time minus kernel time); and how well the host's own clock is known, which
-    moves both ends alike and makes no interval wider."""
+) -> tuple[dict[Process, float], dict[Process, float], dict[str | None, float]]:
+    """When the launcher saw a process end at the latest, when its rank said its last line; and how well the host's own clock is known,
+    which moves both alike and makes no interval wider."""
     doubts: dict[str | None, float] = defaultdict(float)
-    ends: dict[tuple[str | None, int], float] = {}
-    lasts: dict[tuple[str | None, int], float] = {}
-    pid_rank: dict[tuple[str | None, int], int] = {}
-    rank_last: dict[tuple[str | None, int], float] = {}
+    ends: dict[Process, float] = {}
+    pid_rank: dict[Process, int] = {}
     for e in events:
-        if e.time is None or is_kernel(e):
-            continue
-        at = place(e)
-        if at is None or at[1] > 30:
+        who = _ended(e) if e.kind == "exit" or e.pattern in USER_PID else None
+        at = place(e) if who is not None and not is_kernel(e) else None
+        if who is None or at is None or at[1] > UNSURE:
             continue
         host = owners.host(e)
-        ended = e.kind == "exit" or e.pattern in USER_PID
-        who = (e.pid if e.kind == "exit" else _pid(e.fields.get("pid"))) if ended else None
-        if who is not None:
-            ends[host, who] = min(ends.get((host, who), float("inf")), at[0] + 2 * max(e.sigma, 0.1))
-            doubts[host] = max(doubts[host], math.sqrt(max(at[1] ** 2 - e.sigma**2, 0.0)))
-            if e.rank is not None:
-                pid_rank.setdefault((host, who), e.rank)
-        elif e.rank is not None and e.kind in ("line", "progress", "identity"):
-            rank_last[host, e.rank] = max(rank_last.get((host, e.rank), -1e18), at[0] - 2 * e.sigma)
-    for key, rank in pid_rank.items():
-        lasts[key] = rank_last.get((key[0], rank), -1e18)
-    return _kills(events, owners, ends, lasts), doubts
+        ends[host, who] = min(ends.get((host, who), float("inf")), at[0] + 2 * max(e.sigma, 0.1))
+        doubts[host] = max(doubts[host], math.sqrt(max(at[1] ** 2 - e.sigma**2, 0.0)))
+        if e.rank is not None:
+            pid_rank.setdefault((host, who), e.rank)
+    last = _last_lines(events, owners, place, {(host, rank) for (host, _), rank in pid_rank.items()})
+    return ends, {key: last.get((key[0], rank), -1e18) for key, rank in pid_rank.items()}, doubts
 
 
-def _kills(
-    events: Iterable[Event], owners: Owners, ends: Mapping[tuple[str | None, int], float], lasts: Mapping[tuple[str | None, int], float]
-) -> dict[ClockId, list[tuple[float, float]]]:
+def _last_lines(
+    events: Sequence[Event], owners: Owners, place: Place, ranks: Collection[tuple[str | None, int]]
+) -> dict[tuple[str | None, int], float]:
+    """When these ranks were alive at least."""
+    numbers = {rank for _, rank in ranks}
+    found: dict[tuple[str | None, int], float] = {}
+    for e in events:
+        if e.rank is None or e.rank not in numbers or e.kind not in ("line", "progress", "identity") or is_kernel(e):
+            continue
+        key = (owners.host(e), e.rank)
+        if key in ranks and _ended(e) is None and (at := place(e)) is not None and at[1] <= UNSURE:
+            found[key] = max(found.get(key, -1e18), at[0] - 2 * e.sigma)
+    return found
+
+
+def _windows(kernels: Kernels, ends: Mapping[Process, float], lasts: Mapping[Process, float]) -> dict[ClockId, list[tuple[float, float]]]:
+    """Kernel clock -> for each kill the interval of (job time minus kernel time)."""
     hosts_of: dict[int, list[str | None]] = defaultdict(list)
     for host, number in ends:
         hosts_of[number].append(host)
     found: dict[ClockId, dict[int, tuple[float, float]]] = defaultdict(dict)
-    for e in events:
-        clock, pid = owners.of(e), _pid(e.fields.get("pid", e.pid))
-        if clock is None or not clock.kernel or pid is None or e.time is None:
-            continue
-        key: tuple[str | None, int] = (clock.host, pid)
-        if key not in ends and len(hosts_of[pid]) == 1:
-            key = (hosts_of[pid][0], pid)
-        if key in ends:
-            hi = ends[key] - e.time
-            lo = max(lasts.get(key, -1e18) - e.time, hi - 900)
-            found[clock].setdefault(pid, (min(lo, hi), hi))
+    for clock, members in kernels.items():
+        for e in members:
+            pid = _pid(e.fields.get("pid", e.pid))
+            if pid is None or e.time is None:
+                continue
+            key: Process = (clock.host, pid)
+            if key not in ends and len(hosts_of[pid]) == 1:
+                key = (hosts_of[pid][0], pid)
+            if key in ends:
+                hi = ends[key] - e.time
+                lo = max(lasts.get(key, -1e18) - e.time, hi - 900)
+                found[clock].setdefault(pid, (min(lo, hi), hi))
     return {clock: list(kills.values()) for clock, kills in found.items()}
+
+
+def _ended(e: Event) -> int | None:
+    """The process whose end an event tells."""
+    return e.pid if e.kind == "exit" else _pid(e.fields.get("pid")) if e.pattern in USER_PID else None
 
 
 def _pid(value: object) -> int | None:

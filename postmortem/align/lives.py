@@ -10,7 +10,7 @@ time where several would do.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from postmortem.model import Event
@@ -24,17 +24,19 @@ Unit = tuple[str, str | None]  # top folder, run
 def runs(syncs: Sequence[Event]) -> dict[str, int]:
     """Source -> number of its run. All 0 where nothing tells several apart."""
     units = _units(syncs)
+    several = Counter(rank for rank, _ in {(e.rank, units[e.where.source]) for e in syncs})
     seen: dict[tuple[object, ...], list[tuple[Unit, str, float]]] = defaultdict(list)
+    for e in syncs:
+        if e.rank is not None and several[e.rank] > 1:
+            for row, time in _ends(e):
+                seen[e.rank, e.fields["family"], row].append((units[e.where.source], e.clock, time))
+    apart = _apart(seen)
+    if not apart:
+        return dict.fromkeys(units, 0)
     starts: dict[Unit, float] = {}
     for e in syncs:
         unit = units[e.where.source]
         starts[unit] = min(starts.get(unit, float("inf")), e.time or 0.0)
-        if e.rank is not None:
-            for row, time in _ends(e):
-                seen[e.rank, e.fields["family"], row].append((unit, e.clock, time))
-    apart = _apart(seen)
-    if not apart:
-        return dict.fromkeys(units, 0)
     number: dict[Unit, int] = {}
     for unit in sorted(starts, key=lambda u: (starts[u], str(u))):
         taken = {number[other] for other in apart.get(unit, ()) if other in number}
@@ -52,6 +54,8 @@ def without_copies(syncs: Sequence[Event], run_of: dict[str, int]) -> list[Event
         if e.attempt is not None:
             numbers[run_of[e.where.source]].add(e.attempt)
             filed.update((e.rank, e.fields["family"], time) for _, time in _ends(e))
+    if not numbers:
+        return list(syncs)
     out = []
     for e in syncs:
         if e.attempt is None and (known := numbers.get(run_of[e.where.source])):

@@ -16,15 +16,25 @@ import numpy as np
 
 from postmortem.align.lives import runs, without_copies
 from postmortem.align.owners import ClockId, Owners
-from postmortem.align.solve import Array, Marks, group_median
+from postmortem.align.solve import Array, Marks, group_median, together
 from postmortem.model import Event
 
 WRITERS = 12  # of a form that are compared to find its key
 PER_CLOCK = 300
 APART = 1.0  # seconds between ranks of an unnamed host that make them two hosts
 AGREE = 0.3  # share of common numbers that makes a column common
+BATCH = 50_000  # marks that are looked at together: what a processor's cache holds
 ONCE_NOISE = 0.02  # of a line that follows a collective once: the first step of a loop, an init
 WORDS = ("epoch", "step", "iter", "iteration", "batch", "update", "global_step")  # a single such line may be a counter
+
+
+@dataclass(frozen=True)
+class Keys:
+    """By what a line of two writers is known to be the same: each form's number and its columns that name a moment, each source's run."""
+
+    columns: Mapping[str, tuple[int, ...]]
+    numbers: Mapping[str, int]
+    run_of: Mapping[str, int]
 
 
 @dataclass
@@ -34,55 +44,62 @@ class Readings:
     marks: Marks
     clocks: list[ClockId]
     kinds: list[dict[str, int]]
-    keys: Array  # event -> hash of its key
+    hashes: Array  # event -> hash of its key
     bias: float | None  # how far ranks of one host lie apart for good, where several ranks of a host can be compared
     events: list[list[Event]]  # of each clock
-    columns: Mapping[str, Any]  # of each form: those that name a moment
-    numbers: Mapping[str, int]  # of each form
-    run_of: Mapping[str, int]  # of each source
+    keys: Keys
 
-    def hashed(self, clock: int) -> Iterator[tuple[Event, Array]]:
-        """The packed marks of one clock with the hashes of their keys."""
-        for e in self.events[clock]:
-            form = str(e.fields["family"])
-            yield e, _hashes(e, self.columns[form], self.numbers[form], self.run_of[e.where.source])
+    def lines(self, clock: int) -> Iterator[tuple[str, int, int]]:
+        """Source, line and hash of the key of each mark of one clock."""
+        events = self.events[clock]
+        places = [(e.where.source, line) for e in events for line in _field(e, "lines")]
+        hashes = _columns(events, [clock] * len(events), self.keys).hash.tolist()
+        return ((source, line, key) for (source, line), key in zip(places, hashes, strict=True))
 
 
 @dataclass
 class _Columns:
+    """One entry for each mark."""
+
     hash: Array
     time: Array
     noise: Array
     writer: Array
     form: Array
+    clock: Array
 
 
 def read(events: Iterable[Event], owners: Owners) -> Readings:
     """Collect the marks, telling apart unnamed hosts on the way (see `Owners.split`)."""
-    syncs = [e for e in events if e.kind == "sync" and e.fields.get("times")]
+    marked = [e for e in events if e.fields.get("times")]
     by_form: dict[str, list[Event]] = defaultdict(list)
-    for e in syncs:
-        by_form[str(e.fields["family"])].append(e)
-    keys = {form: _key_columns(form, members) for form, members in sorted(by_form.items())}
-    numbers = {form: i for i, form in enumerate(k for k, columns in keys.items() if columns is not None)}
-    usable = [e for e in syncs if str(e.fields["family"]) in numbers]
+    for e in marked:
+        by_form[_field(e, "family")].append(e)
+    columns = {form: found for form, members in sorted(by_form.items()) if (found := _key_columns(form, members)) is not None}
+    usable = [e for e in marked if _field(e, "family") in columns]
     run_of = runs(usable)
     usable = without_copies(usable, run_of)
-    _split_unnamed(usable, owners, keys, numbers, run_of)
-    by_clock: dict[ClockId, list[Event]] = defaultdict(list)
-    for e in usable:
+    keys = Keys(columns, {form: i for i, form in enumerate(columns)}, run_of)
+    by_clock = _by_clock(usable, owners)
+    if _split_unnamed(by_clock, owners, keys):
+        by_clock = _by_clock(usable, owners)
+    return _collapse(by_clock, keys)
+
+
+def _by_clock(events: Iterable[Event], owners: Owners) -> dict[ClockId, list[Event]]:
+    found: dict[ClockId, list[Event]] = defaultdict(list)
+    for e in events:
         if (clock := owners.of(e)) is not None:
-            by_clock[clock].append(e)
-    return _collapse(by_clock, keys, numbers, run_of)
+            found[clock].append(e)
+    return found
 
 
 def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
     """The columns that name a moment; None for lines that are no counters."""
-    picked = members[:: max(1, len(members) // WRITERS)][:WRITERS]
-    tables = [_table(e) for e in picked]
     if form.startswith("once "):
         return (0,)
-    width = min(t.shape[1] for t in tables)
+    tables = [_table(e) for e in members[:: max(1, len(members) // WRITERS)][:WRITERS]]
+    width = min(_field(e, "columns") for e in members)
     same, varying = [], []
     for j in range(1, width):
         own = [set(t[:, j].tolist()) for t in tables]
@@ -118,85 +135,108 @@ def _unique(table: Array, columns: tuple[int, ...]) -> bool:
     return len(rows) >= 0.98 * len(table)
 
 
+def _field(e: Event, name: str) -> Any:
+    """The marks' `family`, `columns`, `values`, `times` or `lines` (see `parsers.counters`)."""
+    return e.fields[name]
+
+
 def _table(e: Event) -> Array:
-    values: Any = e.fields["values"]
-    columns: Any = e.fields["columns"]
-    return np.frombuffer(values, dtype=np.int64).reshape(-1, columns)
+    return np.frombuffer(_field(e, "values"), dtype=np.int64).reshape(-1, _field(e, "columns"))
 
 
-def _times(e: Event) -> Array:
-    times: Any = e.fields["times"]
-    return np.frombuffer(times, dtype=np.float64)
-
-
-def _hashes(e: Event, columns: tuple[int, ...], number: int, run: int) -> Array:
-    """A number for each mark's key. Attempt and run belong to it: a restart counts again from the start."""
-    table = _table(e).astype(np.uint64)
-    seed = (number + 1) * 0x9E3779B1 + (0 if e.attempt is None else e.attempt + 1) * 0x85EBCA77 + run * 0xC2B2AE3D27D4EB4F
-    h: Array = np.full(len(table), seed & 0xFFFFFFFFFFFFFFFF, dtype=np.uint64)
-    for j in columns:
-        h = (h ^ table[:, j]) * np.uint64(0x9FB21C651E98DF25)
-        h ^= h >> np.uint64(29)
-    return h.astype(np.int64)
-
-
-def _columns(events: Sequence[Event], keys: Mapping[str, Any], numbers: Mapping[str, int], run_of: Mapping[str, int]) -> _Columns:
-    """All marks of some events, stamps of coarse resolution moved to the middle of their interval."""
-    hashes: list[Array] = []
-    times: list[Array] = []
-    noise: list[Array] = []
-    writer: list[Array] = []
-    form: list[Array] = []
+def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Columns:
+    """All marks of some events of these clocks, stamps of coarse resolution moved to the middle of their interval."""
+    fields: list[Any] = [e.fields for e in events]
+    of: Array = np.repeat(np.arange(len(events)), [len(f["times"]) for f in fields])
+    number = np.array([keys.numbers[f["family"]] for f in fields])
     writers: dict[tuple[object, ...], int] = {}
-    for e in events:
-        name = str(e.fields["family"])
-        number = numbers[name]
-        t = _times(e)
-        who = writers.setdefault(
-            (run_of[e.where.source], e.rank, e.fields.get("local_rank"), None if e.rank is not None else e.where.source), len(writers)
+    writer = [
+        writers.setdefault(
+            (c, keys.run_of[e.where.source], e.rank, f.get("local_rank"), e.where.source if e.rank is None else None), len(writers)
         )
-        hashes.append(_hashes(e, keys[name], number, run_of[e.where.source]))
-        times.append(t + middle(e.sigma))
-        noise.append(np.full(len(t), np.hypot(e.sigma, ONCE_NOISE if name.startswith("once ") else 0.0), dtype=np.float32))
-        writer.append(np.full(len(t), who, dtype=np.int32))
-        form.append(np.full(len(t), number, dtype=np.int32))
-    cat = np.concatenate
-    return _Columns(cat(hashes), cat(times), cat(noise), cat(writer), cat(form))
+        for c, e, f in zip(clock, events, fields, strict=True)
+    ]
+    times = np.frombuffer(b"".join([f["times"] for f in fields]), dtype=np.float64)
+    sigma = np.array([e.sigma for e in events])
+    once = np.array([ONCE_NOISE if form.startswith("once ") else 0.0 for form in keys.columns])[number]
+    return _Columns(
+        _hashes(events, number, of, keys),
+        times + middle(sigma)[of],
+        np.hypot(sigma, once).astype(np.float32)[of],
+        np.array(writer)[of],
+        number[of],
+        np.array(clock)[of],
+    )
 
 
-def middle(sigma: float) -> float:
+def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Array:
+    """A number for each mark's key. Attempt and run belong to it: a restart counts again from the start."""
+    fields: list[Any] = [e.fields for e in events]
+    values = np.frombuffer(b"".join([f["values"] for f in fields]), dtype=np.uint64)
+    width = np.array([f["columns"] for f in fields])[of]
+    start = np.cumsum(width) - width
+    seed = (number + 1).astype(np.uint64) * np.uint64(0x9E3779B1)
+    attempts = [0 if e.attempt is None else (e.attempt + 1) & 0xFFFFFFFFFFFFFFFF for e in events]
+    seed += np.array(attempts, dtype=np.uint64) * np.uint64(0x85EBCA77)
+    seed += np.array([keys.run_of[e.where.source] for e in events], dtype=np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    h = seed[of]
+    forms = list(keys.columns.values())
+    for columns in set(forms):
+        own = np.array([found == columns for found in forms])[number][of]
+        x = h[own]
+        for j in columns:
+            x = (x ^ values[start[own] + j]) * np.uint64(0x9FB21C651E98DF25)
+            x ^= x >> np.uint64(29)
+        h[own] = x
+    return h.view(np.int64)
+
+
+def middle(sigma: Array) -> Array:
     """Loggers cut the fraction off, so a stamp of one second is half a second early; c10's nine digits are just wrong."""
-    return 0.0 if sigma >= 0.45 else sigma / 0.6
+    return np.where(sigma >= 0.45, 0.0, sigma / 0.6)
 
 
-def _collapse(
-    by_clock: dict[ClockId, list[Event]], keys: Mapping[str, Any], numbers: Mapping[str, int], run_of: Mapping[str, int]
-) -> Readings:
+def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
+    """What each clock says of each moment: the median of its writers."""
     clocks = sorted(by_clock, key=str)
-    bias: list[float] = []
-    hashes: list[Array] = []
-    times: list[Array] = []
-    noise: list[Array] = []
-    owner: list[Array] = []
-    form: list[Array] = []
-    for i, clock in enumerate(clocks):
-        c = _columns(by_clock[clock], keys, numbers, run_of)
-        moments, index = np.unique(c.hash, return_inverse=True)
-        middle_of = group_median(c.time, index, len(moments))
-        first: Array = np.zeros(len(moments), dtype=np.int64)
-        first[index[::-1]] = np.arange(len(index))[::-1]
-        bias.extend(_rank_bias(c, index, middle_of))
-        hashes.append(moments)
-        times.append(middle_of)
-        noise.append(c.noise[first])
-        form.append(c.form[first])
-        owner.append(np.full(len(moments), i, dtype=np.int64))
+    events = [by_clock[c] for c in clocks]
     if not clocks:
         empty: Array = np.zeros(0)
-        return Readings(Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys, numbers, run_of)
-    joined, kinds, used = _joined(len(clocks), list(numbers), *(np.concatenate(a) for a in (hashes, times, noise, owner, form)))
+        return Readings(Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys)
+    bias: list[float] = []
+    parts: list[tuple[Array, ...]] = []
+    for first, end in _batches(events):
+        members = [e for own in events[first:end] for e in own]
+        numbers = [i for i in range(first, end) for _ in events[i]]
+        part, late = _moments(_columns(members, numbers, keys), len(clocks))
+        parts.append(part)
+        bias.extend(late)
+    joined, kinds, hashes = _joined(len(clocks), list(keys.numbers), *(np.concatenate(a) for a in zip(*parts, strict=True)))
     spread = 1.4826 * float(np.median(np.abs(bias))) if len(bias) >= 2 else None
-    return Readings(joined, clocks, kinds, used, spread, [by_clock[c] for c in clocks], keys, numbers, run_of)
+    return Readings(joined, clocks, kinds, hashes, spread, events, keys)
+
+
+def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
+    """Clocks in a row that have enough marks together: neither one numpy call for each clock nor all marks in memory at once."""
+    first = marks = 0
+    for i, members in enumerate(events):
+        marks += sum(len(_field(e, "times")) for e in members)
+        if marks >= BATCH or i == len(events) - 1:
+            yield first, i + 1
+            first, marks = i + 1, 0
+
+
+def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
+    """Hash, time, noise, clock and form of each clock's moments; and how late the ranks of each host are for good."""
+    keys, key = np.unique(c.hash, return_inverse=True)
+    order = together(key, len(keys))
+    order = order[together(c.clock[order], clocks)]
+    new: Array = np.append(True, (np.diff(key[order]) != 0) | (np.diff(c.clock[order]) != 0))
+    first = order[new]
+    moment: Array = np.empty_like(order)
+    moment[order] = np.cumsum(new) - 1
+    time = group_median(c.time, moment, len(first))
+    return (c.hash[first], time, c.noise[first], c.clock[first], c.form[first]), _rank_bias(c, c.time - time[moment])
 
 
 def _joined(
@@ -216,11 +256,12 @@ def _joined(
 
 
 def _sampled(owner: Array, hashes: Array, times: Array, shared: Array, clocks: int) -> Array:
-    """Which marks to keep of clocks that have too many."""
+    """Which marks to keep of clocks that have too many. Those of one clock stand in a row."""
     keep: Array = np.ones(len(owner), dtype=bool)
     counts = np.bincount(owner, minlength=clocks)
-    for clock in np.flatnonzero(counts > PER_CLOCK):
-        own = np.flatnonzero(owner == clock)
+    ends = np.cumsum(counts)
+    for clock in np.flatnonzero(counts > PER_CLOCK).tolist():
+        own = np.arange(ends[clock] - counts[clock], ends[clock])
         last = own[np.argsort(times[own], kind="stable")][-20:]
         lot = own[np.lexsort((hashes[own], -shared[own]))]
         keep[own] = False
@@ -229,38 +270,35 @@ def _sampled(owner: Array, hashes: Array, times: Array, shared: Array, clocks: i
     return keep
 
 
-def _rank_bias(c: _Columns, index: Array, middle_of: Array) -> list[float]:
+def _rank_bias(c: _Columns, late: Array) -> list[float]:
     """How much later than the median of its host each rank prints, for good. The part that does not average out."""
-    writers = int(c.writer.max()) + 1 if len(c.writer) else 0
-    if writers < 2:
-        return []
-    found = group_median(c.time - middle_of[index], c.writer, writers)
-    counts = np.bincount(c.writer, minlength=writers)
-    return [float(f) for f, n in zip(found, counts, strict=True) if n >= 8]
+    counts = np.bincount(c.writer)
+    clock: Array = np.zeros(len(counts), dtype=np.int64)
+    clock[c.writer] = c.clock
+    several = np.bincount(clock)[clock] > 1
+    found: list[float] = group_median(late, c.writer, len(counts))[several & (counts >= 8)].tolist()
+    return found
 
 
-def _split_unnamed(
-    events: Sequence[Event], owners: Owners, keys: Mapping[str, Any], numbers: Mapping[str, int], run_of: Mapping[str, int]
-) -> None:
+def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, keys: Keys) -> bool:
     """Ranks of one unnamed host whose common lines lie apart by more than a second belong to several hosts."""
-    unnamed: dict[ClockId, list[Event]] = defaultdict(list)
-    for e in events:
-        clock = owners.of(e)
-        if clock is not None and clock.host is None and e.rank is not None:
-            unnamed[clock].append(e)
-    for clock, members in unnamed.items():
+    split = False
+    for clock, events in by_clock.items():
+        members = [e for e in events if e.rank is not None] if clock.host is None else []
         ranks = sorted({e.rank for e in members if e.rank is not None})
         if len(ranks) < 2:
             continue
-        groups = _groups(members, ranks, _columns(members, keys, numbers, run_of))
+        groups = _groups(members, ranks, _columns(members, [0] * len(members), keys))
         if groups and max(groups.values()) > 0:
             owners.split(clock, groups)
+            split = True
+    return split
 
 
 def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict[int | None, int]:
     """Rank -> number of its clock: ranks in the order of their lateness, cut where the gap is wide and steady."""
     place = {r: i for i, r in enumerate(ranks)}
-    rank = np.concatenate([np.full(len(_times(e)), place[e.rank]) for e in members if e.rank is not None])
+    rank = np.concatenate([np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None])
     moments, index, counts = np.unique(c.hash, return_inverse=True, return_counts=True)
     late = c.time - group_median(c.time, index, len(moments))[index]
     common = counts[index] >= 2

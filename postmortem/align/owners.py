@@ -9,7 +9,7 @@ belong to different clocks; `split` tells them apart by number.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -26,22 +26,25 @@ class ClockId(NamedTuple):
 
 
 class Owners:
-    """Knows for each event whose clock stamped it."""
+    """Knows for each event whose clock stamped it; `clocks` has those of the events it was made from."""
 
-    def __init__(self, events: Iterable[Event]) -> None:
+    def __init__(self, events: Sequence[Event]) -> None:
         by_source: dict[str, set[str]] = defaultdict(set)
         by_rank: dict[tuple[str | None, int], set[str]] = defaultdict(set)
         self.elsewhere: set[tuple[str, int]] = set()  # folders with files of a rank whose host nobody named
-        for e in events:
-            if e.host is None and e.run is not None and e.rank is not None:
-                self.elsewhere.update((folder, e.rank) for folder in _folders(e.where.source))
-            if e.host is not None and e.kind != "exit":
-                by_source[e.where.source].add(e.host)
-                if e.rank is not None:
-                    by_rank[e.run, e.rank].add(e.host)
+        for source, host, run, rank in {(e.where.source, e.host, e.run, e.rank) for e in events if e.host is None or e.kind != "exit"}:
+            if host is not None:
+                by_source[source].add(host)
+                if rank is not None:
+                    by_rank[run, rank].add(host)
+            elif run is not None and rank is not None:
+                self.elsewhere.update((folder, rank) for folder in _folders(source))
         self.of_source = {source: next(iter(hosts)) for source, hosts in by_source.items() if len(hosts) == 1}
         self.of_rank = {key: next(iter(hosts)) for key, hosts in by_rank.items() if len(hosts) == 1}
         self.groups: dict[tuple[str | None, str], Mapping[int | None, int]] = {}
+        self._ids: dict[tuple[object, ...], ClockId] = {}
+        self.events = events
+        self.clocks = [self.of(e) for e in events]
 
     def host(self, e: Event) -> str | None:
         if e.host is not None:
@@ -55,13 +58,26 @@ class Owners:
         if e.time is None or e.clock == "none":
             return None
         kernel = is_kernel(e)
-        host = self.host(e)
-        groups = None if kernel else self.groups.get((host, e.clock))
-        return ClockId(host, groups.get(e.rank, 0) if groups else 0, e.clock, kernel)
+        host = e.host if e.host is not None else self.host(e)
+        groups = self.groups.get((host, e.clock)) if self.groups and not kernel else None
+        key = (host, groups.get(e.rank, 0) if groups else 0, e.clock, kernel)
+        found = self._ids.get(key)
+        if found is None:
+            found = self._ids[key] = ClockId(*key)
+        return found
 
     def split(self, clock: ClockId, groups: Mapping[int | None, int]) -> None:
         """From now on the ranks of this clock are several."""
         self.groups[clock.host, clock.kind] = groups
+        self.clocks = [self.of(e) for e in self.events]
+
+    def members(self) -> dict[ClockId, list[Event]]:
+        """The stamped events of each clock."""
+        found: dict[ClockId, list[Event]] = defaultdict(list)
+        for e, clock in zip(self.events, self.clocks, strict=True):
+            if clock is not None:
+                found[clock].append(e)
+        return found
 
 
 @lru_cache(maxsize=4096)

@@ -9,12 +9,13 @@ belong to either side, so it carries the jump. Raw stamps stay as they are.
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from postmortem.align.owners import ClockId, Owners
+from postmortem.align.owners import ClockId
 from postmortem.model import Event
 
 UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbour on one side only
@@ -22,8 +23,10 @@ UNSEEN = 0.05  # one standard deviation of what a host may print late for good w
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
 
 
-@dataclass(frozen=True)
-class Correction:
+Bends = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # moments behind the origin, seconds on top, their variances
+
+
+class Correction(NamedTuple):
     """`true = origin + (t - shift - origin - offset) / (1 + drift)`; `shift` is the zone. One for each segment of a clock."""
 
     shift: float = 0.0
@@ -35,7 +38,7 @@ class Correction:
     var_drift: float = 0.0
     floor: float = 0.0
     centred: bool = False  # stamps of coarse resolution are moved to the middle of their interval
-    bends: tuple[tuple[float, float, float], ...] = ()  # moment behind the origin, seconds on top, their variance
+    bends: Bends = ((), (), ())
 
     def apply(self, t: float, sigma: float) -> tuple[float, float]:
         """Corrected time and its standard deviation."""
@@ -54,12 +57,13 @@ class Correction:
 
     def _bend(self, moment: float) -> tuple[float, float]:
         """Seconds on top of offset and drift, and their variance; beyond the last knot the line goes on."""
-        if len(self.bends) < 2:
+        at, extra, var = self.bends
+        if len(at) < 2:
             return 0.0, 0.0
-        i = min(max(bisect_right(self.bends, (moment,)) - 1, 0), len(self.bends) - 2)
-        (a, low, var), (b, high, other) = self.bends[i : i + 2]
-        share = (moment - a) / (b - a)
-        return low + share * (high - low), var + min(max(share, 0.0), 1.0) * (other - var)
+        i = bisect_left(at, moment, 1, len(at) - 1) - 1
+        share = (moment - at[i]) / (at[i + 1] - at[i])
+        inside = 0.0 if share < 0 else min(share, 1.0)
+        return extra[i] + share * (extra[i + 1] - extra[i]), var[i] + inside * (var[i + 1] - var[i])
 
 
 def regauged(c: Correction, shift: float, rate: float) -> Correction:
@@ -68,8 +72,10 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
     With offsets of hours a linear shift would be seconds off: 50 ppm times 12 h are 2 s.
     """
     drift = (1 + c.drift) / (1 + rate) - 1
-    bends = tuple((at * (1 + rate) + shift, extra, var) for at, extra, var in c.bends)
-    return replace(c, drift=drift, offset=c.offset - (1 + drift) * shift, centre=c.centre * (1 + rate) + shift, bends=bends)
+    at, extra, var = c.bends
+    moved = tuple(moment * (1 + rate) + shift for moment in at)
+    centre = c.centre * (1 + rate) + shift
+    return c._replace(drift=drift, offset=c.offset - (1 + drift) * shift, centre=centre, bends=(moved, extra, var))
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class Pieces:
         return low, high
 
     def apply(self, source: str, line: int | None, t: float, sigma: float) -> tuple[float, float]:
-        low, high = self.choose(source, line, t)
+        low, high = self.choose(source, line, t) if len(self.corrections) > 1 else (0, 0)
         first, spread = self.corrections[low].apply(t, sigma)
         if low == high:
             return first, spread + (self.alone[1] / 2 if self.alone and t > self.alone[0] else 0.0)
@@ -110,50 +116,46 @@ class Pieces:
         return (min(times) + max(times)) / 2, spread + (max(times) - min(times)) / 2
 
 
-def placed(e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]) -> Event:
-    """The event with its corrected time; unchanged where its clock is not understood."""
-    if clock is None or e.time is None or clock not in pieces:
-        return e
-    at, sigma = pieces[clock].apply(e.where.source, e.where.line, e.time, e.sigma)
-    return e._replace(at=at, at_sigma=sigma)
+def corrected(e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]) -> tuple[float, float] | None:
+    """The event's corrected time and its sigma; None where its clock is not understood."""
+    known = pieces.get(clock) if clock is not None else None
+    return None if known is None or e.time is None else known.apply(e.where.source, e.where.line, e.time, e.sigma)
 
 
-def fill_gaps(events: Sequence[Event]) -> list[Event]:
+def placed(events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Mapping[ClockId, Pieces]) -> list[Event]:
+    """The events with their corrected times; unchanged where nothing is known."""
+    at: list[float | None] = [None] * len(events)
+    sigma = [0.0] * len(events)
+    for i, clock in enumerate(clocks):
+        if clock is not None and (found := corrected(events[i], clock, pieces)) is not None:
+            at[i], sigma[i] = found
+    _fill_gaps(events, at, sigma)
+    known = zip(events, at, sigma, strict=True)
+    return [e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known]  # `at` and `at_sigma` stand last
+
+
+def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:
     """Give events without a stamp the interval between their neighbours in the file: its middle, and half of it as sigma."""
+    numbers = [e.where.line or 0 for e in events]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):
         if e.where.line is not None:
             by_source[e.where.source].append(i)
-    out = list(events)
-    for indices in by_source.values():
-        indices.sort(key=lambda i: out[i].where.line or 0)
-        behind: list[float | None] = []
-        after: float | None = None
-        for i in reversed(indices):
-            behind.append(after)
-            after = out[i].at if out[i].at is not None else after
+    for lines in by_source.values():
         before: float | None = None
-        for i, after in zip(indices, reversed(behind), strict=True):
-            e = out[i]
-            if e.at is not None:
-                before = e.at
-            elif e.clock == "none":
-                out[i] = _between(e, before, after)
-    return out
+        waiting: list[int] = []
+        for i in sorted(lines, key=numbers.__getitem__):
+            if (after := at[i]) is not None:
+                for k in waiting:
+                    at[k], sigma[k] = _between(before, after)
+                before, waiting = after, []
+            elif events[i].clock == "none":
+                waiting.append(i)
+        for k in waiting if before is not None else ():
+            at[k], sigma[k] = before, UNBOUNDED
 
 
-def _between(e: Event, before: float | None, after: float | None) -> Event:
-    if before is not None and after is not None and after >= before:
-        return e._replace(at=(before + after) / 2, at_sigma=max((after - before) / 2, UNSTAMPED))
-    known = before if before is not None else after
-    return e if known is None else e._replace(at=known, at_sigma=UNBOUNDED)
-
-
-def counted(events: Sequence[Event], owners: Owners) -> dict[ClockId, tuple[tuple[float, float], int]]:
-    """First and last stamp of each clock, and how many there are."""
-    found: dict[ClockId, tuple[tuple[float, float], int]] = {}
-    for e in events:
-        if e.time is not None and (clock := owners.of(e)) is not None:
-            (lo, hi), n = found.get(clock, ((e.time, e.time), 0))
-            found[clock] = ((min(lo, e.time), max(hi, e.time)), n + 1)
-    return found
+def _between(before: float | None, after: float) -> tuple[float, float]:
+    if before is None or after < before:
+        return after if before is None else before, UNBOUNDED
+    return (before + after) / 2, max((after - before) / 2, UNSTAMPED)

@@ -61,15 +61,28 @@ class Fit:
 
 def group_median(values: Array, group: Array, groups: int) -> Array:
     """Median of each group; NaN where a group is empty."""
-    order = np.lexsort((values, group))
+    order = np.argsort(values)
+    order = order[together(group[order], groups)]
     counts = np.bincount(group, minlength=groups)
     starts = np.concatenate(([0], np.cumsum(counts)[:-1]))
     found = np.full(groups, np.nan)
     full = counts > 0
     low, high = starts + (counts - 1) // 2, starts + counts // 2
     ordered = values[order]
-    found[full] = 0.5 * (ordered[low[full]] + ordered[high[full]])
+    found[full] = 0.5 * (ordered[low[full]] + ordered[high[full]]) + 0.0  # which of two zeros comes first, the machine decides
     return found
+
+
+def together(group: Array, groups: int) -> Array:
+    """The order that brings groups together and changes nothing else. Short integers are sorted digit by digit, ten times as fast."""
+    return np.argsort(group.astype(np.uint16) if groups <= 1 << 16 else group, kind="stable")
+
+
+def in_time(marks: Marks, moment: Array) -> Array:
+    """The order of marks by clock, and by the moments of their events in each."""
+    levels, level = np.unique(moment, return_inverse=True)
+    order = together(level[marks.event], len(levels))
+    return order[together(marks.clock[order], marks.clocks)]
 
 
 def solve(marks: Marks, prior_drift: Array | None = None, prior_sd: Array | None = None) -> Fit:
@@ -124,14 +137,13 @@ def _polish(
         x = moment[marks.event]
         moment = group_median(t - offset[marks.clock] - drift[marks.clock] * x, marks.event, marks.events)
         y, x = t - moment[marks.event], moment[marks.event]
-        drift = _slopes(marks, x, y, drift)
+        drift = _slopes(marks, x, y, drift, in_time(marks, moment))
         offset = np.nan_to_num(group_median(y - drift[marks.clock] * x, marks.clock, marks.clocks))
     return offset, drift, moment
 
 
-def _slopes(marks: Marks, x: Array, y: Array, before: Array) -> Array:
+def _slopes(marks: Marks, x: Array, y: Array, before: Array, order: Array) -> Array:
     """Median slope between events a sixth of the clock's events apart: a step lies inside few of these pairs."""
-    order = np.lexsort((x, marks.clock))
     c, x, y = marks.clock[order], x[order], y[order]
     counts = np.bincount(c, minlength=marks.clocks)
     lag = np.maximum(1, counts // 6)[c]
@@ -156,6 +168,8 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
     sd = np.full(n, DRIFT_PRIOR) if prior_sd is None else prior_sd
     shares = np.bincount(k, minlength=marks.events)[k]
     lever = np.sqrt(np.maximum(1 - 1 / np.maximum(shares, 1), 0.25))
+    by_event = together(c, n)
+    by_event = by_event[together(k[by_event], marks.events)]
     scale = np.zeros(n)
     knots, bent = grid(moment), None
     for i in range(ROUNDS):
@@ -163,7 +177,7 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
         y = t - x - (bent.of(c, x) if bent else 0.0)
         r = (y - offset[c] - drift[c] * x) / lever
         if i % 4 == 0 or i == ROUNDS - 1:
-            scale = _scales(marks, r, lever)
+            scale = _scales(marks, r, lever, by_event)
         spread = scale[c] ** 2 + marks.noise**2
         factor = (NU + 1) / (NU + r * r / spread)
         w = factor / spread
@@ -196,7 +210,7 @@ def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, 
     )
 
 
-def _scales(marks: Marks, r: Array, lever: Array) -> Array:
+def _scales(marks: Marks, r: Array, lever: Array, order: Array) -> Array:
     """Spread of each clock's readings beyond what is known of them, never below what is usual among the clocks.
 
     What is usual is taken from differences between clocks that saw the same event: the events' moments were fitted to the very
@@ -205,7 +219,6 @@ def _scales(marks: Marks, r: Array, lever: Array) -> Array:
     """
     beyond = np.sqrt(np.maximum(r * r - marks.noise**2, 0.0))
     own = 1.4826 * np.nan_to_num(group_median(beyond, marks.clock, marks.clocks))
-    order = np.lexsort((marks.clock, marks.event))
     event, level = marks.event[order], (r * lever)[order]
     same = event[1:] == event[:-1]
     noise2 = (marks.noise[order][1:] ** 2 + marks.noise[order][:-1] ** 2)[same]

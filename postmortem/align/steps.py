@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from postmortem.align.bends import LONG, SPACING
-from postmortem.align.solve import Fit, Marks, group_median, solve
+from postmortem.align.solve import Fit, Marks, group_median, in_time, solve
 
 Array = Any
 
@@ -104,7 +104,7 @@ def _in_a_row(far: Array) -> bool:
 def _usual(marks: Marks, fit: Fit) -> float:
     """What is usual among the clocks. One clock's spread says nothing while it may have a step in it; the differences between
     neighbouring marks do, and where there are two clocks both are bent by the step of one."""
-    order = np.lexsort((fit.moment[marks.event], marks.clock))
+    order = in_time(marks, fit.moment)
     clock, r = marks.clock[order], fit.residual[order]
     inside = clock[1:] == clock[:-1]
     apart = group_median(np.abs(np.diff(r))[inside], clock[1:][inside], marks.clocks)

@@ -20,8 +20,10 @@ def marks(events: Iterable[Event]) -> Iterator[Event]:
     """One mark for each rank and collective."""
     seen: set[tuple[object, ...]] = set()
     for e in events:
-        waited, number = e.fields.get("ran_ms"), e.fields.get("seq")
-        if e.time is None or e.rank is None or not (isinstance(waited, str) and waited.isdigit() and len(waited) < 10):
+        if "ran_ms" not in e.fields or e.time is None or e.rank is None:
+            continue
+        waited, number = e.fields["ran_ms"], e.fields.get("seq")
+        if not (isinstance(waited, str) and waited.isdigit() and len(waited) < 10):
             continue
         family = f"once entered collective {number} of {e.fields.get('pg') or 'its group'}"
         if number is None or (key := (e.where.source, e.rank, family)) in seen:

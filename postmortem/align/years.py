@@ -11,9 +11,11 @@ without any year the stamps stay in the placeholder year, in one piece even over
 from __future__ import annotations
 
 import calendar
+from array import array
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from statistics import median
 
 from postmortem.model import Event
@@ -22,6 +24,7 @@ from postmortem.parsers.times import NO_YEAR
 YEARLESS_END = 4e8  # stamps before 1982 have no year of their own
 YEAR_S = 365.2425 * 86400
 HALF = YEAR_S / 2
+DAY = 86400
 AHEAD = 7 * 86400.0  # how far a stamp may lie behind the last dated one
 WALL = ("naive", "absolute")
 
@@ -34,7 +37,7 @@ def with_years(events: Sequence[Event]) -> list[Event]:
     """Give every stamp without a year the right one; packed marks too."""
     lacking: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):
-        if yearless(e):
+        if e.clock == "naive" and yearless(e):
             lacking[e.where.source].append(i)
     if not lacking:
         return list(events)
@@ -49,9 +52,9 @@ def with_years(events: Sequence[Event]) -> list[Event]:
     return out
 
 
-def told(before: Sequence[Event], after: Sequence[Event]) -> str:
-    """What was done about the years of one clock, where that is not plain."""
-    days = {datetime.fromtimestamp(b.time or 0, UTC).date() for a, b in zip(before, after, strict=True) if yearless(a)}
+def told(times: Iterable[float]) -> str:
+    """What was done about the years of one clock, where that is not plain: from the stamps that had none."""
+    days = [datetime.fromtimestamp(day * DAY, UTC) for day in {int(t // DAY) for t in times}]
     years = sorted({day.year for day in days})
     if not years:
         return ""
@@ -79,23 +82,35 @@ def _years(times: Sequence[float], middle: float, latest: float) -> list[int]:
 
 def _nearest(time: float, middle: float, latest: float) -> int:
     """The year that puts a stamp nearest to the middle of the dated ones, and not long after the last."""
-    around = datetime.fromtimestamp(middle, UTC).year
+    around, whole = datetime.fromtimestamp(middle, UTC).year, int(time)
     candidates = []
-    for year in range(around - 4, around + 5):
-        there = moved(time, year)
-        if there is not None:
-            candidates.append((there > latest + AHEAD, abs(there - middle), year))
+    for year, days in _years_with(whole // DAY, around):
+        there = whole + days * DAY + time - whole
+        candidates.append((there > latest + AHEAD, abs(there - middle), year))
     return min(candidates)[2] if candidates else around
+
+
+@lru_cache(maxsize=1024)
+def _years_with(day: int, around: int) -> list[tuple[int, int]]:
+    """The years that have a day of the placeholder year, and how many days it is away there."""
+    return [(year, days) for year in range(around - 4, around + 5) if (days := _days(day, year)) is not None]
 
 
 def moved(time: float, year: int) -> float | None:
     """A stamp of the placeholder year in another one; None for 29 February in a year that has none."""
-    moment = datetime.fromtimestamp(int(time), UTC)
-    if moment.month == 2 and moment.day == 29 and not calendar.isleap(year):
+    whole = int(time)
+    days = _days(whole // DAY, year)
+    return None if days is None else whole + days * DAY + time - whole
+
+
+@lru_cache(maxsize=4096)
+def _days(day: int, year: int) -> int | None:
+    """How many days lie between a day of the placeholder year and the same one of another year."""
+    date = datetime.fromtimestamp(day * DAY, UTC)
+    if date.month == 2 and date.day == 29 and not calendar.isleap(year):
         return None
-    turned = moment.year - NO_YEAR  # a leap second or a zone may have carried it over
-    there = calendar.timegm((year + turned, moment.month, moment.day, moment.hour, moment.minute, moment.second))
-    return there + time - int(time)
+    turned = date.year - NO_YEAR  # a leap second or a zone may have carried it over
+    return calendar.timegm((year + turned, date.month, date.day, 0, 0, 0)) // DAY - day
 
 
 def _dated(e: Event, year: int, middle: float, latest: float) -> Event:
@@ -111,8 +126,6 @@ def _dated(e: Event, year: int, middle: float, latest: float) -> Event:
 
 def _packed(times: object, first: float, there: float) -> object:
     """Marks in the years that follow from the first one's."""
-    from array import array
-
     assert isinstance(times, array)
     out, year = array("d"), datetime.fromtimestamp(there, UTC).year
     before = first

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from postmortem.align.owners import ClockId, Owners
+from postmortem.align.owners import ClockId
 from postmortem.align.years import YEARLESS_END
 from postmortem.model import Event
 
@@ -48,17 +48,16 @@ def exists(zone: float) -> bool:
     return zone / 3600 in _EXISTING
 
 
-def named_by_epoch(events: Iterable[Event], owners: Owners) -> dict[ClockId, float]:
+def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, float]:
     """Naive clock -> its zone: torchrun writes the time of a rank's failure in local time into its block, and in seconds since
     1970 into the rank's error file. Both come from the same reading, so they differ by the zone and nothing else."""
     epochs: dict[tuple[object, ...], list[float]] = defaultdict(list)
     local: list[tuple[ClockId, tuple[object, ...], float]] = []
-    for e in events:
-        if e.time is None or e.time < YEARLESS_END or (e.kind != "exit" and e.fields.get("reported_by") != "error-file"):
+    for clock, e in ((clock, e) for clock, found in members.items() for e in found):
+        if e.kind != "exit" and e.fields.get("reported_by") != "error-file" or e.time is None or e.time < YEARLESS_END:
             continue
-        clock = owners.of(e)
         for who in (("rank", e.rank), ("local", e.fields.get("local_rank"))):
-            if clock is None or clock.kernel or who[1] is None:
+            if who[1] is None:
                 continue
             if clock.kind == "absolute" and e.kind != "exit":
                 epochs[clock.host, *who].append(e.time)
