@@ -162,8 +162,10 @@ def _kernel(path: Path, culprit: int) -> int:
     lines = [f"[{start + n * 7:.6f}] mlx5_core 0000:5e:00.0 eth{n % 8}: flow control enabled, no errors since boot" for n in range(4000)]
     lines += [
         f"[{start + 30000:.6f}] python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
-        (f"[{start + 30000.1:.6f}] Out of memory: Killed process {pid(culprit)} (python3) total-vm:98301120kB, anon-rss:64321024kB, "
-        "file-rss:512kB, shmem-rss:0kB, UID:1000 pgtables:131072kB oom_score_adj:0"),
+        (
+            f"[{start + 30000.1:.6f}] Out of memory: Killed process {pid(culprit)} (python3) total-vm:98301120kB, anon-rss:64321024kB, "
+            "file-rss:512kB, shmem-rss:0kB, UID:1000 pgtables:131072kB oom_score_adj:0"
+        ),
     ]
     data = ("\n".join(lines) + "\n").encode()
     path.write_bytes(data)

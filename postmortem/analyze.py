@@ -120,10 +120,13 @@ def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:
 
     redactor = Redactor()
     cleaned = cast(dict[str, Any], redactor.document(document))
-    said = list(dict.fromkeys(e.text for e in timeline.events))
+    if not timeline.events:
+        return Incident(cleaned, timeline)
+    columns = dict(zip(Event._fields, zip(*timeline.events, strict=True), strict=True))  # event by event takes four times as long
+    said, count = list(dict.fromkeys(columns["text"])), len(timeline.events)
     shown = dict(zip(said, redactor.texts(said), strict=True))
-    events = tuple(e._replace(text=shown[e.text], context=(), fields={}) for e in timeline.events)
-    return Incident(cleaned, replace(timeline, events=events))
+    columns |= {"text": tuple(map(shown.__getitem__, columns["text"])), "context": ((),) * count, "fields": ({},) * count}
+    return Incident(cleaned, replace(timeline, events=tuple(map(Event._make, zip(*columns.values(), strict=True)))))
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:

@@ -13,9 +13,10 @@ same bytes. What stands in a pickle or a core is never shown at all and needs no
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
 # A secret learnt where its name stood is looked for elsewhere, if it is too odd to be a word of the log.
@@ -94,7 +95,9 @@ PROVIDERS: tuple[Rule, ...] = (
     ),
 )
 
-_LITERALS = tuple((literal, number) for number, rule in enumerate(PROVIDERS) for literal in rule.literals)
+DIGITS = "0123456789"
+NO_DIGITS = str.maketrans("", "", DIGITS)
+_LITERALS = tuple((literal.translate(NO_DIGITS), number) for number, rule in enumerate(PROVIDERS) for literal in rule.literals)
 
 # `token` alone is a word of this trade (pad_token, max_tokens, token: 17): with one of these before it, it is a credential.
 OWNERS = (
@@ -136,7 +139,29 @@ PEM_LINES = 400  # an RSA-16384 key has 200
 
 
 KNOWN, KNOWN_TEXT = 200_000, 512
-BUNDLE = 256  # texts
+
+
+class _Known(dict[str, str]):
+    """Texts and what they became since the last secret was learnt: thousands of ranks say the same."""
+
+    def __init__(self, redact: Callable[[str], str]) -> None:
+        self._redact = redact
+
+    def __missing__(self, text: str) -> str:
+        done = self._redact(text)
+        if len(text) <= KNOWN_TEXT:
+            if len(self) >= KNOWN:
+                self.clear()
+            self[text] = done
+        return done
+
+
+class _Look(NamedTuple):
+    """What a text is to be searched for."""
+
+    key: bool
+    rules: tuple[int, ...]
+    named: bool
 
 
 class Redactor:
@@ -146,42 +171,32 @@ class Redactor:
         self._marks: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._learnt: dict[str, str] = {}
-        self._known: dict[str, str] = {}  # texts done since the last secret was learnt: thousands of ranks say the same
+        self._known = _Known(self._text)
 
     def text(self, text: str) -> str:
         """Return a text without its secrets. Line ends stay where they are."""
-        if len(text) > KNOWN_TEXT:
-            return self._text(text)
-        known = self._known.get(text)
-        if known is None:
-            known = self._text(text)
-            if len(self._known) >= KNOWN:
-                self._known.clear()
-            self._known[text] = known
-        return known
+        return self._known[text]
 
     def texts(self, texts: Sequence[str]) -> list[str]:
-        """The same for many texts: most of them hold nothing that a rule looks for, and that is seen of a whole bundle at once."""
-        out: list[str] = []
-        for at in range(0, len(texts), BUNDLE):
-            bundle = texts[at : at + BUNDLE]
-            whole = "\n".join(bundle).lower()
-            literals = [pair for pair in _LITERALS if pair[0] in whole]
-            out += [self._text(text, literals) for text in bundle]
-        return out
+        """The same for many texts that are all different."""
+        return list(map(self._text, texts))
 
-    def _text(self, text: str, literals: Sequence[tuple[str, int]] = _LITERALS) -> str:
-        lower = text.lower()
-        if "private key" in lower:
-            text = self._pem(text)
-        for number in sorted({number for literal, number in literals if literal in lower}):
-            text = self._apply(PROVIDERS[number].kind, PROVIDERS[number].pattern, text)
-        if any(word in lower for word in NAMED):
-            text = "\n".join(map(self._line, text.split("\n")))
+    def _text(self, text: str) -> str:
+        shape = text.lower().encode("utf-8", "surrogatepass").translate(None, DIGITS.encode())
+        look = _look(shape) if len(text) <= KNOWN_TEXT else _looked(shape)
+        if look:
+            text = self._searched(text, look)
         for secret, mark in self._learnt.items():
             if secret in text:
                 text = text.replace(secret, mark)
         return text
+
+    def _searched(self, text: str, look: _Look) -> str:
+        if look.key:
+            text = self._pem(text)
+        for number in look.rules:
+            text = self._apply(PROVIDERS[number].kind, PROVIDERS[number].pattern, text)
+        return "\n".join(map(self._line, text.split("\n"))) if look.named else text
 
     def document(self, document: object) -> object:
         """Return a JSON-like value of the same shape without secrets, in its strings and under names like `api_key`.
@@ -193,23 +208,27 @@ class Redactor:
         return cleaned if len(self._learnt) == known else self._walk(document)
 
     def _walk(self, value: object) -> object:
-        if value is None or isinstance(value, int | float):
-            return value
         if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, dict | Mapping):
-            return {self._name(key): self._field(key, item) for key, item in value.items()}
+            return self._known[value]
+        if isinstance(value, dict):
+            return self._mapping(value)
         if isinstance(value, (list, tuple)):
             return self._list(value) if all(isinstance(item, str) for item in value) else [self._walk(item) for item in value]
-        return value
+        return self._mapping(value) if isinstance(value, Mapping) else value
 
-    def _name(self, key: object) -> object:
-        return self.text(key) if isinstance(key, str) else key
+    def _mapping(self, value: Mapping[object, object]) -> dict[object, object]:
+        known = self._known
+        return {
+            known[key] if isinstance(key, str) else key: item if item is None or type(item) is int else self._field(key, item)
+            for key, item in value.items()
+        }
 
     def _field(self, key: object, value: object) -> object:
-        if isinstance(key, str) and isinstance(value, str) and _secret_key(key) and not _harmless(value, key):
+        if not isinstance(value, str):
+            return self._walk(value)
+        if isinstance(key, str) and _secret_key(key) and not _harmless(value, key):
             return self._mark("password" if "pass" in key.lower() else "secret", value)
-        return self._walk(value)
+        return self._known[value]
 
     def _list(self, lines: Sequence[str]) -> list[str]:
         """Redact lines that belong together (a context, an argument list) as one text: a key goes over several of them."""
@@ -308,6 +327,20 @@ def _key_start(lines: list[str], end: int) -> int:
     while at > max(0, end - PEM_LINES) and (PEM_BODY.search(lines[at - 1]) or (at == end and PEM_TAIL.search(lines[at - 1]))):
         at -= 1
     return at
+
+
+def _looked(shape: bytes) -> _Look | None:
+    """What to search a text for, by the text in lower case and without digits; None: nothing.
+
+    What a rule looks for has letters, and lines of thousands of ranks differ in their digits only: they are looked at once.
+    """
+    text = shape.decode("utf-8", "surrogatepass")
+    rules = tuple(sorted({number for literal, number in _LITERALS if literal in text}))
+    look = _Look("private key" in text, rules, any(word in text for word in NAMED) and NEAR_VALUE.search(text) is not None)
+    return look if any(look) else None
+
+
+_look = lru_cache(maxsize=8192)(_looked)
 
 
 @lru_cache(maxsize=4096)

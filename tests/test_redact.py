@@ -200,6 +200,13 @@ def test_equal_secrets_have_equal_marks_numbered_by_first_appearance() -> None:
     assert Redactor().text(b) == "[REDACTED:hf-token:1]"
 
 
+def test_lines_that_differ_in_digits_only_are_each_searched() -> None:
+    """What to search for is looked up by a line without its digits; the secrets of such lines still are two."""
+    first, second = "ya29." + "a1B2c3D4e5F6g7H8i9J0k", "ya29." + "a2B3c4D5e6F7g8H9i0J1k"
+    said = Redactor().texts([f"rank 1 key {first}", f"rank 22 key {second}", "rank 3 key of 29 bytes"])
+    assert said == ["rank 1 key [REDACTED:gcp-token:1]", "rank 22 key [REDACTED:gcp-token:2]", "rank 3 key of 29 bytes"]
+
+
 def test_a_secret_learnt_by_its_name_is_found_where_it_stands_bare() -> None:
     key = forms(3)["wandb"][0]
     document = {"argv": f"sweep.py {key}", "log": f"wandb: key: {key}"}

@@ -52,6 +52,15 @@ def test_a_thousand_ranks_become_few_lanes_and_the_culprit_keeps_its_own() -> No
     assert len(svg.draw(found)) < 300_000
 
 
+def test_a_job_that_went_well_has_no_decisive_line() -> None:
+    """Then no line may be drawn as one: in a healthy job's picture there are ticks, and nothing in the colour of a cause."""
+    case = many(2, 3)
+    case.document["verdict"] |= {"outcome": "healthy", "evidence": []}
+    rows = [[ZERO + s, 0.01, "n000", 0, "progress", "info", None, "step", "0.log", s, "naive"] for s in range(5)]
+    found = picture(Case(case.document, frames({"columns": COLUMNS, "rows": rows})))
+    assert [mark.decisive for lane in found.lanes for mark in lane.marks] == [False] * 5
+
+
 def test_a_short_failure_of_a_long_job_fills_the_picture() -> None:
     """After a day of training, a failure of two seconds would be one dot; the strip above says where it lies."""
     case = load("oom")

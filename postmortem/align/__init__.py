@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Members = Mapping[ClockId, Sequence[Event]]
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
+_LAST = float("inf")
 IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers) without changing its order
 
 
@@ -50,8 +51,10 @@ class Timeline:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The events as rows of COLUMNS, sorted by time; lines of one file keep their order."""
-        order, last = _display_order(self.events), float("inf")
-        keys = [(order.get(i, last), e.where.source, last if e.where.line is None else e.where.line) for i, e in enumerate(self.events)]
+        keys = [
+            (at, e.where.source, _LAST if e.where.line is None else e.where.line)
+            for at, e in zip(_display_order(self.events), self.events, strict=True)
+        ]
         return [
             (e.at, e.at_sigma, e.host, e.rank, e.kind, e.severity, e.pattern, e.text, e.where.source, e.where.line, e.clock)
             for e in map(self.events.__getitem__, sorted(range(len(keys)), key=keys.__getitem__))
@@ -129,18 +132,19 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
     return Pieces((host.rows[-1].correction._replace(shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
 
 
-def _display_order(events: Sequence[Event]) -> dict[int, float]:
+def _display_order(events: Sequence[Event]) -> list[float]:
     """A key to sort by: the corrected time, but never before an earlier line of the same file that is only a little later."""
-    found: dict[int, float] = {}
+    found = [_LAST if e.at is None else e.at for e in events]
+    lines = [e.where.line or 0 for e in events]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):
         if e.at is not None:
             by_source[e.where.source].append(i)
     for indices in by_source.values():
         reached = float("-inf")
-        for i in sorted(indices, key=lambda i: events[i].where.line or 0):
-            at = events[i].at or 0.0
-            found[i] = reached if at < reached <= at + IN_ORDER else at
+        for i in sorted(indices, key=lines.__getitem__):
+            if found[i] < reached <= found[i] + IN_ORDER:
+                found[i] = reached
             reached = found[i]
     return found
 

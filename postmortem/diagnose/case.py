@@ -17,10 +17,9 @@ from postmortem.patterns import Library
 
 _NOISE = re.compile(r"0x[0-9a-f]+|\d+")
 _PREFIX = re.compile(
-    r"^(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s)|<\d{1,3}>|kern +:\w+ *:"
+    r"(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s)|<\d{1,3}>|kern +:\w+ *:"
     r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|[\w.-]{1,64} kernel:)\s*)+"
 )
-_BLANK = re.compile(r"\s+")
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 
 
@@ -134,7 +133,8 @@ def as_int(value: object) -> int | None:
 @lru_cache(maxsize=1 << 17)
 def gist(text: str) -> str:
     """A line without prefixes and blanks: what the copies of one event share, however they were carried."""
-    return _BLANK.sub(" ", _PREFIX.sub("", text)).strip()[:300]
+    prefix = _PREFIX.match(text)
+    return " ".join((text[prefix.end() :] if prefix else text).split())[:300]
 
 
 def shape(text: str) -> str:
@@ -161,34 +161,55 @@ def merge_copies(events: Iterable[Event], case_sources: Mapping[str, Source], re
 
     Two events are copies if they say the same and come from different files. A line that stands twice in one file happened twice.
     """
+    alone, shared = _by_chance_of_copies(events, registry)
+    out = alone + [e for group in _alike(shared) for e in _merged(group, case_sources)]
+    by_source: dict[str, list[Event]] = defaultdict(list)
+    for e in out:
+        by_source[e.where.source].append(e)
+    return [e for source in sorted(by_source) for e in sorted(by_source[source], key=lambda e: e.where.line or 0)]
+
+
+def _by_chance_of_copies(events: Iterable[Event], registry: Registry) -> tuple[list[Event], list[tuple[int | None, Event]]]:
+    """The events that have no copy, as all that is known of their rank stands in one file; and the others with their ranks."""
+    ranked = [(e.rank if e.rank is not None else registry.rank_of(e), e) for e in events]
+    home: dict[int | None, str] = {}
+    several = {r for r, e in ranked if home.setdefault(r, e.where.source) != e.where.source or e.fields.get("reported_by")}
+    return [e for r, e in ranked if r not in several], [(r, e) for r, e in ranked if r in several]
+
+
+def _alike(ranked: Iterable[tuple[int | None, Event]]) -> Iterable[list[Event]]:
+    """Events that say the same of the same rank in the same life."""
     groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     lives: dict[tuple[object, ...], set[int]] = defaultdict(set)
-    keyed = [((e.kind, e.pattern, gist(_copied_text(e)), registry.rank_of(e), e.kind == "stack" and e.where), e) for e in events]
+    keyed = [((e.kind, e.pattern, gist(_copied_text(e)), rank, e.kind == "stack" and e.where), e) for rank, e in ranked]
     for key, e in keyed:
         if e.attempt is not None:
             lives[key].add(e.attempt)
     for key, e in keyed:
         attempt = e.attempt if e.attempt is not None or len(lives[key]) != 1 else next(iter(lives[key]))
         groups[(*key, attempt)].append(e)
-    out: list[Event] = []
-    for group in groups.values():
-        if len(group) == 1:
-            out.append(group[0])
-            continue
-        per_source: dict[object, list[Event]] = defaultdict(list)
-        for e in group:
-            # a launcher log holds a rank's line twice, as tee and as quotation in its summary: that is one event
-            per_source[(e.where.source, bool(e.fields.get("reported_by")))].append(e)
-        rows = [sorted(copies, key=lambda e: e.where.line or 0) for copies in per_source.values()]
-        for i in range(max(map(len, rows))):
-            copies = sorted((row[i] for row in rows if i < len(row)), key=lambda e: address_quality(e, case_sources))
-            timed = [e for e in copies if e.at is not None]
-            best = next((e for e in copies if e.kind == "recorder" and e.fields.get("code")), copies[0])  # JSON dumps have no frames
-            if timed and (best.at is None or min(e.at_sigma for e in timed) < best.at_sigma):
-                timing = min(timed, key=lambda e: e.at_sigma)
-                best = best._replace(at=timing.at, at_sigma=timing.at_sigma)
-            out.append(best)
-    return sorted(out, key=lambda e: (e.where.source, e.where.line or 0))
+    return groups.values()
+
+
+def _merged(group: list[Event], case_sources: Mapping[str, Source]) -> list[Event]:
+    """The first of each file are one event, the second of each, and so on."""
+    if len(group) == 1:
+        return group
+    per_source: dict[object, list[Event]] = defaultdict(list)
+    for e in group:
+        # a launcher log holds a rank's line twice, as tee and as quotation in its summary: that is one event
+        per_source[(e.where.source, bool(e.fields.get("reported_by")))].append(e)
+    rows = [sorted(copies, key=lambda e: e.where.line or 0) for copies in per_source.values()]
+    out = []
+    for i in range(max(map(len, rows))):
+        copies = sorted((row[i] for row in rows if i < len(row)), key=lambda e: address_quality(e, case_sources))
+        timed = [e for e in copies if e.at is not None]
+        best = next((e for e in copies if e.kind == "recorder" and e.fields.get("code")), copies[0])  # JSON dumps have no frames
+        if timed and (best.at is None or min(e.at_sigma for e in timed) < best.at_sigma):
+            timing = min(timed, key=lambda e: e.at_sigma)
+            best = best._replace(at=timing.at, at_sigma=timing.at_sigma)
+        out.append(best)
+    return out
 
 
 def _copied_text(e: Event) -> str:

@@ -308,6 +308,7 @@ def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
     """
     caused = {r for o in observations if o.role == "cause" for r in o.ranks}
     host_oom = any(o.role == "cause" and o.pattern.category == "host-oom" for o in observations)
+    complaints = _complaints(observations) if any(o.pattern.id == "slurm-cancelled" for o in observations) else []
     out = []
     for o in observations:
         alone = bool(o.ranks) and not set(o.ranks) & caused
@@ -319,20 +320,25 @@ def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
             o = replace(o, role="cause", because="the worker was killed from outside; only a kernel log could tell whether for memory")
         elif o.pattern.id == "store-not-opened" and any("errno: 98" in line for line in o.event.context):
             o = replace(o, role="cause", because="the lines before it say why: address already in use")
-        elif o.pattern.id == "slurm-cancelled" and _first_trouble(case, o, observations):
+        elif o.pattern.id == "slurm-cancelled" and _first_trouble(case, o, complaints):
             o = replace(o, role="cause", because="nothing failed before Slurm was told to cancel")
         out.append(o)
     return out
 
 
-def _first_trouble(case: Case, o: Observation, observations: Sequence[Observation]) -> bool:
+def _first_trouble(case: Case, o: Observation, complaints: Sequence[Observation]) -> bool:
     """Whether the job ran well until it was cancelled. Ranks that are told to stop lose each other: complaints after it do not count."""
     if case.finished and case.finished >= set(case.registry.ranks):
         return False
+    return all(_follows(x.event, o.event) for x in complaints)
+
+
+def _complaints(observations: Sequence[Observation]) -> list[Observation]:
+    """What says that the job did not run well, but for the scheduler's words."""
     others = [x for x in observations if x.pattern.category not in (None, "scheduler") and x.role in ("cause", "symptom")]
     ends = [x for x in observations if x.pattern.id == "slurm-task-exited" and x.event.fields.get("signal") not in ("Terminated", "Killed")]
     aborts = [x for x in observations if x.pattern.id in ("mpi-abort-invoked", "mpich-fatal-error")]
-    return all(_follows(x.event, o.event) for x in (*others, *ends, *aborts))
+    return [*others, *ends, *aborts]
 
 
 def _follows(e: Event, first: Event) -> bool:

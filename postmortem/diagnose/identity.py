@@ -18,6 +18,9 @@ Local = tuple[str | None, str | None, int]  # run, host, local rank
 _STEM = re.compile(r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr)$")
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
 COMM_LINES = ("nccl-init-complete", "nccl-init-start")
+_ENDS, _PROXY = ("launcher-exit-code", "spawn-process-exited"), "nccl-proxy-operation-failed"
+_SECOND = frozenset((*_ENDS, _PROXY))
+_JOB_WIDE = frozenset(("world", "torch", "nccl"))
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
 
 
@@ -105,22 +108,31 @@ def build(events: Sequence[Event], sources: Iterable[Source]) -> Registry:
         _learn(reg, e)
     _siblings(reg, events, sources)
     _single_host_locals(reg, sources)
+    by_ray = {path for path in {e.where.source for e in events} if _RAY_PID.search(path)}
     for e in events:
-        _second(reg, e)
+        if e.pattern in _SECOND or e.where.source in by_ray:
+            _second(reg, e)
     _claims(reg, events)
-    worlds = Counter(w for e in events if isinstance(w := e.fields.get("world"), int) and 0 < w <= 1_000_000)
-    joined = [int(w) for e in events if isinstance(w := e.fields.get("world"), str) and w.isdigit()]
-    reg.world = worlds.most_common(1)[0][0] if worlds else max(joined, default=None)
-    for name in ("torch", "nccl"):
-        said = Counter(str(e.fields[name]) for e in events if e.fields.get(name))
-        if said:
-            setattr(reg, name, said.most_common(1)[0][0])
-    seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
+    _job_wide(reg, events)
+    spoke = {e.rank for e in events} | {reg.rank_of(e) for e in events if e.rank is None}
+    seen = {r for r in spoke if r is not None} | set(reg.pids)
     if reg.world is not None and all(r < reg.world for r in seen):
         reg.ranks = tuple(range(reg.world)) if reg.world <= 65536 else tuple(sorted(seen))
     else:
         reg.ranks = tuple(sorted(seen))
     return reg
+
+
+def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
+    """How large the job is and what it runs on: what most lines say."""
+    told = [e.fields for e in events if not e.fields.keys().isdisjoint(_JOB_WIDE)]
+    worlds = Counter(w for said in told if isinstance(w := said.get("world"), int) and 0 < w <= 1_000_000)
+    joined = [int(w) for said in told if isinstance(w := said.get("world"), str) and w.isdigit()]
+    reg.world = worlds.most_common(1)[0][0] if worlds else max(joined, default=None)
+    for name in ("torch", "nccl"):
+        versions = Counter(str(said[name]) for said in told if said.get(name))
+        if versions:
+            setattr(reg, name, versions.most_common(1)[0][0])
 
 
 def _from_sources(reg: Registry, sources: Sequence[Source]) -> None:
@@ -193,13 +205,14 @@ def bus_key(text: str) -> str:
 
 def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
     """A stream that never says its rank has it from the other stream of the same process, or from the lines in it that do."""
+    nameless = [s for s in sources if s.path not in reg.by_source and s.kind not in ("agent", "kernel")]
+    if not nameless:
+        return
     votes: dict[str, Counter[int]] = defaultdict(Counter)
     for e in events:
         if e.rank is not None and e.kind in ("identity", "line", "progress", "finished", "exception") and not e.fields.get("reported_by"):
             votes[stem(e.where.source)][e.rank] += 1
-    for s in sources:
-        if s.path in reg.by_source or s.kind in ("agent", "kernel"):
-            continue
+    for s in nameless:
         found = votes.get(stem(s.path), Counter())
         if s.local_rank is not None and not found:
             folder = s.path.rsplit("/", 1)[0]
@@ -234,7 +247,7 @@ def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
 
 def _second(reg: Registry, e: Event) -> None:
     """Facts that need the first round: `failed (exitcode: -9) local_rank: 4 (pid: 25915)`, a Ray worker's file name."""
-    if e.pattern in ("launcher-exit-code", "spawn-process-exited"):
+    if e.pattern in _ENDS:
         rank = reg.rank_of(e)
         local = e.fields.get("local_rank")
         if rank is None and isinstance(local, str) and local.isdigit():
@@ -243,7 +256,7 @@ def _second(reg: Registry, e: Event) -> None:
                 reg.by_local.setdefault((e.run, e.host, int(local)), rank)
         if rank is not None:
             _bind_pid(reg, e.host, e.fields.get("pid"), rank)
-    if e.pattern == "nccl-proxy-operation-failed" and reg.rank_of_pid(e.pid, e.host) is None:
+    if e.pattern == _PROXY and reg.rank_of_pid(e.pid, e.host) is None:
         served = e.fields.get("detail")  # `[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)
         if isinstance(served, str) and served.isdigit() and (reg.world is None or int(served) < reg.world):
             _bind_pid(reg, e.host, e.pid, int(served))
@@ -254,12 +267,11 @@ def _second(reg: Registry, e: Event) -> None:
 
 
 def _claims(reg: Registry, events: Sequence[Event]) -> None:
-    for e in events:
-        rank = reg.rank_of(e)
-        if (
-            rank is not None
-            and e.kind in ("identity", "line", "progress")
-            and e.source_kind in ("console", "json-lines")
-            and e.fields.get("local_rank") is None
-        ):
-            reg.claims.setdefault(rank, set()).add(stem(e.where.source))
+    spoken = (
+        (reg.rank_of(e), e.where.source)
+        for e in events
+        if e.kind in ("identity", "line", "progress") and e.source_kind in ("console", "json-lines") and e.fields.get("local_rank") is None
+    )
+    for rank, source in dict.fromkeys(spoken):
+        if rank is not None:
+            reg.claims.setdefault(rank, set()).add(stem(source))

@@ -15,8 +15,9 @@ import gzip
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from postmortem.report import json as plain
@@ -40,18 +41,17 @@ class Block:
     notes: tuple[str, ...]
 
 
-def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_EVENTS, masked: bool = True) -> Block | None:
+def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_EVENTS) -> Block | None:
     """Pack all events that have a time; None where there are fewer than two."""
     decisive, culprit = lanes.decisive(document)
-    placed = (row._replace(rank=culprit) if row.rank is None and row.address == decisive else row for row in rows)
-    timed = [row for row in placed if math.isfinite(row.time)]
-    if len({row.time for row in timed}) < 2:
+    timed = [row._replace(rank=culprit) if row.rank is None and row.place == decisive else row for row in rows if math.isfinite(row.time)]
+    if all(row.time == timed[0].time for row in timed):
         return None
     timed = _once(timed)
     limit -= int(LANE * len({(row.host, row.rank) for row in timed}))
-    kept, notes = thinned(timed, limit, {view.address(item) for item in view.rows(view.part(document, "verdict").get("evidence"))})
+    kept, notes = thinned(timed, limit, set(_cited(document)))
     by_lane: dict[LaneKey, list[lanes.Row]] = {}
-    for row in lanes.redacted(kept, True, masked):
+    for row in kept:
         by_lane.setdefault((row.host, row.rank), []).append(row)
     order = sorted(by_lane, key=_place)
     events = [row for key in order for row in sorted(by_lane[key], key=lambda r: (r.time, r.address))]
@@ -63,18 +63,30 @@ def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_E
     return Block(base64.b64encode(packed).decode(), len(events), tuple(notes))
 
 
-def _place(key: LaneKey) -> tuple[list[tuple[int, str]], int]:
+def _cited(document: view.Document) -> dict[lanes.Place, int]:
+    """The lines of the evidence, with their first number in it."""
+    cited: dict[lanes.Place, int] = {}
+    for index, item in enumerate(view.rows(view.part(document, "verdict").get("evidence"))):
+        cited.setdefault((view.known(item.get("source")), view.whole(item.get("line"))), index)
+    return cited
+
+
+def _place(key: LaneKey) -> tuple[tuple[tuple[int, str], ...], int]:
     """Hosts by name with numbers by value; a host's own lane first, then its ranks."""
     host, rank = key
-    name = [(int(bit[:15]), "") if bit.isdecimal() and bit.isascii() else (-1, bit) for bit in re.split(r"([0-9]+)", host)]
-    return name, -1 if rank is None else rank
+    return _by_value(host), -1 if rank is None else rank
+
+
+@lru_cache(maxsize=1 << 14)
+def _by_value(host: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(bit[:15]), "") if bit.isdecimal() and bit.isascii() else (-1, bit) for bit in re.split(r"([0-9]+)", host))
 
 
 def _once(rows: Iterable[lanes.Row]) -> list[lanes.Row]:
     """One event for each line and lane, the worst reading of it: a line may be an exception, an exit and a pattern at once."""
-    best: dict[tuple[str, int | None, str, str], lanes.Row] = {}
+    best: dict[tuple[str, int | None, str, int | None, str], lanes.Row] = {}
     for row in rows:
-        key = (row.host, row.rank, row.address, row.text)
+        key = (row.host, row.rank, row.source, row.line, row.text)
         other = best.setdefault(key, row)
         if other is not row:
             worse = max(row, other, key=lambda r: (lanes.SEVERITIES.index(r.severity), r.pattern))
@@ -85,14 +97,17 @@ def _once(rows: Iterable[lanes.Row]) -> list[lanes.Row]:
 # ── thinning ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def thinned(rows: list[lanes.Row], limit: int, cited: set[str]) -> tuple[list[lanes.Row], list[str]]:
+def thinned(rows: list[lanes.Row], limit: int, cited: Set[lanes.Place]) -> tuple[list[lanes.Row], list[str]]:
     """At most about `limit` events: the worst first, and what is cited; of the rest the first of each rank in equal parts of the job."""
     if len(rows) <= limit:
         return rows, []
-    kept = [row for row in rows if row.address in cited][:limit]
+    kept = [row for row in rows if row.place in cited][:limit]
+    others: dict[str, list[lanes.Row]] = {severity: [] for severity in reversed(lanes.SEVERITIES)}
+    for row in rows:
+        if row.place not in cited:
+            others[row.severity].append(row)
     room, said = limit - len(kept), []
-    for severity in reversed(lanes.SEVERITIES):
-        those = [row for row in rows if row.severity == severity and row.address not in cited]
+    for severity, those in others.items():
         if len(those) > room:
             start = min(row.time for row in those)
             width = (max(row.time for row in those) - start) / max(1, room // len({(row.host, row.rank) for row in those}))
@@ -142,21 +157,22 @@ def _encoded(
     patterns, shapes, sigmas, sources, families = (_Table() for _ in range(5))
     columns = {name: bytearray() for name in ("time", "line", "shape", "source", "sigma")}
     said = phrases.pack((text.line(row.text or row.pattern, MAX_TEXT) for row in events), [count for _, count in counts])
+    pattern_of = {name: patterns(text.visible(name)) for name in dict.fromkeys(row.pattern for row in events)}
+    sigma_of = {sigma: sigmas(float(f"{sigma:.2g}")) for sigma in dict.fromkeys(row.sigma for row in events)}
+    source_of = {
+        path: sources((text.line(path, 300), families(text.visible(kinds.get(path) or "other"))))
+        for path in dict.fromkeys(row.source for row in events)
+    }
     place = 0
     for _, count in counts:
         before, previous = 0, 0
-        for at in range(place, place + count):
-            row = events[at]
-            moment = round((row.time - base) / UNIT)
-            path, number = lanes.split(row.address)
-            line = number or 0
-            shape = shapes((said.which[at], lanes.SEVERITIES.index(row.severity), patterns(text.visible(row.pattern))))
-            source = sources((text.line(path, 300), families(text.visible(kinds.get(path) or "other"))))
+        for which, row in zip(said.which[place : place + count], events[place : place + count], strict=True):
+            moment, line = round((row.time - base) / UNIT), row.line or 0
             columns["time"] += varint(moment - before)
             columns["line"] += varint(zigzag(line - previous))
-            columns["shape"] += varint(shape)
-            columns["source"] += varint(source)
-            columns["sigma"] += varint(sigmas(float(f"{row.sigma:.2g}")))
+            columns["shape"] += varint(shapes((which, lanes.SEVERITIES.index(row.severity), pattern_of[row.pattern])))
+            columns["source"] += varint(source_of[row.source])
+            columns["sigma"] += varint(sigma_of[row.sigma])
             before, previous = moment, line
         place += count
     head = {
@@ -191,11 +207,8 @@ def _state(states: Mapping[Any, str], rank: int | None) -> str:
 
 def _moments(document: view.Document, events: Sequence[lanes.Row], base: float) -> dict[str, Any]:
     """Where to jump, what to show first, and which events stand in the evidence of the page."""
-    verdict = view.part(document, "verdict")
-    cited: dict[str, int] = {}
-    for index, item in enumerate(view.rows(verdict.get("evidence"))):
-        cited.setdefault(view.address(item), index)
-    proofs = {place: cited[row.address] for place, row in enumerate(events) if row.address in cited}
+    cited = _cited(document)
+    proofs = {place: cited[row.place] for place, row in enumerate(events) if row.place in cited}
     zero, (start, end), whole = lanes.frame(document, events)
     decisive = next((place for place, index in proofs.items() if index == 0), None) if zero is not None else None
     return {

@@ -105,10 +105,8 @@ def page(incident: view.Incident) -> dict[str, Any]:
     from markupsafe import Markup
 
     document = incident.document
-    raw = lanes.read(incident)
-    masked = lanes.masks(incident)
-    events = lanes.redacted(raw, masked=masked)
-    block = columns.block(document, raw, masked=masked)
+    events = lanes.read(incident)
+    block = columns.block(document, events)
     picture = lanes.picture(document, events)
     proofs, chain = view.proofs(document), view.steps(document)
     groups = view.rank_groups(document)

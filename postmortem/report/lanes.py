@@ -29,6 +29,7 @@ REACH = 7200.0  # seconds around the decisive line in which errors belong to the
 SHARED = "Ranks that behaved alike share a lane."
 Key = tuple[str, ...]  # what events must share to stand in one lane
 Name = Callable[[str, int | None], Key]
+Place = tuple[str, int | None]  # source and line
 
 
 class Row(NamedTuple):
@@ -41,8 +42,17 @@ class Row(NamedTuple):
     severity: str
     pattern: str
     text: str
-    address: str
+    source: str
+    line: int | None
     kind: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.source, self.line
+
+    @property
+    def address(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
 class Mark(NamedTuple):
@@ -83,7 +93,12 @@ class Picture:
 
 
 def read(incident: view.Incident) -> list[Row]:
-    """All events; of the evidence alone where the timeline is no longer at hand."""
+    """All events as they may be shown; those of the evidence alone where the timeline is no longer at hand."""
+    rows = _read(incident)
+    return rows if getattr(incident, "as_written", False) else redacted(rows)  # as written: the user asked for it (`--no-redact`)
+
+
+def _read(incident: view.Incident) -> list[Row]:
     timeline = incident.timeline
     if timeline is None:
         verdict = view.part(incident.document, "verdict")
@@ -92,101 +107,83 @@ def read(incident: view.Incident) -> list[Row]:
         return [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in evidence]
     columns = list(zip(*timeline.rows(), strict=True)) or [()] * 11
     time, sigma, host, rank, kind, severity, pattern, said, source, line, _ = columns
-    numbers = list(map(_number, line))  # column by column: a million rows are three times as fast as row by row
-    return list(
+    return list(  # column by column: a million rows are three times as fast as row by row
         map(
             Row,
             [float(value) if isinstance(value, int | float) else math.nan for value in time],
             [float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0 for value in sigma],
-            map(_words, host),
-            map(_number, rank),
+            _words(host),
+            _numbers(rank),
             [value if value in SEVERITIES else "info" for value in severity],
-            map(_words, pattern),
-            map(_words, said),
-            [str(path or "") if number is None else f"{path}:{number}" for path, number in zip(source, numbers, strict=True)],
-            map(_words, kind),
+            _words(pattern),
+            _words(said),
+            _words(source),
+            _numbers(line),
+            _words(kind),
         )
     )
 
 
-def _words(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _words(values: Iterable[Any]) -> list[str]:
+    return [value if isinstance(value, str) else "" for value in values]
 
 
-def masks(incident: view.Incident) -> bool:
-    """Whether secrets have to be masked: not where the user asked for the logs as they are (`--no-redact`)."""
-    return not getattr(incident, "as_written", False)
+def _numbers(values: Iterable[Any]) -> list[int | None]:
+    """A column of numbers with a gap in it comes back as floats, its gaps as NaN."""
+    return [
+        value if type(value) is int else int(value) if isinstance(value, int | float) and math.isfinite(value) else None for value in values
+    ]
 
 
-def redacted(rows: list[Row], every: bool = False, masked: bool = True) -> list[Row]:
-    """The rows as they may be shown; without `every`, plain lines lose their words. Unlike the document, a timeline holds
-    the logs' own words.
+def redacted(rows: list[Row]) -> list[Row]:
+    """The rows as they may be shown. Unlike the document, a timeline holds the logs' own words.
 
     New marks have no numbers: they would be counted over other texts than the document's, and equal numbers would lie.
     """
-    if not masked:
-        return rows
-    full = [row for row in rows if every or row.severity != "info"]
-    said = dict.fromkeys(row.host for row in rows)
-    said.update(dict.fromkeys(row.text for row in full))
-    said.update(dict.fromkeys(row.address.rpartition(":")[0] or row.address for row in full))
+    said = list({**{row.host: 0 for row in rows}, **{row.text: 0 for row in rows}, **{row.source: 0 for row in rows}})
     redactor = Redactor()
-    cleaned = redactor.texts(list(said))
-    if cleaned != list(said):  # what was learnt where a secret is named may stand bare in an earlier line
-        cleaned = redactor.texts(list(said))
-    shown = {word: word if found == word else _MARK.sub(r"[REDACTED:\1]", found) for word, found in zip(said, cleaned, strict=True)}
-    kept = set(map(id, full))
+    cleaned = redactor.texts(said)
+    if cleaned == said:
+        return rows
+    cleaned = redactor.texts(said)  # what was learnt where a secret is named may stand bare in an earlier line
+    new = {word: _MARK.sub(r"[REDACTED:\1]", found) for word, found in zip(said, cleaned, strict=True) if word != found}
     return [
-        Row(
-            row.time, row.sigma, shown[row.host], row.rank, row.severity, row.pattern,
-            shown[row.text] if id(row) in kept else "", _address(row.address, shown) if id(row) in kept else "", row.kind,
-        )
+        row._replace(host=new.get(row.host, row.host), text=new.get(row.text, row.text), source=new.get(row.source, row.source))
         for row in rows
-    ]  # fmt: skip
-
-
-def _address(address: str, shown: Mapping[str, str]) -> str:
-    path, colon, line = address.rpartition(":")
-    return f"{shown[path]}{colon}{line}" if path else shown[address]
-
-
-def split(address: str) -> tuple[str, int | None]:
-    """`path:line` -> path and line; None where there is no line."""
-    path, _, line = address.rpartition(":")
-    return (path, int(line)) if path and line.isascii() and line.isdecimal() and len(line) < 16 else (address, None)
-
-
-def _number(value: Any) -> int | None:
-    """A column of ranks with a gap in it comes back as floats, its gaps as NaN."""
-    return int(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    ]
 
 
 def _from_evidence(item: Mapping[str, Any], severity: str) -> Row:
     moment = text.epoch(item.get("time"))
     sigma = item.get("uncertainty_s")
+    host, pattern, said = _words(map(item.get, ("host", "pattern", "text")))
     return Row(
         time=math.nan if moment is None else moment,
         sigma=float(sigma) if isinstance(sigma, int | float) and math.isfinite(sigma) else 0.0,
-        host=_words(item.get("host")),
-        rank=_number(item.get("rank")),
+        host=host,
+        rank=_numbers([item.get("rank")])[0],
         severity=severity,
-        pattern=_words(item.get("pattern")),
-        text=_words(item.get("text")),
-        address=view.address(item),
+        pattern=pattern,
+        text=said,
+        source=view.known(item.get("source")),
+        line=view.whole(item.get("line")),
     )
 
 
 def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     """Choose the lanes and the window; None where fewer than two events have a time: a dot is no picture."""
-    address, culprit = decisive(document)
-    every = [row._replace(rank=culprit) if row.rank is None and row.address == address else row for row in rows]
+    first, culprit = decisive(document)
+    every = [row._replace(rank=culprit) if row.rank is None and row.place == first and row.severity != "info" else row for row in rows]
     timed = [row for row in every if math.isfinite(row.time)]
-    if len({row.time for row in timed}) < 2:
+    if all(row.time == timed[0].time for row in timed):
         return None
     zero, (start, end), whole = frame(document, timed)
     shown = [row for row in timed if start <= row.time <= end]
-    name, notes = _naming(document, shown)
-    lanes = _lanes(document, shown, name, end - start, address)
+    members: dict[tuple[str, int | None], list[Row]] = {}
+    for row in shown:
+        members.setdefault((row.host, row.rank), []).append(row)
+    name, notes = _naming(document, members)
+    lanes = _lanes(document, members, name, end - start, first)
     if len(lanes) > MAX_LANES:
         notes.append(f"{len(lanes) - MAX_LANES} lanes without anything worse than these are not drawn.")
         lanes = _worst(lanes, MAX_LANES)
@@ -206,14 +203,15 @@ def frame(document: view.Document, timed: Sequence[Row]) -> tuple[float | None, 
     return zero, _window(timed, whole, zero, [moment for moment in cited if moment is not None]), whole
 
 
-def decisive(document: view.Document) -> tuple[str, int | None]:
-    """The address of the decisive line, and the one rank it speaks of: a kernel line names a pid, the verdict its rank."""
+def decisive(document: view.Document) -> tuple[Place, int | None]:
+    """The place of the decisive line, and the one rank it speaks of: a kernel line names a pid, the verdict its rank."""
     verdict = view.part(document, "verdict")
     evidence = view.rows(verdict.get("evidence"))
     ranks = [rank for rank in view.part(verdict, "culprit").get("ranks") or [] if isinstance(rank, int)]
     if not evidence or verdict.get("outcome") == "healthy":
-        return "", None
-    return view.address(evidence[0]), ranks[0] if len(ranks) == 1 and evidence[0].get("rank") in (None, ranks[0]) else None
+        return ("", None), None
+    place = (view.known(evidence[0].get("source")), view.whole(evidence[0].get("line")))
+    return place, ranks[0] if len(ranks) == 1 and evidence[0].get("rank") in (None, ranks[0]) else None
 
 
 def _window(timed: Sequence[Row], whole: tuple[float, float], zero: float | None, cited: list[float]) -> tuple[float, float]:
@@ -230,7 +228,7 @@ def _window(timed: Sequence[Row], whole: tuple[float, float], zero: float | None
     return start - pad, end + pad
 
 
-def _naming(document: view.Document, rows: list[Row]) -> tuple[Name, list[str]]:
+def _naming(document: view.Document, keys: Iterable[tuple[str, int | None]]) -> tuple[Name, list[str]]:
     """How to name lanes: every rank alone if that fits, else ranks of identical behaviour together, per host or over all."""
     found = view.part(view.part(document, "verdict"), "culprit")
     alone = {rank for rank in found.get("ranks") or [] if isinstance(rank, int)}
@@ -245,20 +243,21 @@ def _naming(document: view.Document, rows: list[Row]) -> tuple[Name, list[str]]:
     def over_all(host: str, rank: int | None) -> Key:
         return each(host, rank) if rank in alone else ("", "group", group.get(rank, "")) if rank is not None else ("", "")
 
-    keys = {(row.host, row.rank) for row in rows}
     for name, note in ((each, ""), (by_host, "Ranks of one host that behaved alike share a lane."), (over_all, SHARED)):
         if len({name(*key) for key in keys}) <= MAX_LANES:
             return name, [note] if note else []
     return over_all, [SHARED]
 
 
-def _lanes(document: view.Document, rows: list[Row], name: Name, span: float, decisive: str) -> list[Lane]:
+def _lanes(
+    document: view.Document, found: Mapping[tuple[str, int | None], list[Row]], name: Name, span: float, decisive: Place
+) -> list[Lane]:
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
     hatched = refused(document)
     members: dict[Key, list[Row]] = {}
-    for row in rows:
-        members.setdefault(name(row.host, row.rank), []).append(row)
-    lanes = [_lane(key, found, state, hatched, _marks(found, span, decisive)) for key, found in members.items()]
+    for (host, rank), rows in found.items():
+        members.setdefault(name(host, rank), []).extend(rows)
+    lanes = [_lane(key, rows, state, hatched, _marks(rows, span, decisive)) for key, rows in members.items()]
     return sorted(lanes, key=_place)
 
 
@@ -297,17 +296,23 @@ def refused(document: view.Document) -> set[str]:
     return {view.known(clock.get("host")) for clock in clocks} - good
 
 
-def _marks(rows: list[Row], span: float, decisive: str) -> list[Mark]:
+def _marks(rows: list[Row], span: float, decisive: Place) -> list[Mark]:
     """One mark per bin and severity, the decisive line one of its own; the worst last, so that nothing is drawn over it."""
-    width = span / BINS
+    width, (source, line) = span / BINS, decisive
     bins: dict[tuple[bool, int, str], list[Row]] = {}
     for row in rows:
-        bins.setdefault((row.address == decisive, int(row.time / width), row.severity), []).append(row)
-    marks = [Mark(min(found, key=lambda r: (r.time, r.address)), len(found) - 1, key[0]) for key, found in bins.items()]
+        cited = row.line == line and row.source == source and row.severity != "info"
+        bins.setdefault((cited, int(row.time / width), row.severity), []).append(row)
+    marks = [Mark(_first(found), len(found) - 1, key[0]) for key, found in bins.items()]
     if any(mark.decisive for mark in marks):
         worst = max((mark for mark in marks if mark.decisive), key=lambda m: SEVERITIES.index(m.row.severity))
         marks = [mark for mark in marks if mark is worst or not mark.decisive]
     return sorted(marks, key=lambda m: (m.decisive, SEVERITIES.index(m.row.severity), m.row.time, m.row.address))
+
+
+def _first(rows: list[Row]) -> Row:
+    start = min(row.time for row in rows)
+    return min((row for row in rows if row.time == start), key=lambda r: r.address)
 
 
 def _worst(lanes: list[Lane], limit: int) -> list[Lane]:
@@ -324,11 +329,11 @@ def _worst(lanes: list[Lane], limit: int) -> list[Lane]:
 def _overview(timed: list[Row], whole: tuple[float, float]) -> tuple[tuple[float, str], ...]:
     """The worst severity in each hundredth or so of the job: (share of its length, severity)."""
     start, length = whole[0], max(whole[1] - whole[0], 1e-6)
-    worst: dict[int, int] = {}
-    for row in timed:
-        place = min(int((row.time - start) / length * BINS), BINS - 1)
-        worst[place] = max(worst.get(place, 0), SEVERITIES.index(row.severity))
-    return tuple((place / BINS, SEVERITIES[level]) for place, level in sorted(worst.items()))
+    worst: dict[int, str] = {}
+    for severity in SEVERITIES:
+        shares = {(row.time - start) / length for row in timed if row.severity == severity}
+        worst |= dict.fromkeys((min(int(share * BINS), BINS - 1) for share in shares), severity)
+    return tuple((place / BINS, severity) for place, severity in sorted(worst.items()))
 
 
 class Moment(NamedTuple):
@@ -356,12 +361,12 @@ def moments(rows: Iterable[Row], limit: int = 10) -> list[Moment]:
 
 def _one_per_line(rows: Iterable[Row]) -> list[Row]:
     """The worst reading of each line that is more than plain: a line may be an exception and a pattern at once."""
-    best: dict[str, Row] = {}
+    best: dict[Place, Row] = {}
     for row in rows:
-        if math.isfinite(row.time) and row.severity != "info":
-            other = best.setdefault(row.address, row)
+        if row.severity != "info" and math.isfinite(row.time):
+            other = best.setdefault(row.place, row)
             if (SEVERITIES.index(row.severity), row.pattern) > (SEVERITIES.index(other.severity), other.pattern):
-                best[row.address] = row
+                best[row.place] = row
     return list(best.values())
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 
 from postmortem.report import text, view
 
@@ -52,7 +53,12 @@ def render_markdown(incident: view.Incident) -> str:
 
 def prose(words: object, limit: int = 1000) -> str:
     """Text of any origin as Markdown prose that renders as the text itself."""
-    shown = text.sentence(view.known(words), limit).translate(_ESCAPED)
+    return _prose(view.known(words), limit)
+
+
+@lru_cache(maxsize=4096)
+def _prose(words: str, limit: int) -> str:
+    shown = text.sentence(words, limit).translate(_ESCAPED)
     for pattern, sign in _LINKS:
         shown = pattern.sub(rf"\1{sign}", shown)
     # What begins a list, a rule or an underlined heading where it stands first on a line.

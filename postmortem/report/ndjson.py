@@ -20,14 +20,12 @@ from postmortem.report import lanes, view
 
 def render_ndjson(incident: view.Incident) -> str:
     """Return all events by time, those without one last."""
-    rows = lanes.redacted(lanes.read(incident), True, lanes.masks(incident))
-    rows.sort(key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
+    rows = sorted(lanes.read(incident), key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
     return "".join(plain.dump(_object(row), order=False) + "\n" for row in rows)
 
 
 def _object(row: lanes.Row) -> dict[str, Any]:
     moment = iso(row.time)
-    path, line = lanes.split(row.address)
     return {
         "time": moment,
         "uncertainty_s": row.sigma if moment else None,
@@ -37,8 +35,8 @@ def _object(row: lanes.Row) -> dict[str, Any]:
         "severity": row.severity,
         "pattern": row.pattern or None,
         "text": row.text,
-        "file": path,
-        "line": line,
+        "file": row.source,
+        "line": row.line,
         "message": row.text or row.pattern,
         "datetime": moment,
         "timestamp_desc": row.kind or "line",

@@ -40,7 +40,9 @@ def _written(match: re.Match[str]) -> str:
 
 def line(text: object, limit: int = 2000) -> str:
     """Return `text` as one safe line of at most `limit` characters and a note of what was cut."""
-    shown = visible(str(text)).expandtabs(4)
+    shown = str(text)
+    if not (shown.isascii() and shown.isprintable()):  # nearly all are: log lines in English
+        shown = visible(shown).expandtabs(4)
     if len(shown) <= limit:
         return shown
     return f"{shown[:limit]} … (+{len(shown) - limit:,} characters)"

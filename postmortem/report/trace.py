@@ -20,14 +20,14 @@ def render_trace(incident: view.Incident) -> str:
     """Return the JSON object form of the trace event format."""
     document = incident.document
     decisive, culprit = lanes.decisive(document)
-    rows = [row for row in lanes.redacted(lanes.read(incident), True, lanes.masks(incident)) if math.isfinite(row.time)]
-    rows = [row._replace(rank=culprit) if row.rank is None and row.address == decisive else row for row in rows]
+    rows = [row for row in lanes.read(incident) if math.isfinite(row.time)]
+    rows = [row._replace(rank=culprit) if row.rank is None and row.place == decisive else row for row in rows]
     rows.sort(key=lambda row: (row.host, -1 if row.rank is None else row.rank, row.time, row.address))
     base = min((row.time for row in rows), default=0.0)
     hosts = {host: place for place, host in enumerate(dict.fromkeys(row.host for row in rows), 1)}
     states = {item.get("rank"): view.known(item.get("state")) for item in view.rows(document.get("ranks"))}
     events = [*_names(rows, hosts), *_lives(rows, hosts, states, base)]
-    events += [_instant(row, hosts[row.host], base, row.address == decisive) for row in rows]
+    events += [_instant(row, hosts[row.host], base, row.place == decisive) for row in rows]
     head = {"tool": "postmortem", "headline": text.sentence(view.headline(document)), "start": ndjson.iso(base) if rows else None}
     listed = ",\n".join(plain.dump(event, order=False) for event in events)
     return f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n]}}\n'

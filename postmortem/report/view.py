@@ -229,11 +229,13 @@ def todo(document: Document) -> list[tuple[str, str]]:
 def proofs(document: Document) -> list[Proof]:
     """The evidence, strongest first. The first line speaks of the cause even where it names no rank."""
     verdict = part(document, "verdict")
-    state = {item.get("rank"): STATES[oddness(item)] for item in rows(document.get("ranks"))}
+    cited = rows(verdict.get("evidence"))
+    named = {whole(item.get("rank")) for item in cited}
+    state = {item.get("rank"): STATES[oddness(item)] for item in rows(document.get("ranks")) if item.get("rank") in named}
     first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
     return [
         _proof(index, item, (first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"))
-        for index, item in enumerate(rows(verdict.get("evidence")))
+        for index, item in enumerate(cited)
     ]
 
 
