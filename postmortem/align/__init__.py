@@ -51,14 +51,14 @@ class Timeline:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """The events as rows of COLUMNS, sorted by time; lines of one file keep their order."""
-        keys = [
-            (at, e.where.source, _LAST if e.where.line is None else e.where.line)
-            for at, e in zip(_display_order(self.events), self.events, strict=True)
-        ]
-        return [
-            (e.at, e.at_sigma, e.host, e.rank, e.kind, e.severity, e.pattern, e.text, e.where.source, e.where.line, e.clock)
-            for e in map(self.events.__getitem__, sorted(range(len(keys)), key=keys.__getitem__))
-        ]
+        if not self.events:
+            return []
+        found: dict[str, Sequence[Any]] = dict(zip(Event._fields, zip(*self.events, strict=True), strict=True))
+        source, line, _ = zip(*found["where"], strict=True)
+        keys = list(zip(_display_order(found["at"], source, line), source, (_LAST if n is None else n for n in line), strict=True))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
+        return list(zip(*(map(found[name].__getitem__, order) for name in COLUMNS), strict=True))
 
     def frame(self) -> pd.DataFrame:
         """The same as a frame: time is NaN where it is not known."""
@@ -132,17 +132,16 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
     return Pieces((host.rows[-1].correction._replace(shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
 
 
-def _display_order(events: Sequence[Event]) -> list[float]:
+def _display_order(times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]) -> list[float]:
     """A key to sort by: the corrected time, but never before an earlier line of the same file that is only a little later."""
-    found = [_LAST if e.at is None else e.at for e in events]
-    lines = [e.where.line or 0 for e in events]
+    found = [_LAST if at is None else at for at in times]
     by_source: dict[str, list[int]] = defaultdict(list)
-    for i, e in enumerate(events):
-        if e.at is not None:
-            by_source[e.where.source].append(i)
+    for i, source in enumerate(sources):
+        if times[i] is not None:
+            by_source[source].append(i)
     for indices in by_source.values():
         reached = float("-inf")
-        for i in sorted(indices, key=lines.__getitem__):
+        for i in sorted(indices, key=lambda i: lines[i] or 0):
             if found[i] < reached <= found[i] + IN_ORDER:
                 found[i] = reached
             reached = found[i]

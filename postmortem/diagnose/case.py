@@ -25,18 +25,21 @@ LONE = 40  # lines after an exception's decisive line that may still belong to i
 
 @dataclass
 class Case:
-    """What is known about one attempt. `trace` collects sentences on how the verdict came about."""
+    """What is known about one attempt. `notes` are sentences on how the verdict came about, each once."""
 
     events: Sequence[Event]
     registry: Registry
     library: Library
     sources: Mapping[str, Source]
     attempt: int | None = None
-    trace: list[str] = field(default_factory=list)
+    notes: dict[str, None] = field(default_factory=dict)
 
     def note(self, text: str) -> None:
-        if text not in self.trace:
-            self.trace.append(text)
+        self.notes[text] = None
+
+    @property
+    def trace(self) -> list[str]:
+        return list(self.notes)
 
     def of_kind(self, *kinds: str) -> list[Event]:
         return list(self.by_kind[kinds[0]]) if len(kinds) == 1 else [e for e in self.events if e.kind in kinds]
@@ -102,19 +105,24 @@ class Case:
         e = self.exits.get(rank)
         return _int(e.fields.get("exitcode")) if e else None
 
-    @cached_property
+    @property
     def start(self) -> float | None:
         """The first moment at which this job is known to have lived."""
-        return min((e.at for e in self._own() if e.at is not None and e.at_sigma < 30), default=None)
+        return self._life[0]
+
+    @property
+    def end(self) -> float | None:
+        return self._life[1]
 
     @cached_property
-    def end(self) -> float | None:
-        return max((e.at for e in self._own() if e.at is not None and e.at_sigma < 30), default=None)
-
-    def _own(self) -> Iterable[Event]:
-        return (
-            e for e in self.events if not e.fields.get("kernel") and e.source_kind not in ("kernel", "process-table", "stack", "gpu-report")
-        )
+    def _life(self) -> tuple[float | None, float | None]:
+        foreign = ("kernel", "process-table", "stack", "gpu-report")
+        moments = [
+            e.at
+            for e in self.events
+            if e.at is not None and e.at_sigma < 30 and e.source_kind not in foreign and not e.fields.get("kernel")
+        ]
+        return min(moments, default=None), max(moments, default=None)
 
 
 def _int(value: object) -> int | None:
@@ -156,25 +164,26 @@ def address_quality(e: Event, sources: Mapping[str, Source]) -> tuple[int, int, 
     return (quality, plain, e.where.source, e.where.line or 0)
 
 
-def merge_copies(events: Iterable[Event], case_sources: Mapping[str, Source], registry: Registry) -> list[Event]:
+def merge_copies(events: Sequence[Event], case_sources: Mapping[str, Source], registry: Registry) -> list[Event]:
     """One event of several files (a tee, five formats of one dmesg) becomes one, at its best address, with its best time.
 
     Two events are copies if they say the same and come from different files. A line that stands twice in one file happened twice.
     """
-    alone, shared = _by_chance_of_copies(events, registry)
-    out = alone + [e for group in _alike(shared) for e in _merged(group, case_sources)]
+    ranks = [e.rank if e.rank is not None else registry.rank_of(e) for e in events]
+    home: dict[int | None, str] = {}
+    # all that is known of a rank mostly stands in one file: then there is nothing to merge
+    several = {
+        rank
+        for rank, e in zip(ranks, events, strict=True)
+        if home.setdefault(rank, e.where.source) != e.where.source or e.fields.get("reported_by")
+    }
+    out = [e for rank, e in zip(ranks, events, strict=True) if rank not in several]
+    shared = [(rank, e) for rank, e in zip(ranks, events, strict=True) if rank in several] if several else []
+    out += [e for group in _alike(shared) for e in _merged(group, case_sources)]
     by_source: dict[str, list[Event]] = defaultdict(list)
     for e in out:
         by_source[e.where.source].append(e)
     return [e for source in sorted(by_source) for e in sorted(by_source[source], key=lambda e: e.where.line or 0)]
-
-
-def _by_chance_of_copies(events: Iterable[Event], registry: Registry) -> tuple[list[Event], list[tuple[int | None, Event]]]:
-    """The events that have no copy, as all that is known of their rank stands in one file; and the others with their ranks."""
-    ranked = [(e.rank if e.rank is not None else registry.rank_of(e), e) for e in events]
-    home: dict[int | None, str] = {}
-    several = {r for r, e in ranked if home.setdefault(r, e.where.source) != e.where.source or e.fields.get("reported_by")}
-    return [e for r, e in ranked if r not in several], [(r, e) for r, e in ranked if r in several]
 
 
 def _alike(ranked: Iterable[tuple[int | None, Event]]) -> Iterable[list[Event]]:

@@ -117,18 +117,22 @@ def _no_stamp(e: Event) -> bool:
 def _echo(case: Case, o: Observation) -> Observation:
     """An abort that an uncaught exception of the collective library ended in only repeats that exception: with @record torchrun
     switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
+    if o.pattern.id != "faulthandler-fatal-error" or o.role != "cause":
+        return o
     told = f"{o.event.fields.get('terminate', '')} {o.event.fields.get('what', '')}"
-    if o.pattern.id == "faulthandler-fatal-error" and o.role == "cause" and _DISTRIBUTED_ABORT.search(told):
+    if _DISTRIBUTED_ABORT.search(told):
         return demote(case, o, "symptom", f"the process aborted on an exception of the collective library ({told.strip()[:60]})")
     return o
 
 
 def _worker_bus_error(case: Case, o: Observation) -> Observation:
     """torch up to 2.4 finds out by SIGBUS that /dev/shm is full; later ones ask first, and their bus errors have another reason."""
+    if o.pattern.id != "dataloader-worker-bus-error":
+        return o
     version = _VERSION.match(case.registry.torch or "")
     modern = version is not None and (int(version[1]), int(version[2])) >= (2, 5)
     other = case.library.get("worker-bus-error-of-old-torch")
-    if o.pattern.id != "dataloader-worker-bus-error" or modern or other is None:
+    if modern or other is None:
         return o
     case.note(f"{o.event.where}: a bus error of a worker reads as full shared memory, since no torch of 2.5 or later is named")
     return replace(o, pattern=other)

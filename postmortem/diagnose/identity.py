@@ -155,9 +155,9 @@ def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
 def _learn(reg: Registry, e: Event) -> None:
     """Facts that name a rank together with something else."""
     rank = e.rank
-    if e.pattern in COMM_LINES:
+    if e.pattern is not None and e.pattern in COMM_LINES:
         _learn_comm(reg, e)
-    if e.kind == "identity" and rank is None and isinstance(e.fields.get("said_rank"), int):
+    if rank is None and e.kind == "identity" and isinstance(e.fields.get("said_rank"), int):
         rank = int(str(e.fields["said_rank"]))
     if rank is None or e.fields.get("quoted"):
         return

@@ -19,6 +19,7 @@ ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished
 
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder
 SLACK_S = 1.0
+_DEATH, _BIRTH = "launcher-exit-code", "ray-worker-group-starts"
 
 
 @dataclass
@@ -76,7 +77,7 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
     finished: dict[int, set[int | None]] = defaultdict(set)
     for e in events:
         own = where.get(e.where.source)
-        if own is None or e.fields.get("kernel") or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN:
+        if own is None or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN or e.fields.get("kernel"):
             continue
         own.spoken = True
         if e.pid is not None and e.pid > 1:
@@ -189,15 +190,17 @@ def infer_attempts(events: Sequence[Event]) -> list[Event]:
 
 def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
+    if {e.pattern for e in events}.isdisjoint((_DEATH, _BIRTH)):
+        return {}
     deaths: dict[str, list[int]] = defaultdict(list)
     births: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, list[int]] = defaultdict(list)
     for e in events:
         if e.where.line is None:
             continue
-        if e.pattern == "launcher-exit-code":
+        if e.pattern == _DEATH:
             deaths[e.where.source].append(e.where.line + 3)
-        elif e.pattern == "ray-worker-group-starts" and e.rank is None:  # the controller speaks, never a rank
+        elif e.pattern == _BIRTH and e.rank is None:  # the controller speaks, never a rank
             starts[e.where.source].append(e.where.line - 1)
         elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
             births[e.where.source].append(e.where.line)

@@ -15,14 +15,14 @@ import gzip
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from postmortem.report import json as plain
 from postmortem.report import lanes, phrases, text, view
-from postmortem.report.phrases import varint, zigzag
+from postmortem.report.phrases import signed, varint
 
 MAX_EVENTS = 100_000
 LANE = 1.5  # events' worth of bytes that a lane takes: 16,000 ranks leave room for fewer
@@ -89,9 +89,14 @@ def _once(rows: Iterable[lanes.Row]) -> list[lanes.Row]:
         key = (row.host, row.rank, row.source, row.line, row.text)
         other = best.setdefault(key, row)
         if other is not row:
-            worse = max(row, other, key=lambda r: (lanes.SEVERITIES.index(r.severity), r.pattern))
-            best[key] = worse._replace(kind="exit" if "exit" in (row.kind, other.kind) else worse.kind)
+            worse = row if _badness(row) >= _badness(other) else other
+            exit = "exit" in (row.kind, other.kind) and worse.kind != "exit"
+            best[key] = worse._replace(kind="exit") if exit else worse
     return list(best.values())
+
+
+def _badness(row: lanes.Row) -> tuple[int, str]:
+    return lanes.SEVERITIES.index(row.severity), row.pattern
 
 
 # ── thinning ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -101,11 +106,12 @@ def thinned(rows: list[lanes.Row], limit: int, cited: Set[lanes.Place]) -> tuple
     """At most about `limit` events: the worst first, and what is cited; of the rest the first of each rank in equal parts of the job."""
     if len(rows) <= limit:
         return rows, []
-    kept = [row for row in rows if row.place in cited][:limit]
+    files = {source for source, _ in cited}
+    kept: list[lanes.Row] = []
     others: dict[str, list[lanes.Row]] = {severity: [] for severity in reversed(lanes.SEVERITIES)}
     for row in rows:
-        if row.place not in cited:
-            others[row.severity].append(row)
+        (kept if row.source in files and row.place in cited else others[row.severity]).append(row)
+    del kept[limit:]
     room, said = limit - len(kept), []
     for severity, those in others.items():
         if len(those) > room:
@@ -128,7 +134,7 @@ def _first_of_each(rows: Iterable[lanes.Row], start: float, width: float) -> lis
     for row in rows:
         key = (row.host, row.rank, int((row.time - start) / width) if width else 0)
         known = first.setdefault(key, row)
-        if (row.time, row.address) < (known.time, known.address):
+        if row.time < known.time or row.time == known.time and row.address < known.address:
             first[key] = row
     return list(first.values())
 
@@ -155,26 +161,22 @@ def _encoded(
     base = min(row.time for row in events)
     kinds = {view.known(item.get("path")): view.known(item.get("kind")) for item in view.rows(document.get("sources"))}
     patterns, shapes, sigmas, sources, families = (_Table() for _ in range(5))
-    columns = {name: bytearray() for name in ("time", "line", "shape", "source", "sigma")}
-    said = phrases.pack((text.line(row.text or row.pattern, MAX_TEXT) for row in events), [count for _, count in counts])
-    pattern_of = {name: patterns(text.visible(name)) for name in dict.fromkeys(row.pattern for row in events)}
-    sigma_of = {sigma: sigmas(float(f"{sigma:.2g}")) for sigma in dict.fromkeys(row.sigma for row in events)}
-    source_of = {
-        path: sources((text.line(path, 300), families(text.visible(kinds.get(path) or "other"))))
-        for path in dict.fromkeys(row.source for row in events)
+    said = phrases.pack([text.line(row.text or row.pattern, MAX_TEXT) for row in events], [count for _, count in counts])
+
+    def shape(key: tuple[int, str, str]) -> int:
+        which, severity, pattern = key
+        return shapes((which, lanes.SEVERITIES.index(severity), patterns(text.visible(pattern))))
+
+    def source(path: str) -> int:
+        return sources((text.line(path, 300), families(text.visible(kinds.get(path) or "other"))))
+
+    columns = {
+        "time": _stepped([round((row.time - base) / UNIT) for row in events], counts, varint),
+        "line": _stepped([row.line or 0 for row in events], counts, signed),
+        "shape": _numbered([(which, row.severity, row.pattern) for which, row in zip(said.which, events, strict=True)], shape),
+        "source": _numbered([row.source for row in events], source),
+        "sigma": _numbered([row.sigma for row in events], lambda sigma: sigmas(float(f"{sigma:.2g}"))),
     }
-    place = 0
-    for _, count in counts:
-        before, previous = 0, 0
-        for which, row in zip(said.which[place : place + count], events[place : place + count], strict=True):
-            moment, line = round((row.time - base) / UNIT), row.line or 0
-            columns["time"] += varint(moment - before)
-            columns["line"] += varint(zigzag(line - previous))
-            columns["shape"] += varint(shapes((which, lanes.SEVERITIES.index(row.severity), pattern_of[row.pattern])))
-            columns["source"] += varint(source_of[row.source])
-            columns["sigma"] += varint(sigma_of[row.sigma])
-            before, previous = moment, line
-        place += count
     head = {
         "version": VERSION,
         "unit": UNIT,
@@ -189,7 +191,23 @@ def _encoded(
         **_lanes(document, counts),
         **_moments(document, events, base),
     }
-    return head, {name: bytes(column) for name, column in columns.items()} | said.streams
+    return head, columns | said.streams
+
+
+def _stepped(values: Sequence[int], counts: Sequence[tuple[LaneKey, int]], coded: Callable[[int], bytes]) -> bytes:
+    """Lane by lane the differences from value to value."""
+    out, place = [], 0
+    for _, count in counts:
+        own = values[place : place + count]
+        out += [coded(value - before) for before, value in zip([0, *own], own, strict=False)]
+        place += count
+    return b"".join(out)
+
+
+def _numbered(values: Sequence[Any], number: Callable[[Any], int]) -> bytes:
+    """For each value its number; few are different."""
+    told = {value: varint(number(value)) for value in dict.fromkeys(values)}
+    return b"".join([told[value] for value in values])
 
 
 def _lanes(document: view.Document, counts: Sequence[tuple[LaneKey, int]]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from functools import lru_cache
 from typing import Any
 
 from postmortem.report import view
@@ -27,6 +28,7 @@ ORDER = (
     "uncertainty_s", "rank", "host", "pid", "gpus", "pids", "code", "context", "before", "after",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(ORDER)}
+_PLAIN = (str, int, bool, type(None))
 # In JSON text, anything beyond ASCII stands inside a string, so an escape is always allowed there.
 _ACTING = re.compile(
     "[\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
@@ -49,12 +51,16 @@ def dump(value: Any, indent: int | None = None, order: bool = True) -> str:
 def ordered(value: Any) -> Any:
     """`value` with keys in the contract's order, and null for numbers that JSON does not know."""
     if isinstance(value, dict):
-        names = sorted(map(str, value), key=lambda name: (_PLACE.get(name, len(_PLACE)), name))
         by_name = {str(key): item for key, item in value.items()}
-        return {name: ordered(by_name[name]) for name in names}
+        return {name: by_name[name] if type(by_name[name]) in _PLAIN else ordered(by_name[name]) for name in _in_order(tuple(by_name))}
     if isinstance(value, list | tuple):
-        return [ordered(item) for item in value]
+        return [item if type(item) in _PLAIN else ordered(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@lru_cache(maxsize=1024)
+def _in_order(names: tuple[str, ...]) -> list[str]:
+    return sorted(names, key=lambda name: (_PLACE.get(name, len(_PLACE)), name))
 
 
 def _escaped(match: re.Match[str]) -> str:

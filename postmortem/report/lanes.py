@@ -196,7 +196,8 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
 
 def frame(document: view.Document, timed: Sequence[Row]) -> tuple[float | None, tuple[float, float], tuple[float, float]]:
     """The decisive moment, the window to show first, and the whole job."""
-    whole = (min(row.time for row in timed), max(row.time for row in timed))
+    times = [row.time for row in timed]
+    whole = (min(times), max(times))
     verdict = view.part(document, "verdict")
     cited = [text.epoch(item.get("time")) for item in view.rows(verdict.get("evidence"))]
     zero = cited[0] if cited and verdict.get("outcome") != "healthy" else None
@@ -301,7 +302,7 @@ def _marks(rows: list[Row], span: float, decisive: Place) -> list[Mark]:
     width, (source, line) = span / BINS, decisive
     bins: dict[tuple[bool, int, str], list[Row]] = {}
     for row in rows:
-        cited = row.line == line and row.source == source and row.severity != "info"
+        cited = row.severity != "info" and row.line == line and row.source == source
         bins.setdefault((cited, int(row.time / width), row.severity), []).append(row)
     marks = [Mark(_first(found), len(found) - 1, key[0]) for key, found in bins.items()]
     if any(mark.decisive for mark in marks):
@@ -311,6 +312,8 @@ def _marks(rows: list[Row], span: float, decisive: Place) -> list[Mark]:
 
 
 def _first(rows: list[Row]) -> Row:
+    if len(rows) == 1:
+        return rows[0]
     start = min(row.time for row in rows)
     return min((row for row in rows if row.time == start), key=lambda r: r.address)
 
@@ -351,11 +354,13 @@ def moments(rows: Iterable[Row], limit: int = 10) -> list[Moment]:
     """The first of each kind of warning and error, by time, with the number of ranks that said the same."""
     first: dict[str, Row] = {}
     said: dict[str, set[tuple[str, int | None]]] = {}
-    for row in sorted(_one_per_line(rows), key=lambda r: (r.time, r.address)):
+    for row in _one_per_line(rows):
         key = row.pattern or _PREFIX.sub("", row.text)[:40]
-        first.setdefault(key, row)
+        known = first.setdefault(key, row)
+        if row.time < known.time or row.time == known.time and row.address < known.address:
+            first[key] = row
         said.setdefault(key, set()).add((row.host if row.rank is None else "", row.rank))
-    chosen = sorted(first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time))[:limit]
+    chosen = sorted(first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time, kv[1].address))[:limit]
     return [_moment(row, len(said[key]) - 1) for key, row in sorted(chosen, key=lambda kv: (kv[1].time, kv[1].address))]
 
 
@@ -364,9 +369,10 @@ def _one_per_line(rows: Iterable[Row]) -> list[Row]:
     best: dict[Place, Row] = {}
     for row in rows:
         if row.severity != "info" and math.isfinite(row.time):
-            other = best.setdefault(row.place, row)
+            place = (row.source, row.line)
+            other = best.setdefault(place, row)
             if (SEVERITIES.index(row.severity), row.pattern) > (SEVERITIES.index(other.severity), other.pattern):
-                best[row.place] = row
+                best[place] = row
     return list(best.values())
 
 
