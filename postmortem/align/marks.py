@@ -71,12 +71,12 @@ class _Columns:
 
 def read(events: Iterable[Event], owners: Owners) -> Readings:
     """Collect the marks, telling apart unnamed hosts on the way (see `Owners.split`)."""
+    by_form: dict[Any, list[Event]] = defaultdict(list)
     marked = [e for e in events if e.fields.get("times")]
-    by_form: dict[str, list[Event]] = defaultdict(list)
     for e in marked:
-        by_form[_field(e, "family")].append(e)
+        by_form[e.fields["family"]].append(e)
     columns = {form: found for form, members in sorted(by_form.items()) if (found := _key_columns(form, members)) is not None}
-    usable = [e for e in marked if _field(e, "family") in columns]
+    usable = [e for e in marked if e.fields["family"] in columns]
     run_of = runs(usable)
     usable = without_copies(usable, run_of)
     keys = Keys(columns, {form: i for i, form in enumerate(columns)}, run_of)
@@ -220,7 +220,8 @@ def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
     """Clocks in a row that have enough marks together: neither one numpy call for each clock nor all marks in memory at once."""
     first = marks = 0
     for i, members in enumerate(events):
-        marks += sum(len(_field(e, "times")) for e in members)
+        fields: list[Any] = [e.fields for e in members]
+        marks += sum([len(f["times"]) for f in fields])
         if marks >= BATCH or i == len(events) - 1:
             yield first, i + 1
             first, marks = i + 1, 0

@@ -20,7 +20,7 @@ def marks(events: Iterable[Event]) -> Iterator[Event]:
     """One mark for each rank and collective."""
     seen: set[tuple[object, ...]] = set()
     for e in events:
-        if "ran_ms" not in e.fields or e.time is None or e.rank is None:
+        if e.time is None or e.rank is None or "ran_ms" not in e.fields:
             continue
         waited, number = e.fields["ran_ms"], e.fields.get("seq")
         if not (isinstance(waited, str) and waited.isdigit() and len(waited) < 10):
