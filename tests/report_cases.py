@@ -70,8 +70,8 @@ class Frames:
 
     table: list[tuple[Any, ...]]
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        return self.table
+    def columns(self, ordered: bool = True) -> list[tuple[Any, ...]]:
+        return list(zip(*self.table, strict=True)) or [()] * 11
 
 
 @dataclass(frozen=True)

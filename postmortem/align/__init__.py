@@ -49,22 +49,25 @@ class Timeline:
             return self.clocks
         return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)]))
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """The events as rows of COLUMNS, sorted by time; lines of one file keep their order."""
+    def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
+        """The events as COLUMNS: sorted by time, lines of one file in their order; or file by file, which is much faster."""
         if not self.events:
-            return []
+            return [() for _ in COLUMNS]
         found: dict[str, Sequence[Any]] = dict(zip(Event._fields, zip(*self.events, strict=True), strict=True))
         source, line, _ = zip(*found["where"], strict=True)
+        found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
+        columns = [found[name] for name in COLUMNS]
+        if not ordered:
+            return columns
         keys = list(zip(_display_order(found["at"], source, line), source, (_LAST if n is None else n for n in line), strict=True))
         order = sorted(range(len(keys)), key=keys.__getitem__)
-        found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
-        return list(zip(*(map(found[name].__getitem__, order) for name in COLUMNS), strict=True))
+        return [list(map(column.__getitem__, order)) for column in columns]
 
     def frame(self) -> pd.DataFrame:
         """The same as a frame: time is NaN where it is not known."""
         import pandas as pd
 
-        frame = pd.DataFrame(self.rows(), columns=list(COLUMNS))
+        frame = pd.DataFrame(dict(zip(COLUMNS, self.columns(), strict=True)))
         frame["time"] = pd.to_numeric(frame["time"], errors="coerce")
         frame["rank"] = frame["rank"].astype("Int64")
         return frame

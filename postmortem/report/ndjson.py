@@ -20,7 +20,8 @@ from postmortem.report import lanes, view
 
 def render_ndjson(incident: view.Incident) -> str:
     """Return all events by time, those without one last."""
-    rows = sorted(lanes.read(incident), key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
+    rows = lanes.read(incident, ordered=True)
+    rows.sort(key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
     return "".join(plain.dump(_object(row), order=False) + "\n" for row in rows)
 
 

@@ -66,9 +66,9 @@ MAX_CONTEXT = 5
 
 
 class Frames(Protocol):
-    """A timeline: anything that gives its events as rows, with the columns of `align.COLUMNS`."""
+    """A timeline: anything that gives its events as the columns of `align.COLUMNS`."""
 
-    def rows(self) -> Sequence[tuple[Any, ...]]: ...
+    def columns(self, ordered: bool = True) -> Sequence[Sequence[Any]]: ...
 
 
 class Incident(Protocol):
