@@ -172,11 +172,42 @@ class Match(NamedTuple):
     captures: Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Around:
+    """The whole lines in front of a line, and those behind it, cut from a page: hits that stand close together share one.
+
+    Two are equal if they say the same, whatever else stands on their pages.
+    """
+
+    page: bytes
+    low: int
+    start: int
+    end: int
+    high: int
+
+    @classmethod
+    def of(cls, before: bytes, after: bytes) -> Around:
+        """Make a page of its own for one line."""
+        return cls(before + after, 0, len(before), len(before), len(before) + len(after))
+
+    @property
+    def before(self) -> bytes:
+        """Ends where the line starts."""
+        return self.page[self.low : self.start]
+
+    @property
+    def after(self) -> bytes:
+        """Starts where the next line starts."""
+        return self.page[self.end : self.high]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Around) and (self.before, self.after) == (other.before, other.after)
+
+
 class Hit(NamedTuple):
     """A line that deserves a look, with its surroundings.
 
-    `text` is the line as it stands in the file, at most 16 KiB of it around the match, without its line end. `before`
-    ends where the line starts, `after` starts where the next line starts; both hold whole lines only. `offset`
+    `text` is the line as it stands in the file, at most 16 KiB of it around the match, without its line end. `offset`
     counts (decompressed) bytes from the start of the source to the start of the line. `matches` names the confirmed
     patterns; `openers` the parsers' block openers that were seen on the line.
     """
@@ -184,10 +215,17 @@ class Hit(NamedTuple):
     line: int
     offset: int
     text: bytes
-    before: bytes
-    after: bytes
+    around: Around
     matches: tuple[Match, ...]
     openers: tuple[str, ...]
+
+    @property
+    def before(self) -> bytes:
+        return self.around.before
+
+    @property
+    def after(self) -> bytes:
+        return self.around.after
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 import re
 from dataclasses import replace
 from unittest import mock
@@ -165,6 +166,19 @@ def test_the_first_and_the_last_hits_are_kept_and_all_are_counted() -> None:
     assert [h.matches[0].captures["exitcode"] for h in got.hits] == ["0", "1", "2", "4998", "4999"]
     assert got.counts == {"ends": 5000}
     assert got.hits[-1].before.endswith(b"exit code: 4998\nstep 4999\n")
+
+
+def test_hits_that_stand_side_by_side_share_a_piece_of_text_and_still_do_in_another_process() -> None:
+    """A flood keeps some thousand lines with 4 KiB of surroundings each: twenty times the text. A lone hit holds what it asked for."""
+    flood = b"".join(b"step %d\nexit code: %d\n" % (n, n) for n in range(5000))
+    alone = flood + b"quiet\n" * 50_000 + b"exit code: 1\n" + b"quiet\n" * 1000
+    got = run(alone, limits=MANY)
+    sent = pickle.loads(pickle.dumps(got))
+    assert sent == got
+    for hits in (got.hits, sent.hits):
+        pages = {id(hit.around.page): len(hit.around.page) for hit in hits}
+        assert sum(pages.values()) < 1.5 * len(flood) < sum(len(hit.before + hit.after) for hit in hits) / 20
+        assert max(pages.values()) <= 16 << 10 and len(hits[-1].around.page) <= 4096 + len(b"exit code: 1\n")
 
 
 def test_a_gate_that_lets_too_much_through_is_confirmed_line_by_line_for_ever() -> None:

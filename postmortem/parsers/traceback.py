@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from postmortem.model import Event, Hit, Source
+from postmortem.model import Around, Event, Hit, Source
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.patterns import Signature
@@ -119,7 +119,7 @@ def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
     at, frame = next(((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (0, None))
     if frame is None or not all(_within(line.rstrip(), frame["lead"].rstrip()) for line in lines):
         return
-    excerpt = Excerpt(source, Hit(at + 1, 0, lines[at].rstrip(), b"", b"".join(lines[at + 1 :]), (), ()), style)
+    excerpt = Excerpt(source, Hit(at + 1, 0, lines[at].rstrip(), Around.of(b"", b"".join(lines[at + 1 :])), (), ()), style)
     yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
 
 

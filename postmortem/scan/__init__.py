@@ -4,7 +4,8 @@ r"""Sources -> hits: one pass over the bytes for all patterns at once.
     scan(source, open("rank3.log", "rb"), engine).hits   ->   (Hit(line=1204, …, matches=(Match("nccl-remote-error", {…}),)), …)
 
 `gates` makes what the automaton looks for, `engine` runs it, `reader` brings the bytes, `lines` finds lines, `parts` divides a
-large file, `cleaning` and `confirm` ask the exact regexes, `tally` keeps the first and the last hits, `cost` says what a pattern costs.
+large file, `cleaning` and `confirm` ask the exact regexes, `tally` keeps the first and the last lines of each pattern, `hits` brings
+what stands around them, `cost` says what a pattern costs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 r"""One source's bytes -> its hits, samples, counts and line numbers, in one pass and bounded memory.
 
-    b"step 1\n[rank3]: RuntimeError: NCCL error\nstep 2\n"  ->  Hit(line=2, offset=7, before=b"step 1\n", after=b"step 2\n", …)
+    b"step 1\n[rank3]: RuntimeError: NCCL error\nstep 2\n"  ->  Hit(line=2, offset=7, …) between b"step 1\n" and b"step 2\n"
 
 Only what stands in the file decides what comes out, never how the bytes arrived: a block is scanned when the bytes behind it
 are there, and a line above 4 MiB is looked at in pieces that start at multiples of 1 MiB of that line.
@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from postmortem.model import Hit, Sample, Scanned, Skip, Source
-from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty, raw_index
+from postmortem.model import Around, Sample, Scanned, Skip, Source
+from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty
 from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
+from postmortem.scan.hits import end_after, hit_of, make_hits, part_of, reach, start_before, text_of
 from postmortem.scan.reader import Readable, Reader, count_lines, newlines
 from postmortem.scan.tally import Block, Found, Row, Tallies
 
@@ -135,11 +136,7 @@ class Pass:
         while size > spare:
             block = self.waiting.popleft()
             size -= len(block.data)
-            for tally in block.tallies:
-                for row in tally.rows():
-                    if row.block is block:
-                        row.hit = self._hit(row, block)
-                        row.block = row.text = row.found = None
+            make_hits(block, self.confirm)
 
     def _clean_block(self, block: Block, cut: int) -> None:
         """Scan the bytes as they stand."""
@@ -217,20 +214,6 @@ class Pass:
             name = self.engine.signatures[number].id
             self.tallies[name].missed |= name not in row.found
 
-    def _hit(self, row: Row, block: Block) -> Hit:
-        data = block.data
-        found = self.confirm.short(row.numbers, text_of(row, block)) if row.found is None else row.found
-        raw = data[row.start : row.end].removesuffix(b"\n").removesuffix(b"\r")
-        text = around(raw, found) if len(raw) > WHOLE else raw
-        before, after = self._reach(found)
-        offset = block.base + row.start
-        return _make(row.line, offset, text, found, lines_before(data, row.start, before), lines_after(data, row.end, after))
-
-    def _reach(self, found: Found) -> tuple[int, int]:
-        """How many bytes of surroundings the patterns on a line ask for."""
-        reach = [self.engine.reach[name] for name in found]
-        return max((r[0] for r in reach), default=0), max((r[1] for r in reach), default=0)
-
     # ── a line that is too long for a block ──────────────────────────────────────────────────────────────────────────
 
     def _long_line(self) -> None:
@@ -244,9 +227,10 @@ class Pass:
         self.line += ended
         if not found:
             return
-        before, after = self._reach(found)
+        before, after = reach(self.engine, found)
+        low, high = start_before(history, len(history), before), end_after(reader.data, self.at, after)
         row = Row(None, line, 0, 0, ())
-        row.hit = _make(line, offset, text, found, lines_before(history, len(history), before), lines_after(reader.data, self.at, after))
+        row.hit = hit_of(line, offset, text, found, Around.of(history[low:], reader.data[self.at : high]))
         for name in found:
             self.tallies[name].add(row)
 
@@ -264,7 +248,7 @@ class Pass:
             raw = reader.data[self.at - (MARGIN + 1) * inside : end].removesuffix(b"\r" if last else b"")
             shown = self._piece(raw, inside=inside, last=last)
             if shown and not found:
-                text = around(raw, shown)
+                text = part_of(raw, shown)
             found = shown | found
             if last:
                 self.at = end + (newline >= 0)
@@ -327,7 +311,7 @@ class Pass:
         size = reader.base + self.at - self.start
         lines = self.line - 1 + (size > 0 and reader.data[self.at - 1 : self.at] != b"\n")
         rows = {row.line: row.hit for tally in self.tallies.values() for row in tally.rows()}
-        hits = [hit for _, hit in sorted(rows.items()) if hit and (hit.matches or hit.openers)]
+        hits = [hit for _, hit in sorted(rows.items()) if hit]
         return Scanned(
             source=self.source,
             bytes=size,
@@ -359,35 +343,3 @@ class Pass:
 def history(engine: Engine, limits: Limits) -> int:
     """Bytes in front of a line that are held: its surroundings, and at the end of a source what it is sampled from."""
     return max(engine.before, limits.head + limits.tail, MARGIN) + 1
-
-
-def _make(line: int, offset: int, text: bytes, found: Found, before: bytes, after: bytes) -> Hit:
-    matches = tuple(match for _, match in found.values() if match)
-    openers = tuple(name for name, (_, match) in found.items() if match is None)
-    return Hit(line, offset, text, before, after, matches, openers)
-
-
-def text_of(row: Row, block: Block) -> bytes:
-    """Return the line as the regexes see it."""
-    if row.text is None:
-        row.text = block.data[row.start : row.end].rstrip(b"\r\n")
-    return row.text
-
-
-def around(raw: bytes, found: Found) -> bytes:
-    """Cut 16 KiB of a long line around the first of its matches."""
-    middle = raw_index(raw, min((at for at, _ in found.values()), default=0))
-    start = max(0, min(middle - WINDOW, len(raw) - WHOLE))
-    return raw[start : start + WHOLE]
-
-
-def lines_before(data: bytes, start: int, most: int) -> bytes:
-    """Return the whole lines in front of the line at `start`, up to `most` bytes."""
-    low = start - most - 1
-    return data[data.find(b"\n", low, start) + 1 : start] if low >= 0 else data[:start]
-
-
-def lines_after(data: bytes, end: int, most: int) -> bytes:
-    """Return the whole lines from `end` on, up to `most` bytes; the source's last line is whole without a line end."""
-    high = end + most
-    return data[end : max(end, data.rfind(b"\n", end, high) + 1)] if high < len(data) else data[end:]

@@ -40,6 +40,12 @@ class Row:
         self.found: Found | None = None
         self.hit: Hit | None = None
 
+    def settle(self, hit: Hit | None) -> None:
+        """Remember the hit in place of all that it was made from. None: no regex agreed."""
+        self.hit = hit
+        self.block = self.text = self.found = None
+        self.numbers = ()
+
 
 class Tally:
     """The lines of one id. `count` is exact, with one exception.

@@ -1,0 +1,114 @@
+r"""Lines that passed a gate -> hits with what stands around them, made when the text of their block is about to be let go.
+
+    rows of lines 10, 11 and 90 of a block  ->  the hits of 10 and 11 on one page, the hit of 90 on another
+
+Of a log that floods all patterns, 64 lines of each are kept, and they stand side by side: each with a copy of its own
+surroundings, they would take twenty times the memory that the text takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from postmortem.model import Around, Hit
+from postmortem.scan.cleaning import WHOLE, WINDOW, raw_index
+from postmortem.scan.confirm import Confirm
+from postmortem.scan.engine import Engine
+from postmortem.scan.tally import Block, Found, Row
+
+PAGE = 16 << 10  # a page lives as long as one of its hits: the last one shall not hold much more than it asked for
+
+
+class Span(NamedTuple):
+    """A confirmed row with its surroundings: `low` to `high` in the block's data."""
+
+    low: int
+    high: int
+    row: Row
+    found: Found
+
+
+def make_hits(block: Block, confirm: Confirm) -> None:
+    """Make the hits of a block that are still wanted, and let go of what they were made from."""
+    data = block.data
+    kept = (rows for tally in block.tallies for rows in (tally.first, tally.last))
+    spans = []
+    for row in {row.line: row for rows in kept for row in rows if row.block is block}.values():
+        found = confirm.short(row.numbers, text_of(row, block)) if row.found is None else row.found
+        before, after = reach(confirm.engine, found)
+        low, high = start_before(data, row.start, before), end_after(data, row.end, after)
+        if not found:
+            row.settle(None)
+        elif row.end - row.start > WHOLE:  # only a part of it is shown, and the rest need not be kept
+            row.settle(_hit(row, block, found, Around.of(data[low : row.start], data[row.end : high])))
+        else:
+            spans.append(Span(low, high, row, found))
+    for page in _pages(spans):
+        low = page[0].low
+        text = data[low : max(span.high for span in page)]
+        for span in page:
+            row = span.row
+            around = Around(text, span.low - low, row.start - low, row.end - low, span.high - low)
+            row.settle(_hit(row, block, span.found, around))
+
+
+def _pages(spans: Sequence[Span]) -> Iterator[list[Span]]:
+    """Put those together that overlap, up to the size of a page."""
+    page: list[Span] = []
+    high = 0
+    for span in sorted(spans, key=lambda span: span.low):
+        if page and span.high > high and (span.low > high or span.high - page[0].low > PAGE):
+            yield page
+            page, high = [], 0
+        page.append(span)
+        high = max(high, span.high)
+    if page:
+        yield page
+
+
+def _hit(row: Row, block: Block, found: Found, around: Around) -> Hit:
+    raw = block.data[row.start : row.end].removesuffix(b"\n").removesuffix(b"\r")
+    return hit_of(row.line, block.base + row.start, part_of(raw, found), found, around)
+
+
+def hit_of(line: int, offset: int, text: bytes, found: Found, around: Around) -> Hit:
+    matches = tuple(match for _, match in found.values() if match)
+    openers = tuple(name for name, (_, match) in found.items() if match is None)
+    return Hit(line, offset, text, around, matches, openers)
+
+
+def reach(engine: Engine, found: Found) -> tuple[int, int]:
+    """How many bytes of surroundings the patterns on a line ask for."""
+    if len(found) == 1:
+        return engine.reach[next(iter(found))]
+    wanted = [engine.reach[name] for name in found]
+    return max((before for before, _ in wanted), default=0), max((after for _, after in wanted), default=0)
+
+
+def text_of(row: Row, block: Block) -> bytes:
+    """Return the line as the regexes see it."""
+    if row.text is None:
+        row.text = block.data[row.start : row.end].rstrip(b"\r\n")
+    return row.text
+
+
+def part_of(raw: bytes, found: Found) -> bytes:
+    """Return the line, or of a long one 16 KiB around the first of its matches."""
+    if len(raw) <= WHOLE:
+        return raw
+    middle = raw_index(raw, min((at for at, _ in found.values()), default=0))
+    start = max(0, min(middle - WINDOW, len(raw) - WHOLE))
+    return raw[start : start + WHOLE]
+
+
+def start_before(data: bytes, start: int, most: int) -> int:
+    """Return where the whole lines begin that stand in front of the line at `start`, up to `most` bytes of them."""
+    low = start - most - 1
+    return data.find(b"\n", low, start) + 1 if low >= 0 else 0
+
+
+def end_after(data: bytes, end: int, most: int) -> int:
+    """Return where the whole lines end that begin at `end`, up to `most` bytes; the source's last line is whole without a line end."""
+    high = end + most
+    return max(end, data.rfind(b"\n", end, high) + 1) if high < len(data) else len(data)
