@@ -42,6 +42,10 @@ class Confirm:
                 return found
         return None
 
+    def agrees(self, number: int, line: bytes) -> bool:
+        """Whether a line that passed a gate is a hit. Where the gate says all that the regex says, nobody has to ask."""
+        return (self.engine.exact[number] and b"\r" not in line) or self.on_line(number, line) is not None
+
     def short(self, numbers: Sequence[int], line: bytes) -> Found:
         """Confirm all the gates of a line: one match for each id, by the first of its variants that agrees."""
         found: Found = {}

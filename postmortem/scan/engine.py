@@ -23,7 +23,7 @@ import regex
 from postmortem import pattern_cache
 from postmortem.errors import PatternError
 from postmortem.patterns import Signature
-from postmortem.scan.gates import HINT, gate_of
+from postmortem.scan.gates import HINT, gate_of, is_exact
 
 SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
 NUMBER = (1 << SHIFT) - 1
@@ -50,6 +50,7 @@ class Engine:
             self.reach[s.id] = max(s.before, before), max(s.after, after)
         self.before = max((before for before, _ in self.reach.values()), default=0)
         self.after = max((after for _, after in self.reach.values()), default=0)
+        self.exact = [is_exact(s) for s in self.signatures]
         self.find = automaton.find
         self._regexes: list[regex.Pattern[bytes] | None] = [None] * len(self.signatures)
 
@@ -137,7 +138,7 @@ class _Hyperscan:
     def find(self, text: Bytes) -> list[int]:
         found: list[int] = []
         self._db.scan(text, match_event_handler=_note, context=found)
-        return sorted(set(found)) if len(found) > 1 else found
+        return sorted(dict.fromkeys(found)) if len(found) > 1 else found  # they come almost sorted, and a set would shuffle them
 
 
 def _note(number: int, _start: int, end: int, _flags: int, found: list[int]) -> None:

@@ -96,6 +96,15 @@ def gate_of(signature: Signature) -> bytes:
     return gate.encode()
 
 
+# What a derived gate says otherwise than its regex: it drops ends (`$`) and the flag of `(?-i:…)`; and what two engines may read as they like.
+_LOOSE = re.compile(r"\$|\\(?![dDsSwWbBtrnx\W])|\\x\{|\(\?(?!:|i[:)]|P?<\w)|\{(?!\d)|\[:\^?[a-z]+:\]")
+
+
+def is_exact(signature: Signature) -> bool:
+    """Whether the regex matches each line without `\\r` that passes the gate: what a gate drops else, a search does not need."""
+    return signature.regex in (None, signature.gate) and not _LOOSE.search(signature.gate)
+
+
 def _width(branches: list[list[_Item]]) -> int:
     """How many bytes the shortest match has."""
     return min(sum(item.least * _letters(item) for item in branch) for branch in branches)

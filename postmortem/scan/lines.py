@@ -199,7 +199,7 @@ class Pass:
             tally = self.tallies[self.engine.signatures[number].id]
             if tally.seen == row.line:
                 continue
-            if not tally.trusted and not self.confirm.on_line(number, text_of(row, block)):
+            if not tally.trusted and not self.confirm.agrees(number, text_of(row, block)):
                 tally.missed = True
                 continue
             tally.add(row)
