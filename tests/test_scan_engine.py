@@ -7,6 +7,7 @@ import gzip
 import io
 import lzma
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from postmortem.errors import PatternError
 from postmortem.model import Pattern, Source
 from postmortem.patterns import Signature
 from postmortem.scan import Engine, Limits, cost, healthy, scan, slowness
+from postmortem.scan.gates import is_exact
 
 SOURCE = Source("rank0.log", "console", 0)
 OOM = Signature("oom", r"CUDA out of memory", r"CUDA out of memory")
@@ -38,6 +40,29 @@ def test_the_gates_of_shipped_patterns_let_their_examples_through(pattern: Patte
     for example in pattern.matches:
         counts = scan(SOURCE, io.BytesIO(example.text.encode()), shipped).counts
         assert example.incident or counts.get(pattern.id), example.text
+
+
+def test_where_a_gate_says_all_that_its_regex_says_both_agree_on_every_line(shipped: Engine) -> None:
+    """Such a regex is not asked before a line is counted. Examples, counterexamples, and each of them cut and spoilt somewhere."""
+    rng = random.Random(5)
+    texts = [e.text.encode() for p in LIBRARY.patterns.values() for e in (*p.matches, *p.no_matches)]
+    lines = [line.replace(b"\r", b"") for text in texts for line in text.split(b"\n")]
+    for line in lines[:]:
+        at = rng.randrange(len(line) + 1)
+        lines += [line[at:], line[:at], line[:at] + rng.choice((b" ", b"\x0b", b"\x85", b"\xa0", b"7", b"_")) + line[at + 1 :]]
+    asked = 0
+    for line in lines:
+        for number in {key & 0xFFFF for key in shipped.find(line)}:
+            if shipped.exact[number]:
+                asked += 1
+                assert shipped.search(number, line), (shipped.signatures[number].id, line)
+    assert asked > 1000 and 300 < sum(shipped.exact) < len(shipped.exact)
+
+
+@pytest.mark.parametrize("gate", [r"code \d+$", r"(?i)NaN(?-i:Loss)", r"foo\Z", r"[[:alpha:]]oo", "(?:fou){e<=1}"])
+def test_a_gate_that_says_less_than_its_regex_is_not_exact(gate: str) -> None:
+    assert not is_exact(Signature("x", gate, gate))
+    assert not is_exact(Signature("x", "code", r"code \d"))
 
 
 def test_shipped_gates_are_silent_on_a_healthy_log(shipped: Engine) -> None:

@@ -96,12 +96,12 @@ def gate_of(signature: Signature) -> bytes:
     return gate.encode()
 
 
-# What a derived gate says otherwise than its regex: it drops ends (`$`) and the flag of `(?-i:…)`; and what two engines may read as they like.
+# Where a derived gate says less than its regex (it drops the end `$` and the flag of `(?-i:…)`), or where engines may differ.
 _LOOSE = re.compile(r"\$|\\(?![dDsSwWbBtrnx\W])|\\x\{|\(\?(?!:|i[:)]|P?<\w)|\{(?!\d)|\[:\^?[a-z]+:\]")
 
 
 def is_exact(signature: Signature) -> bool:
-    """Whether the regex matches each line without `\\r` that passes the gate: what a gate drops else, a search does not need."""
+    """Whether the regex matches each line without `\\r` that passes the gate: what else a gate drops, a search does not need."""
     return signature.regex in (None, signature.gate) and not _LOOSE.search(signature.gate)
 
 

@@ -73,9 +73,9 @@ def _hit(row: Row, block: Block, found: Found, around: Around) -> Hit:
 
 
 def hit_of(line: int, offset: int, text: bytes, found: Found, around: Around) -> Hit:
-    matches = tuple(match for _, match in found.values() if match)
-    openers = tuple(name for name, (_, match) in found.items() if match is None)
-    return Hit(line, offset, text, around, matches, openers)
+    matches = [match for _, match in found.values() if match]
+    openers = [name for name, (_, match) in found.items() if match is None] if len(matches) < len(found) else ()
+    return Hit(line, offset, text, around, tuple(matches), tuple(openers))
 
 
 def reach(engine: Engine, found: Found) -> tuple[int, int]:
@@ -88,9 +88,7 @@ def reach(engine: Engine, found: Found) -> tuple[int, int]:
 
 def text_of(row: Row, block: Block) -> bytes:
     """Return the line as the regexes see it."""
-    if row.text is None:
-        row.text = block.data[row.start : row.end].rstrip(b"\r\n")
-    return row.text
+    return block.data[row.start : row.end].rstrip(b"\r\n") if row.text is None else row.text
 
 
 def part_of(raw: bytes, found: Found) -> bytes:

@@ -193,17 +193,18 @@ class Pass:
         if row.end - row.start > WHOLE:
             self._see_long(block, row)
             return
-        if len(row.numbers) > 1:
-            row.numbers = sorted(set(row.numbers))
-        for number in row.numbers:
-            tally = self.tallies[self.engine.signatures[number].id]
+        numbers, tallies, signatures = row.numbers, self.tallies, self.engine.signatures
+        if len(numbers) > 1:
+            numbers = row.numbers = sorted(set(numbers))
+        for number in numbers:
+            tally = tallies[signatures[number].id]
             if tally.seen == row.line:
                 continue
-            if not tally.trusted and not self.confirm.agrees(number, text_of(row, block)):
+            if tally.trusted or self.confirm.agrees(number, text_of(row, block)):
+                tally.add(row)
+                block.tallies.add(tally)
+            else:
                 tally.missed = True
-                continue
-            tally.add(row)
-            block.tallies.add(tally)
 
     def _see_long(self, block: Block, row: Row) -> None:
         row.found = self.confirm.long(text_of(row, block))

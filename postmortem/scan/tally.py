@@ -71,9 +71,9 @@ class Tally:
         if self.room:
             self.room -= 1
             self.first.append(row)
-            return
-        self.last.append(row)
-        self.trusted = self.count >= TRUST and not self.missed
+        else:
+            self.last.append(row)
+            self.trusted = self.count >= TRUST and not self.missed
 
     def rows(self) -> Iterator[Row]:
         yield from self.first
