@@ -13,7 +13,7 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 LINES = 12
 LINES_WITHIN = 1 << 13
@@ -110,13 +110,17 @@ class Rule:
     test: Callable[[Head], bool] | None = None
 
     @cached_property
-    def _compiled(self) -> tuple[re.Pattern[bytes] | None, re.Pattern[bytes] | None]:
-        return _bytes(self.start, re.MULTILINE), _bytes(self.line)
+    def _compiled(self) -> tuple[re.Pattern[str] | None, re.Pattern[bytes] | None, re.Pattern[bytes] | None]:
+        return (
+            re.compile(self.name) if self.name else None,
+            _bytes(self.start, re.MULTILINE) if self.start else None,
+            _bytes(self.line) if self.line else None,
+        )
 
     def fits(self, path: str, head: Head) -> bool:
-        start, line = self._compiled
+        name, start, line = self._compiled
         return (
-            (not self.name or _search(self.name, path))
+            (name is None or name.search(path) is not None)
             and (start is None or start.match(head.text) is not None)
             and (line is None or head.mostly(line, self.share))
             and all(literal in head.text for literal in self.holds)
@@ -146,17 +150,8 @@ class Head:
         return bool(self.lines)
 
 
-def _bytes(pattern: str, flags: int = 0) -> re.Pattern[bytes] | None:
-    return re.compile(pattern.encode(), flags) if pattern else None
-
-
-@lru_cache(maxsize=256)
-def _name(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
-
-
-def _search(pattern: str, path: str) -> bool:
-    return _name(pattern).search(path) is not None
+def _bytes(pattern: str, flags: int = 0) -> re.Pattern[bytes]:
+    return re.compile(pattern.encode(), flags)
 
 
 def _flight(head: Head) -> bool:
@@ -167,6 +162,8 @@ def _objects(head: Head) -> bool:
     """True where the first lines are JSON objects, one a line."""
     whole = head.lines if len(head.text) < LINES_WITHIN else head.lines[:-1]
     for line in whole[:2]:
+        if not line.lstrip().startswith(b"{"):
+            return False
         try:
             if not isinstance(json.loads(line), dict):
                 return False
@@ -306,6 +303,9 @@ RULES: tuple[Rule, ...] = (
     Rule("json-lines", "one JSON object a line", start=r"\s*\{", test=_objects),
 )
 
+# One look each tells of nearly every log that none of the rules fits that ask for a beginning, or for the form of lines.
+STARTS = _bytes("|".join(f"(?:{rule.start})" for rule in RULES if rule.start), re.MULTILINE)
+FORMS = _bytes("|".join(f"(?:{rule.line})" for rule in RULES if rule.line))
 SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$")
 
 
@@ -320,7 +320,8 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
     if any(mark in head[:4096] for mark in OWN):
         return "binary", "a report of this tool, not a log"
     name, text = SUFFIX.sub("", path).lower(), Head(head)
+    started, formed = STARTS.match(text.text), any(map(FORMS.match, text.lines))
     for rule in RULES:
-        if rule.fits(name, text):
+        if (started or not rule.start) and (formed or not rule.line) and rule.fits(name, text):
             return rule.kind, rule.why
     return "console", "no other rule fits"

@@ -39,6 +39,7 @@ _GATES: tuple[tuple[int, str], ...] = (
     (FACTS, r"(?i:\brank[ =:]*[0-9]{1,6}(?: of |/|,? ?(?:world[_ ]size|nranks)[ =:]+)[0-9])"),
     (FACTS, r"""\b(?:world[_ ]size|nranks|nRanks|num_processes)["']?[ =:]+[0-9]|\bbusId [0-9a-f]{3}"""),
     (FACTS, r"\btorch(?:[ _]version)?[ =:]+[0-9]\.|NCCL version [0-9]"),
+    (ALL, r"^\{"),  # JSON
 )
 
 
@@ -90,19 +91,14 @@ class Marks:
 def _places(data: bytes, left_out: int) -> list[int]:
     """`offset << SHIFT | mark`, in order; the offset is of a byte on the marked line."""
     if b"\x1b" in data:
-        return [at << SHIFT | ALL for at in _beginnings(data, b"")]
+        return [at << SHIFT | ALL for at in _beginnings(data)]
     engine, meanings = _engine(left_out)
-    places = [(key >> SHIFT) - 1 << SHIFT | meanings[key & NUMBER] for key in engine.find(data)]
-    if data[:1] == b"{" or b"\n{" in data:
-        places = sorted(places + [at << SHIFT | ALL for at in _beginnings(data, b"{")])
-    return places
+    return [(key >> SHIFT) - 1 << SHIFT | meanings[key & NUMBER] for key in engine.find(data)]
 
 
-def _beginnings(data: bytes, first: bytes) -> Iterator[int]:
-    """Where a line begins, and with these bytes."""
-    if data.startswith(first):
-        yield 0
-    at = data.find(b"\n" + first)
-    while 0 <= at < len(data) - 1:
-        yield at + 1
-        at = data.find(b"\n" + first, at + 1)
+def _beginnings(data: bytes) -> Iterator[int]:
+    """Where lines begin."""
+    at = 0
+    while at < len(data):
+        yield at
+        at = data.find(b"\n", at) + 1 or len(data)

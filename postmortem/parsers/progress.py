@@ -225,11 +225,13 @@ def _learn(facts: dict[str, object], body: str) -> None:
 
 
 def _step(body: str) -> tuple[int] | None:
-    if _KEEPER.search(body) or (_PLANNED.search(body) and not _LOSS.search(body)):
-        return None
     if (m := _EPOCH_STEP.search(body)) and not _PREPARING.match(body):
-        return (int(m["step"] or m["bar"]),)
-    return (int(m["step"]),) if (m := _STEP.search(body)) else None
+        step = int(m["step"] or m["bar"])
+    elif m := _STEP.search(body):
+        step = int(m["step"])
+    else:
+        return None
+    return None if _KEEPER.search(body) or (_PLANNED.search(body) and not _LOSS.search(body)) else (step,)
 
 
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
