@@ -50,6 +50,7 @@ class Style:
     column: str = ""  # a key of _COLUMNS
 
 
+_SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
 _SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
 _HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*): (?=\s*\S)")
 _COLUMNS = {"pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "), "colon": re.compile(r"(\d{1,5}): ")}
@@ -99,17 +100,27 @@ def learn(lines: Iterable[str]) -> Style:
     some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
     if len(some) < 3:
         return Style()
-    found = [m[1] for line in some if (m := _SRUN.match(line))]
-    srun = len(found) + sum(1 for line in some if line.startswith(("srun:", "slurmstepd", "*** ")))
-    host = sum(1 for line in some if ": " in line and _HOST.match(line))
-    labelled = srun >= 0.8 * len(some) and 0 < len(set(found)) < len(some)
-    return Style(labelled, host >= 0.8 * len(some), "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), ""))
+    tasks = {m[1] for line in some if (m := _SRUN.match(line))}
+    labelled = 0 < len(tasks) < len(some) and _mostly(some, lambda line: _SRUN.match(line) or line.startswith(_SLURM))
+    host = _mostly(some, lambda line: _HOST.match(line) if ": " in line else None)
+    return Style(labelled, host, "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), ""))
+
+
+def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
+    """Whether four lines of five pass; a file of another style is known after the first fifth."""
+    misses = len(lines) // 5
+    for line in lines:
+        if not test(line):
+            misses -= 1
+            if misses < 0:
+                return False
+    return True
 
 
 def _of_ranks(name: str, lines: list[str]) -> bool:
     """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and again, up and down."""
     found = [int(m[1]) for line in lines if (m := _COLUMNS[name].match(line))]
-    if not found:
+    if len(found) < 6:
         return False
     downs = sum(1 for a, b in pairwise(found) if b < a)
     ranks = set(found)
