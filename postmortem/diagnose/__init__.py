@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, novelty, order, outcome, verdict
+from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, novelty, order, outcome, standstill, verdict
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
@@ -101,7 +101,9 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     findings = group(observations)
     findings += exits.derive(case, observations)
     findings += joining.derive(case, observations)
-    strong = any(f.role == "cause" and verdict.tier(f) <= 1.0 for f in findings)
+    still = standstill.derive(case, observations)
+    strong = any(f.role == "cause" and verdict.tier(f) <= 1.0 and not any(verdict.explains(s, f) for s in still) for f in findings)
+    findings += still
     if not strong:
         findings += hangs.derive(case, observations)
     ordered = verdict.candidates(case, findings)

@@ -148,9 +148,10 @@ def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
     """`own`: the pid on the line is the rank's, because it names the rank, or NCCL wrote it into the rank's file."""
     body = line.envelope.body
-    if line.envelope.stamp is not None and writer.first is None:
-        writer.first = line
-    writer.last = line
+    if not _KEEPER.match(body):
+        if line.envelope.stamp is not None and writer.first is None:
+            writer.first = line
+        writer.last = line
     if marks & interest.STEP:
         if writer.first_step is None and (step := _step(body)):
             writer.first_step = (line, step[0])
