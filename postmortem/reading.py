@@ -33,12 +33,14 @@ INTERRUPTED = "interrupted before it was read"
 
 @dataclass(frozen=True)
 class Ways:
-    """How to read. `workers` 0: as many as pay off. `executor`: an engine of the caller's, in place of processes of ours."""
+    """How to read. `workers` 0: as many as pay off. `executor`: an engine of the caller's, in place of processes of ours.
+    `meanwhile` is called in a thread while others read."""
 
     patterns: tuple[Path, ...] = ()
     workers: int = 0
     executor: Executor | None = None
     progress: Progress | None = None
+    meanwhile: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
         return _put_together(jobs, _here(jobs, watch))
     patterns.load(*ways.patterns)  # a mistake in a pattern file is told here, and the workers find the library read
     with nullcontext(pool.elsewhere(ways.executor)) if ways.executor is not None else pool.local(min(workers, len(jobs))) as place:
+        if ways.meanwhile is not None:
+            threading.Thread(target=ways.meanwhile, daemon=True).start()
         results: list[Result] = [*pool.run(jobs, sizes, read_bundle, place, watch.read)]
     return _put_together(jobs, results)
 
