@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
+from postmortem.diagnose import rows
 from postmortem.diagnose.case import LONE, Case, Observation, as_int
 from postmortem.diagnose.exits import CRASH, TOLD
 from postmortem.model import Event
@@ -47,6 +48,8 @@ STALE_AFTER_S = 900.0
 
 def apply(case: Case, observations: list[Observation]) -> list[Observation]:
     """All guards, in the order in which they build on each other."""
+    foreign = rows.others(case, observations)
+    observations = [demote(case, o, "context", foreign[i]) if i in foreign else o for i, o in enumerate(observations)]
     observations = _specific_over_generic(case, observations)
     observations = [_quoted(case, o) for o in observations]
     observations = [_worker_bus_error(case, _echo(case, o)) for o in observations]
