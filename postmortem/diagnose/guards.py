@@ -243,6 +243,9 @@ def _stale(case: Case, o: Observation, everything: Sequence[Observation]) -> Obs
     if _outside(case, e):
         case.note(f"{o.pattern.id} at {e.where} was left out: it lies outside the life of this job")
         return None
+    if o.pattern.id in _KERNEL_KILL and _all_accounted(case, e, everything):
+        case.note(f"{o.pattern.id} at {e.where} was left out: every rank's end is known, and none was killed")
+        return None
     if o.pattern.id in _KERNEL_KILL and _among_strangers(case, o):
         case.note(f"{o.pattern.id} at {e.where} was left out: another kill took a process from among this job's, this one did not")
         return None
@@ -263,6 +266,19 @@ def _outside(case: Case, e: Event) -> bool:
     if e.at is None or case.start is None or case.end is None or e.at_sigma >= 30:
         return False
     return e.at < case.start - STALE_BEFORE_S - 3 * e.at_sigma or e.at > case.end + STALE_AFTER_S
+
+
+def _all_accounted(case: Case, e: Event, everything: Sequence[Observation]) -> bool:
+    """Whether nobody is left who could have been killed: all finished or, of a kill at no known time, said why they ended."""
+    if any(case.exit_code(r) in (-9, 137) for r in case.exits):
+        return False
+    raised = [o for o in everything if o.role == "cause" and o.pattern.entity == "self" and o.event.source_kind != "kernel"]
+    ends = set(case.finished)
+    ended = bool(case.of_kind("finished"))
+    if e.at is None or case.start is None or e.at_sigma >= 30:
+        ends |= {r for o in raised for r in o.ranks}
+        ended = ended or bool(raised)
+    return ended and ends >= set(case.registry.ranks)
 
 
 def _among_strangers(case: Case, o: Observation) -> bool:

@@ -54,7 +54,8 @@ def because(
         f.because for f in findings if f.pattern.derived and f.because != root.because and f.because and set(f.ranks) & set(ranks)
     ]
     out += map(sentence, compared_too)
-    if root.pids and ranks and not root.pattern.derived and root.pattern.entity == "pid":
+    known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
+    if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
         out.append(f"Pid {root.pids[0]} is rank {ranks[0]} by the launcher's and the rank's own lines.")
     exits = {r: ending(case.exit_code(r)) for r in ranks[:4] if case.exit_code(r) is not None}
     out += [f"The launcher saw rank {r} end with {code}." for r, code in exits.items() if root.pattern.id != "rank-exit-sigkill"]
