@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import rows
+from postmortem.diagnose import foreign
 from postmortem.diagnose.case import LONE, Case, Observation, as_int
 from postmortem.diagnose.exits import CRASH, TOLD
 from postmortem.model import Event
@@ -48,15 +48,19 @@ STALE_AFTER_S = 900.0
 
 def apply(case: Case, observations: list[Observation]) -> list[Observation]:
     """All guards, in the order in which they build on each other."""
-    foreign = rows.others(case, observations)
-    observations = [demote(case, o, "context", foreign[i]) if i in foreign else o for i, o in enumerate(observations)]
+    observations = _left_aside(case, observations, foreign.rows(case, observations))
     observations = _specific_over_generic(case, observations)
     observations = [_quoted(case, o) for o in observations]
     observations = [_worker_bus_error(case, _echo(case, o)) for o in observations]
     observations = [_handled(case, o) for o in observations]
     observations = [o for o in (_stale(case, o, observations) for o in observations) if o is not None]
     observations = [_restored(case, _waiting(case, o), observations) for o in observations]
-    return _aborted(case, _promoted(case, _after_loss(case, observations)))
+    observations = _aborted(case, _promoted(case, _after_loss(case, observations)))
+    return _left_aside(case, observations, foreign.harmless(case, observations))
+
+
+def _left_aside(case: Case, observations: list[Observation], why: dict[int, str]) -> list[Observation]:
+    return [demote(case, o, "context", why[i]) if i in why else o for i, o in enumerate(observations)]
 
 
 def demote(case: Case, o: Observation, role: str, why: str) -> Observation:

@@ -1,0 +1,61 @@
+"""Healthy logs beside what hosts and clusters tell: whatever kernel, scheduler or Kubernetes say, a job that finished did not fail."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postmortem.analyze import analyze
+from postmortem.collect import sniff
+from postmortem.patterns import load
+
+HERE = Path(__file__).resolve().parent
+HEALTHY = HERE.parent / "sample_logs" / "healthy-torchrun" / "logs"
+NAMES = {"kernel": "dmesg.txt", "gpu-hardware": "dmesg.txt", "scheduler": "slurmctld.log", "kubernetes": "events.txt"}
+NAMES_A_RANK = {"kernel-oom-summary", "slurm-task-out-of-memory"}  # of this job, and that it was killed: who is to believe?
+
+
+def told() -> Iterator[tuple[str, str, str]]:
+    """Every line that a host or a cluster may say and that would accuse somebody: pattern, file, text."""
+    for pattern in load().patterns.values():
+        name = NAMES.get(pattern.family)
+        if name is None or pattern.derived or pattern.role not in ("cause", "symptom") or pattern.id in NAMES_A_RANK:
+            continue
+        for example in pattern.matches:
+            text = example.text.strip("\n")
+            if name == "dmesg.txt" and not text.startswith("["):
+                text = f"[ 1234.500000] {text}"
+            if text and sniff.kind(name, text.encode())[0] in ("kernel", "scheduler", "kubernetes"):
+                yield pattern.id, name, f"{text}\n"
+
+
+def test_a_job_that_finished_did_not_fail_whatever_others_say(tmp_path: Path) -> None:
+    wrong = []
+    cases = list(told())
+    for i, (pattern, name, text) in enumerate(cases):
+        folder = tmp_path / str(i)
+        shutil.copytree(HEALTHY, folder)
+        (folder / name).write_text(text)
+        if analyze([str(folder)]).document["verdict"]["outcome"] != "healthy":
+            wrong.append((pattern, text))
+    assert len(cases) > 150
+    assert not wrong
+
+
+def test_a_scheduler_that_ends_what_has_said_goodbye_found_it_hanging(tmp_path: Path) -> None:
+    work = "".join(f"2026-11-20 08:00:{s:02d} INFO rank 0: step {s} loss 2.1\n" for s in range(30))
+    end = "slurmstepd: error: *** JOB 992 ON node01 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***\n"
+    (tmp_path / "rank0.log").write_text(work + "2026-11-20 08:00:31 INFO rank 0: Training finished.\n" + end)
+    assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "slurm-time-limit"
+
+
+@pytest.mark.parametrize("last", ["", "RuntimeError: CUDA error: unspecified launch failure\n"])
+def test_a_job_that_did_not_finish_may_have_failed_of_it(tmp_path: Path, last: str) -> None:
+    (tmp_path / "rank0.log").write_text("".join(f"rank 0: step {s} loss 2.1\n" for s in range(30)) + last)
+    (tmp_path / "dmesg.txt").write_text(
+        "[111403.118] NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    )
+    assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "xid-79-gpu-fell-off-bus"
