@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import document, exits, guards, hangs, jobs, joining, novelty, order, outcome, standstill, verdict
+from postmortem.diagnose import document, exits, foreign, guards, hangs, jobs, joining, novelty, order, outcome, standstill, verdict
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
@@ -101,11 +101,13 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     findings = group(observations)
     findings += exits.derive(case, observations)
     findings += joining.derive(case, observations)
+    doubtful = foreign.doubtful(case, findings)
     still = standstill.derive(case, observations)
-    strong = any(f.role == "cause" and verdict.tier(f) <= 1.0 and not any(verdict.explains(s, f) for s in still) for f in findings)
     findings += still
-    if not strong:
+    strong = [f for f in findings if f.role == "cause" and verdict.tier(f) <= 1.0 and f not in doubtful]
+    if all(any(verdict.explains(s, f) for s in still) for f in strong):
         findings += hangs.derive(case, observations)
+    findings = _doubted(case, findings, doubtful)
     ordered = verdict.candidates(case, findings)
     ordered = _scheduler_last(case, ordered)
     root = ordered[0] if ordered else None
@@ -115,6 +117,15 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     if end == "healthy":
         root, ranks = None, ()
     return Solution(case, end, root, ranks, tuple(findings), tuple(ordered[1:6]))
+
+
+def _doubted(case: Case, findings: list[Finding], doubtful: Sequence[Finding]) -> list[Finding]:
+    """What the kernel said on some day gives way to any other cause; where there is none, it is no more than a guess."""
+    others = any(f.role == "cause" and f not in doubtful and f.pattern.id not in outcome.SILENT for f in findings)
+    for f in doubtful:
+        case.note(f"{f.pattern.id} at {f.event.where}: nobody knows when, no rank is named, and the job's own words do not bear it out")
+    aside = {"role": "context"} if others else {"derived_confidence": "hypothesis"}
+    return [replace(f, **aside) if f in doubtful else f for f in findings]  # type: ignore[arg-type]
 
 
 def observations_of(case: Case) -> list[Observation]:

@@ -10,12 +10,16 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
+from postmortem.diagnose import exits, verdict
 from postmortem.diagnose.case import Case, Observation
+from postmortem.model import Finding
 
 _ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
 _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{2,12}")
+BROAD = 30.0  # seconds: what is known less exactly has no time
 OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note")
 
 
@@ -39,7 +43,7 @@ def rows(case: Case, observations: list[Observation]) -> dict[int, str]:
 def harmless(case: Case, observations: list[Observation]) -> dict[int, str]:
     """Which observations did the job no harm: all ranks say that they finished, none complains, and no launcher says otherwise."""
     ranks = set(case.registry.ranks)
-    if not case.of_kind("finished") or not case.finished >= ranks or any(case.exit_code(r) for r in case.exits):
+    if not _finished(case) or any(case.exit_code(r) for r in case.exits):
         return {}
     accused = [(i, o) for i, o in enumerate(observations) if o.role in ("cause", "symptom", "confirms") and o.pattern.category is not None]
     if any(not _of_others(o) or set(o.ranks) & ranks for _, o in accused if o.role != "confirms"):
@@ -47,12 +51,56 @@ def harmless(case: Case, observations: list[Observation]) -> dict[int, str]:
     return {i: "all ranks finished and none complains" for i, o in accused if not _after_the_end(case, o)}
 
 
-def _of_others(o: Observation) -> bool:
-    return o.event.source_kind in OTHERS or bool(o.event.fields.get("kernel"))
+def _finished(case: Case) -> bool:
+    """Whether all ranks said goodbye or, where goodbyes have no names, every console ends in one."""
+    byes = {e.where.source for e in case.of_kind("finished")}
+    consoles = {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in ("console", "json-lines", "ray")}
+    return bool(byes) and (case.finished >= set(case.registry.ranks) or (not case.finished and byes >= consoles))
+
+
+def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
+    """Causes that a kernel's log states of no known day and of no rank, and that nothing in the job's own words bears out.
+
+    `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago, and keeps lines of all jobs since.
+    """
+    own = [f for f in findings if f.role in ("cause", "symptom") and not _of_others(f)]
+    return [f for f in findings if f.role == "cause" and _undated(case, f) and not _borne_out(case, f, own)]
+
+
+def _borne_out(case: Case, f: Finding, own: Sequence[Finding]) -> bool:
+    """Whether what the ranks say follows from it. Who states a cause that does not has a cause of its own."""
+    causes = [x for x in own if x.role == "cause" and not x.pattern.derived]
+    if causes:
+        return any(verdict.explains(f, x) for x in causes)
+    if f.pattern.category == "host-oom" and (any(case.exit_code(r) in exits.KILL for r in case.exits) or exits.told_killed(own)):
+        return True
+    return any(_akin(x, f) for x in own)
+
+
+def _undated(case: Case, f: Finding) -> bool:
+    spoken = any(e.source_kind not in OTHERS for e in case.events)
+    return spoken and _kernels(f) and not f.ranks and all(e.at is None or e.at_sigma >= BROAD for e in f.events)
+
+
+def _akin(own: Finding, f: Finding) -> bool:
+    """A rank's own words on its GPU go with what the kernel says of one; of other things the words have to be of the same kind."""
+    if f.pattern.category in ("gpu-hardware", "gpu-fault"):
+        return own.pattern.family in ("gpu-fault", "gpu-hardware", "gpu-memory", "nccl")
+    if f.pattern.category == "host-oom":
+        return own.pattern.id == "dataloader-worker-killed"
+    return own.pattern.category == f.pattern.category or (f.pattern.category == "network" and own.pattern.category in ("peer-lost", "hang"))
+
+
+def _kernels(f: Observation | Finding) -> bool:
+    return f.event.source_kind == "kernel" or bool(f.event.fields.get("kernel"))
+
+
+def _of_others(f: Observation | Finding) -> bool:
+    return f.event.source_kind in OTHERS or bool(f.event.fields.get("kernel"))
 
 
 def _after_the_end(case: Case, o: Observation) -> bool:
     """Whether a scheduler ended what had already said goodbye: then it hung at its exit."""
-    if o.event.source_kind == "kernel" or o.event.fields.get("kernel") or o.event.at is None:
+    if _kernels(o) or o.event.at is None:
         return False
     return all(e.at is not None and o.event.at > e.at for e in case.of_kind("finished"))

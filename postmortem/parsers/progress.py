@@ -68,6 +68,11 @@ _NOT_GOODBYE = re.compile(
 )
 
 
+_NO_ERROR = re.compile(
+    r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b|\b(?:errors?|failures?|failed): ?(?:0|none)\b", re.IGNORECASE
+)
+
+
 @dataclass
 class _Writer:
     """One rank (or the nameless rest) of a source."""
@@ -178,7 +183,7 @@ def _settle(writer: _Writer, notices: int) -> None:
         if writer.last_step is not None and line.number < writer.last_step[0].number:
             break
         body = line.envelope.body
-        if _GOODBYE.search(body) and not _NOT_GOODBYE.search(body) and not _KEEPER.search(body):
+        if _GOODBYE.search(body) and not _NOT_GOODBYE.search(_NO_ERROR.sub("", body)) and not _KEEPER.search(body):
             writer.finished = line
             break
     if writer.finished is None and writer.last is not None and _DONE.search(writer.last.envelope.body):
