@@ -52,10 +52,21 @@ def test_a_scheduler_that_ends_what_has_said_goodbye_found_it_hanging(tmp_path: 
     assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "slurm-time-limit"
 
 
-@pytest.mark.parametrize("last", ["", "RuntimeError: CUDA error: unspecified launch failure\n"])
-def test_a_job_that_did_not_finish_may_have_failed_of_it(tmp_path: Path, last: str) -> None:
+XID = "[111403.118] NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\n'
+
+
+@pytest.mark.parametrize(
+    "last, pattern, outcome",
+    [
+        ("", "xid-79-gpu-fell-off-bus", "undetermined"),  # of which day is it?
+        (f"{RAISED}ValueError: bad label 9\n", "python-exception", "incident"),
+        (f"{RAISED}RuntimeError: CUDA error: unspecified launch failure\n", "xid-79-gpu-fell-off-bus", "incident"),
+        (f"{RAISED}RuntimeError: CUDA error: device-side assert triggered\n", "cuda-device-side-assert-error", "incident"),
+    ],
+)
+def test_an_undated_line_counts_where_the_ranks_bear_it_out(tmp_path: Path, last: str, pattern: str, outcome: str) -> None:
     (tmp_path / "rank0.log").write_text("".join(f"rank 0: step {s} loss 2.1\n" for s in range(30)) + last)
-    (tmp_path / "dmesg.txt").write_text(
-        "[111403.118] NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
-    )
-    assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "xid-79-gpu-fell-off-bus"
+    (tmp_path / "dmesg.txt").write_text(XID)
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["pattern"], verdict["outcome"]) == (pattern, outcome)

@@ -38,8 +38,20 @@ def test_the_jobs_own_row_counts(tmp_path: Path) -> None:
     assert verdict(tmp_path, {"sacct.txt": TABLE, "slurm-990.out": WORK})["category"] == "host-oom"
 
 
-def test_without_a_number_the_rows_count_for_a_job_that_did_not_finish(tmp_path: Path) -> None:
-    assert verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK})["outcome"] == "incident"
+def test_without_a_number_no_row_of_several_is_more_than_a_guess(tmp_path: Path) -> None:
+    found = verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK})
+    assert (found["outcome"], found["confidence"]) == ("undetermined", "hypothesis")
+
+
+def test_without_a_number_a_row_gives_way_to_what_a_rank_says(tmp_path: Path) -> None:
+    raised = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\nValueError: bad label 9\n'
+    assert verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK + raised})["pattern"] == "python-exception"
+
+
+def test_a_table_of_one_job_counts(tmp_path: Path) -> None:
+    one = "".join(line for line in TABLE.splitlines(keepends=True) if not line.startswith(("991", "992")))
+    found = verdict(tmp_path, {"sacct.txt": one, "rank0.log": WORK})
+    assert (found["outcome"], found["category"]) == ("incident", "host-oom")
 
 
 def test_a_number_in_slurms_own_words_says_which_job_it_is(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     root = ordered[0] if ordered else None
     ranks = culprits(case, root, findings) if root else ()
     root = _told_by_the_group(root, ranks, findings)
-    end = outcome.of(case, root, findings)
+    end = outcome.of(case, root, findings, doubted=root is not None and any(f.event is root.event for f in doubtful))
     if end == "healthy":
         root, ranks = None, ()
     return Solution(case, end, root, ranks, tuple(findings), tuple(ordered[1:6]))
@@ -121,7 +121,7 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
 
 def _doubted(case: Case, findings: list[Finding], doubtful: Sequence[Finding]) -> list[Finding]:
     """What the kernel said on some day gives way to any other cause; where there is none, it is no more than a guess."""
-    others = any(f.role == "cause" and f not in doubtful and f.pattern.id not in outcome.SILENT for f in findings)
+    others = any(f.role == "cause" and f not in doubtful and f.pattern.id != "rank-vanished" for f in findings)
     for f in doubtful:
         case.note(f"{f.pattern.id} at {f.event.where}: nobody knows when, no rank is named, and the job's own words do not bear it out")
     aside = {"role": "context"} if others else {"derived_confidence": "hypothesis"}

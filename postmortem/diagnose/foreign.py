@@ -10,34 +10,43 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from postmortem.diagnose import exits, verdict
 from postmortem.diagnose.case import Case, Observation
-from postmortem.model import Finding
+from postmortem.model import Finding, Where
 
 _ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
 _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{2,12}")
 BROAD = 30.0  # seconds: what is known less exactly has no time
+SAY_WHY = ("cuda-device-assert", "cuda-device-side-assert-error", "cuda-ecc-error", "cuda-contained-error", "cuda-nvlink-error")
 OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note")
 
 
 def rows(case: Case, observations: list[Observation]) -> dict[int, str]:
     """Which observations (by their place in the list) are a table's rows of other jobs, and how that is known."""
-    told = [(i, o, m[1]) for i, o in enumerate(observations) if o.event.source_kind == "scheduler" and (m := _ROW.match(o.event.text))]
-    if not told:
-        return {}
-    tables = {o.event.where.source for _, o, _ in told}
+    told = _rows(case)
+    own = _own_numbers(case, told)
+    strange = {where: n for where, n in told.items() if own and n not in own}
+    why = f", and these logs are of job {', '.join(sorted(own)[:3])}"
+    return {i: f"the row is of job {strange[o.event.where]}{why}" for i, o in enumerate(observations) if o.event.where in strange}
+
+
+def _rows(case: Case) -> dict[Where, str]:
+    """The number of the job of which each of a table's telling rows speaks."""
+    return {e.where: m[1] for e in case.of_kind("pattern") if e.source_kind == "scheduler" and (m := _ROW.match(e.text))}
+
+
+def _own_numbers(case: Case, told: Mapping[Where, str]) -> set[str]:
+    """The numbers of this job, as names of files and lines outside of the tables have them."""
+    tables = {where.source for where in told}
+    if not tables:
+        return set()
     beside = [path for path in case.sources if path not in tables]
-    captured = {
-        str(x.event.fields.get("job_id")) for x in observations if x.event.where.source not in tables and x.event.fields.get("job_id")
-    }
+    captured = {str(n) for e in case.of_kind("pattern") if e.where.source not in tables and (n := e.fields.get("job_id"))}
     numbers = {n for path in beside for n in _NUMBER.findall(path)}
-    own = {n for path in beside for n in _NAMED.findall(path)} | captured | {n for _, _, n in told if n in numbers}
-    if not own:
-        return {}
-    return {i: f"the row is of job {n}, and these logs are of job {', '.join(sorted(own)[:3])}" for i, _, n in told if n not in own}
+    return {n for path in beside for n in _NAMED.findall(path)} | captured | (numbers & set(told.values()))
 
 
 def harmless(case: Case, observations: list[Observation]) -> dict[int, str]:
@@ -45,10 +54,10 @@ def harmless(case: Case, observations: list[Observation]) -> dict[int, str]:
     ranks = set(case.registry.ranks)
     if not _finished(case) or any(case.exit_code(r) for r in case.exits):
         return {}
-    accused = [(i, o) for i, o in enumerate(observations) if o.role in ("cause", "symptom", "confirms") and o.pattern.category is not None]
-    if any(not _of_others(o) or set(o.ranks) & ranks for _, o in accused if o.role != "confirms"):
+    accused = [(i, o) for i, o in enumerate(observations) if o.role in ("cause", "symptom", "confirms")]
+    if any((not _of_others(o) and o.pattern.category) or set(o.ranks) & ranks for _, o in accused if o.role != "confirms"):
         return {}
-    return {i: "all ranks finished and none complains" for i, o in accused if not _after_the_end(case, o)}
+    return {i: "all ranks finished and none complains" for i, o in accused if _of_others(o) and not _after_the_end(case, o)}
 
 
 def _finished(case: Case) -> bool:
@@ -59,22 +68,15 @@ def _finished(case: Case) -> bool:
 
 
 def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
-    """Causes that a kernel's log states of no known day and of no rank, and that nothing in the job's own words bears out.
+    """Causes that others state of no known day or job, and that nothing in this job's own words bears out.
 
     `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago, and keeps lines of all jobs since.
+    A scheduler's table of several jobs may hold this one's row or not.
     """
     own = [f for f in findings if f.role in ("cause", "symptom") and not _of_others(f)]
-    return [f for f in findings if f.role == "cause" and _undated(case, f) and not _borne_out(case, f, own)]
-
-
-def _borne_out(case: Case, f: Finding, own: Sequence[Finding]) -> bool:
-    """Whether what the ranks say follows from it. Who states a cause that does not has a cause of its own."""
-    causes = [x for x in own if x.role == "cause" and not x.pattern.derived]
-    if causes:
-        return any(verdict.explains(f, x) for x in causes)
-    if f.pattern.category == "host-oom" and (any(case.exit_code(r) in exits.KILL for r in case.exits) or exits.told_killed(own)):
-        return True
-    return any(_akin(x, f) for x in own)
+    told = _rows(case)
+    strange = set(told) if len(set(told.values())) > 1 and not _own_numbers(case, told) else set()
+    return [f for f in findings if f.role == "cause" and (_undated(case, f) or f.event.where in strange) and not _borne_out(case, f, own)]
 
 
 def _undated(case: Case, f: Finding) -> bool:
@@ -82,10 +84,19 @@ def _undated(case: Case, f: Finding) -> bool:
     return spoken and _kernels(f) and not f.ranks and all(e.at is None or e.at_sigma >= BROAD for e in f.events)
 
 
+def _borne_out(case: Case, f: Finding, own: Sequence[Finding]) -> bool:
+    """Whether what the ranks say follows from it. Who states a cause that does not has a cause of its own."""
+    causes = [x for x in own if x.role == "cause" and not x.pattern.derived]
+    if causes:
+        return any(verdict.explains(f, x) or (_akin(x, f) and x.pattern.family == "gpu-fault") for x in causes)
+    killed = any(case.exit_code(r) in exits.KILL for r in case.exits) or bool(exits.told_killed(own))
+    return (f.pattern.category == "host-oom" and _kernels(f) and killed) or any(_akin(x, f) for x in own)
+
+
 def _akin(own: Finding, f: Finding) -> bool:
     """A rank's own words on its GPU go with what the kernel says of one; of other things the words have to be of the same kind."""
     if f.pattern.category in ("gpu-hardware", "gpu-fault"):
-        return own.pattern.family in ("gpu-fault", "gpu-hardware", "gpu-memory", "nccl")
+        return own.pattern.family in ("gpu-fault", "gpu-hardware", "gpu-memory", "nccl") and own.pattern.id not in SAY_WHY
     if f.pattern.category == "host-oom":
         return own.pattern.id == "dataloader-worker-killed"
     return own.pattern.category == f.pattern.category or (f.pattern.category == "network" and own.pattern.category in ("peer-lost", "hang"))

@@ -13,10 +13,11 @@ from postmortem.model import Finding
 SILENT = ("rank-exit-without-reason", "rank-vanished")  # how a rank ended, not why
 
 
-def of(case: Case, root: Finding | None, findings: Sequence[Finding]) -> str:
-    """Name the outcome of one attempt: incident, undetermined or healthy."""
+def of(case: Case, root: Finding | None, findings: Sequence[Finding], doubted: bool = False) -> str:
+    """Name the outcome of one attempt: incident, undetermined or healthy. `doubted`: nothing says that the root is of this job."""
     if root is not None:
-        return "undetermined" if root.pattern.id in SILENT else "incident"
+        unharmed = doubted and not _lifeless(case) and not any(f.role == "symptom" for f in findings)
+        return "undetermined" if root.pattern.id in SILENT or unharmed else "incident"
     bad = [f for f in findings if f.role == "symptom" and f.pattern.severity in ("fatal", "error")]
     if bad and not (case.finished and not case.exits and len(case.finished) >= len(case.registry.ranks)):
         return "undetermined"

@@ -50,6 +50,8 @@ def because(
     elif compared:
         out.append(f"{proof} shows it.")
     out += [sentence(root.because)] if root.because and not compared else []
+    if root.derived_confidence == "hypothesis" and not root.pattern.derived:
+        out.append("That it is of this job is a guess: it has no date or number of a job, and nothing that the ranks say bears it out.")
     compared_too = [
         f.because for f in findings if f.pattern.derived and f.because != root.because and f.because and set(f.ranks) & set(ranks)
     ]
