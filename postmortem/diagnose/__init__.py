@@ -113,19 +113,27 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     root = ordered[0] if ordered else None
     ranks = culprits(case, root, findings) if root else ()
     root = _told_by_the_group(root, ranks, findings)
-    end = outcome.of(case, root, findings, doubted=root is not None and any(f.event is root.event for f in doubtful))
+    end = outcome.of(
+        case, root, findings, doubted=root is not None and root.derived_confidence == "hypothesis" and not root.pattern.derived
+    )
     if end == "healthy":
         root, ranks = None, ()
     return Solution(case, end, root, ranks, tuple(findings), tuple(ordered[1:6]))
 
 
 def _doubted(case: Case, findings: list[Finding], doubtful: Sequence[Finding]) -> list[Finding]:
-    """What the kernel said on some day gives way to any other cause; where there is none, it is no more than a guess."""
+    """What others said and nothing binds to this job gives way to any other cause; where there is none, it may be no more than a guess."""
     others = any(f.role == "cause" and f not in doubtful and f.pattern.id != "rank-vanished" for f in findings)
-    for f in doubtful:
-        case.note(f"{f.pattern.id} at {f.event.where}: nobody knows when, no rank is named, and the job's own words do not bear it out")
-    aside = {"role": "context"} if others else {"derived_confidence": "hypothesis"}
-    return [replace(f, **aside) if f in doubtful else f for f in findings]  # type: ignore[arg-type]
+    out = []
+    for f in findings:
+        if f in doubtful:
+            case.note(f"{f.pattern.id} at {f.event.where}: nothing binds it to this job, and the ranks' own words do not bear it out")
+            if others:
+                f = replace(f, role="context")
+            elif foreign.guessed(case, f):
+                f = replace(f, derived_confidence="hypothesis")
+        out.append(f)
+    return out
 
 
 def observations_of(case: Case) -> list[Observation]:

@@ -10,16 +10,19 @@ JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from postmortem.diagnose import exits, verdict
 from postmortem.diagnose.case import Case, Observation
-from postmortem.model import Finding, Where
+from postmortem.model import Event, Finding, Where
 
 _ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
 _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{2,12}")
 BROAD = 30.0  # seconds: what is known less exactly has no time
+BEFORE_S, AFTER_S = 120.0, 900.0  # of a job's life, with what its end takes
+PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # what ranks are called
+COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
 SAY_WHY = ("cuda-device-assert", "cuda-device-side-assert-error", "cuda-ecc-error", "cuda-contained-error", "cuda-nvlink-error")
 OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note")
 
@@ -68,29 +71,66 @@ def _finished(case: Case) -> bool:
 
 
 def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
-    """Causes that others state of no known day or job, and that nothing in this job's own words bears out.
+    """Causes that others state, that nothing binds to this job (a rank, a moment of its life, a number) and its ranks do not bear out.
 
     `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago, and keeps lines of all jobs since.
-    A scheduler's table of several jobs may hold this one's row or not.
+    A scheduler's table of several jobs may hold this one's row or not; a cluster's events are mostly of other pods.
     """
+    told = [f for f in findings if f.role == "cause" and _of_others(f) and not f.ranks]
+    if not told or all(e.source_kind in OTHERS for e in case.events):
+        return []
     own = [f for f in findings if f.role in ("cause", "symptom") and not _of_others(f)]
+    strange, life = _strange_rows(case), _life(case)
+    return [f for f in told if _loose(f, strange, life) and not _borne_out(case, f, own)]
+
+
+def guessed(case: Case, f: Finding) -> bool:
+    """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no table, means its lines."""
+    return _kernels(f) or f.event.where in _strange_rows(case)
+
+
+def _strange_rows(case: Case) -> set[Where]:
     told = _rows(case)
-    strange = set(told) if len(set(told.values())) > 1 and not _own_numbers(case, told) else set()
-    return [f for f in findings if f.role == "cause" and (_undated(case, f) or f.event.where in strange) and not _borne_out(case, f, own)]
+    return set(told) if len(set(told.values())) > 1 and not _own_numbers(case, told) else set()
 
 
-def _undated(case: Case, f: Finding) -> bool:
-    spoken = any(e.source_kind not in OTHERS for e in case.events)
-    return spoken and _kernels(f) and not f.ranks and all(e.at is None or e.at_sigma >= BROAD for e in f.events)
+def _loose(f: Finding, strange: Set[Where], life: tuple[float, float] | None) -> bool:
+    comm = str(f.event.fields.get("comm") or "").lower()
+    stranger = bool(comm) and not comm.startswith(PROGRAMS)
+    return f.event.where in strange or stranger or not any(_within(e, life) for e in f.events)
+
+
+def _life(case: Case) -> tuple[float, float] | None:
+    """From when to when the ranks and their launchers spoke; None where they told no time."""
+    spoken = [
+        e.at for e in case.events if e.at is not None and e.at_sigma < BROAD and e.source_kind not in OTHERS and not e.fields.get("kernel")
+    ]
+    return (min(spoken) - BEFORE_S, max(spoken) + AFTER_S) if spoken else None
+
+
+def _within(e: Event, life: tuple[float, float] | None) -> bool:
+    """Whether it fell into the job's life. Where nobody knows when that was, a host's log with dates is believed, a cluster's is not."""
+    if e.at is None or e.at_sigma >= BROAD:
+        return False
+    return life[0] <= e.at <= life[1] if life is not None else e.source_kind not in ("scheduler", "kubernetes")
 
 
 def _borne_out(case: Case, f: Finding, own: Sequence[Finding]) -> bool:
-    """Whether what the ranks say follows from it. Who states a cause that does not has a cause of its own."""
-    causes = [x for x in own if x.role == "cause" and not x.pattern.derived]
+    """Whether what the ranks say follows from it. Who states a cause that does not has one of its own; a complaint of others is none."""
+    causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
     if causes:
         return any(verdict.explains(f, x) or (_akin(x, f) and x.pattern.family == "gpu-fault") for x in causes)
-    killed = any(case.exit_code(r) in exits.KILL for r in case.exits) or bool(exits.told_killed(own))
-    return (f.pattern.category == "host-oom" and _kernels(f) and killed) or any(_akin(x, f) for x in own)
+    if f.pattern.category == "host-oom" and not _ROW.match(f.event.text) and _killed(case, own):
+        return True
+    return any(_akin(x, f) for x in own)
+
+
+def _killed(case: Case, own: Sequence[Finding]) -> bool:
+    """Whether somebody tells of a SIGKILL, or a rank that had spoken neither finished nor complained."""
+    if any(case.exit_code(r) in exits.KILL for r in case.exits) or exits.told_killed(own):
+        return True
+    told = {r for f in own for r in (*f.ranks, *(case.registry.rank_of(e) for e in f.events))}
+    return any(x.pattern.category in COMPLAINTS for x in own) and bool(set(case.by_rank) - case.finished - told - set(case.exits))
 
 
 def _akin(own: Finding, f: Finding) -> bool:

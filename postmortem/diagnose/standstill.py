@@ -16,6 +16,7 @@ from postmortem.diagnose.views import make
 from postmortem.model import Event, Finding
 
 SILENCE = 1800.0  # seconds: evaluations and checkpoints can take many minutes
+MONTH = 30 * 86400.0  # no job's limit is longer: then the scheduler speaks of another one
 STEPS = 20  # and as many steps as this would have fitted in
 ZONE, NEAR = 1800.0, 120.0
 SPOKEN = ("console", "json-lines", "ray")
@@ -34,7 +35,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     final = max(last, key=lambda e: e.at or 0.0)
     silence = (end.at or 0.0) - (final.at or 0.0)
     pace = _pace(case)
-    if pace is None or silence < max(SILENCE, STEPS * pace) or (_zoneless(end, last) and silence % ZONE < NEAR):
+    if pace is None or not max(SILENCE, STEPS * pace) <= silence < MONTH or (_zoneless(end, last) and silence % ZONE < NEAR):
         return []
     step = max((s for e in case.of_kind("progress") if (s := as_int(e.fields.get("step"))) is not None), default=0)
     because = f"no rank printed a line in the last {_long(silence)}; until then, up to step {step}, a step had taken {_long(pace)}"
