@@ -14,14 +14,12 @@ from collections.abc import Mapping, Sequence, Set
 
 from postmortem.diagnose import exits, verdict
 from postmortem.diagnose.case import Case, Observation
+from postmortem.diagnose.stale import AFTER_S, BEFORE_S, BROAD, PROGRAMS
 from postmortem.model import Event, Finding, Where
 
 _ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
 _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{2,12}")
-BROAD = 30.0  # seconds: what is known less exactly has no time
-BEFORE_S, AFTER_S = 120.0, 900.0  # of a job's life, with what its end takes
-PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # what ranks are called
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
 SAY_WHY = ("cuda-device-assert", "cuda-device-side-assert-error", "cuda-ecc-error", "cuda-contained-error", "cuda-nvlink-error")
 OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note")
