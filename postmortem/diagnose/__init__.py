@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import document, exits, foreign, guards, hangs, jobs, joining, novelty, order, outcome, standstill, verdict
+from postmortem.diagnose import document, exits, foreign, guards, hangs, jobs, joining, lastwords, novelty, order, outcome, standstill, verdict
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
@@ -108,6 +108,8 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     if all(any(verdict.explains(s, f) for s in still) for f in strong):
         findings += hangs.derive(case, observations)
     findings = _doubted(case, findings, doubtful)
+    if not any(f.role == "cause" for f in findings):
+        findings += lastwords.derive(case, observations)
     ordered = verdict.candidates(case, findings)
     ordered = _scheduler_last(case, ordered)
     root = ordered[0] if ordered else None

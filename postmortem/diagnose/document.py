@@ -212,21 +212,22 @@ def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str
     case = solution.case
     if solution.outcome == "healthy":
         n = len(case.finished)
-        return (
-            f"No failure in these logs; {n} of {len(case.registry.ranks) or n} ranks said that they finished."
-            if n
-            else "No failure in these logs."
-        )
+        goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
+        return f"No failure in these logs{goodbyes}."
     told = [f"{words.ranks_text(r).lower()} {v.replace('were ', 'was ') if len(r) == 1 else v}" for v, r in victims.items() if r]
     seen = "; ".join(told) or _seen(solution)
-    return f"Undetermined: {seen}, and the cause is not in these logs."
+    life = f"Recovered: in attempt {case.attempt}" if solution.outcome == "recovered" else "Undetermined:"
+    return f"{life} {seen}, and the cause is not in these logs."
 
 
 def _seen(solution: Solution) -> str:
     """What can be said of a failure without a cause: the first complaint in plain words."""
-    loud = [f for f in solution.findings if f.role in ("symptom", "confirms") and f.pattern.severity in ("fatal", "error")]
-    first = min(loud, key=lambda f: (f.pattern.category is None, f.role != "symptom", f.event.where), default=None)
-    return inside(first.pattern.title.rstrip(".")) if first else "the job failed"
+    said = [f for f in solution.findings if f.role in ("symptom", "confirms")]
+    loud = [f for f in said if f.pattern.severity in ("fatal", "error")] or [f for f in said if f.role == "symptom"]
+    if not loud:
+        return "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
+    first = min(loud, key=lambda f: (f.pattern.category is None, f.role != "symptom", f.event.where))
+    return inside(first.pattern.title.rstrip("."))
 
 
 def _symptom_category(solution: Solution) -> str | None:

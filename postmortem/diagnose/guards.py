@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import foreign, stale
+from postmortem.diagnose import foreign, lastwords, stale
 from postmortem.diagnose.case import LONE, Case, Observation, as_int
 from postmortem.diagnose.exits import CRASH, TOLD
 from postmortem.model import Event
@@ -20,6 +20,7 @@ GENERIC = "python-exception"
 PORT_DOWN = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
 PASSING = (PORT_DOWN, "horovod-missing-ranks", "horovod-stall", "ssh-unreachable", "ssh-refused")  # what a job may get over
 WAITING = ("tcp-client-connect-failed", "k8s-failed-scheduling", "nccl-connect-retry-note")
+REPEATING = ("vllm-broadcast-not-read",)
 RESTORED = {
     "nfs-not-responding": "nfs-server-ok",
     "lustre-connection-lost": "lustre-connection-restored",
@@ -210,9 +211,11 @@ def _launcher(e: Event) -> bool:
 def _waiting(case: Case, o: Observation) -> Observation:
     """A failed attempt to find the store or a node is ordinary, unless it is the last that there is: then the job never started."""
     e = o.event
-    if o.pattern.id not in WAITING or o.role != "context":
+    if o.pattern.id not in (*WAITING, *REPEATING) or o.role != "context":
         return o
-    if e.source_kind == "kubernetes":
+    if o.pattern.id in REPEATING:
+        ends = lastwords.said_to_the_end(case, e)
+    elif e.source_kind == "kubernetes":
         ends = not case.seen("k8s-container-started")
     else:
         ends = any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in case.by_source[e.where.source])

@@ -172,7 +172,7 @@ def infer_attempts(events: Sequence[Event]) -> list[Event]:
     """Number the lives of a job whose launcher log is all there is.
 
     torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves again in the same
-    file. Ray Train says each time that it attempts to start a worker group.
+    file. Ray Train says each time that it attempts to start a worker group, HyperPod that it retries the step.
     """
     if any(e.attempt is not None for e in events):
         return list(events)
@@ -195,6 +195,7 @@ def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
     deaths: dict[str, list[int]] = defaultdict(list)
     births: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, list[int]] = defaultdict(list)
+    again: dict[str, list[int]] = defaultdict(list)
     for e in events:
         if e.where.line is None:
             continue
@@ -202,9 +203,12 @@ def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
             deaths[e.where.source].append(e.where.line + 3)
         elif e.pattern == _BIRTH and e.rank is None:  # the controller speaks, never a rank
             starts[e.where.source].append(e.where.line - 1)
+        elif e.pattern == "hyperpod-retries-step":
+            again[e.where.source].append(e.where.line - 1)
         elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
             births[e.where.source].append(e.where.line)
     cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
+    cuts |= {source: sorted(lines) for source, lines in again.items()}
     cuts |= {source: [d for d in lines if any(b > d for b in births[source])] for source, lines in deaths.items()}
     return {source: lines for source, lines in cuts.items() if lines}
 

@@ -1,6 +1,6 @@
 """Whether the logs show a failure at all, and whether its cause is among what was found.
 
-A log without any sign of life that has trouble in it, be it a warning, is no healthy run.
+A log without any sign of life that has trouble in it, be it a warning, is no healthy run; nor is one of which only a stack is left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def of(case: Case, root: Finding | None, findings: Sequence[Finding], doubted: b
         return "undetermined"
     if not case.finished and (case.of_kind("unreadable") or any(e.fields.get("pending") for e in case.of_kind("recorder"))):
         return "undetermined"
-    return "undetermined" if _lifeless(case) and _troubled(case, findings) else "healthy"
+    return "undetermined" if _lifeless(case) and (_troubled(case, findings) or case.of_kind("stack")) else "healthy"
 
 
 def _lifeless(case: Case) -> bool:

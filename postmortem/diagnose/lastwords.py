@@ -1,0 +1,61 @@
+"""What stands at the very end of a log, and what that shows: an error of unknown words, or a wait that nothing ended.
+
+    (VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/nccl/libnccl.so
+    [2025-04-16 18:02:10,426 E 4034584 4034584] core_worker.cc:228: Failed to register worker 0100ffff to Raylet.
+    2025-03-26 05:53:17 - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...
+
+Whoever hands in a log that ends so, and in which nobody is at work, does not hand in a healthy one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from postmortem.diagnose.case import Case, Observation, shape
+from postmortem.model import Event, Finding
+
+ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
+BEHIND = 2  # lines that may follow: what a shell or a trap still prints
+ENOUGH = 3  # a wait of which one or two lines tell may be a compilation
+_LEVEL = re.compile(  # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors; `level=error` and glog's E are Ray's, Go's and C++'s words for it
+    r"(?<!\bno )(?<!\b0 )\b(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0|none|no)\b)|\blevel=(?:error|fatal)\b"
+    r"|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]|^[\w./-]{2,40}: (?:fatal )?error: "
+)
+_AGAIN = re.compile(r"\b(?:[Rr]etrying|RETRYING|[Tt]rying again|(?:will|then) (?:re)?try again)\b")
+_SHRUGGED = re.compile(r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|will retry|non-fatal|harmless|deprecat\w*)\b", re.IGNORECASE)
+
+
+def derive(case: Case, observations: list[Observation]) -> list[Finding]:
+    """What a log ends with, where no pattern knows any trouble and no rank is seen at work or done."""
+    if case.finished or case.of_kind("progress", "finished") or any(o.role in ("cause", "symptom") for o in observations):
+        return []
+    found = [told for events in case.by_source.values() for told in _end(case, events)]
+    if not found:
+        return []
+    e, name = min(found, key=lambda told: (told[1] != ERROR, told[0].where))
+    p = case.library.get(name)
+    return [Finding(p, p.role, (e,), (), (), (), (), case.attempt, f"{e.where} is the end of what was written")] if p else []
+
+
+def _end(case: Case, events: list[Event]) -> Iterator[tuple[Event, str]]:
+    """The last words of one log, if they tell of trouble, and the name of what they tell."""
+    said = [e for e in events if e.kind in ("line", "notice") and e.source_kind != "kernel"]
+    end = max((e.where.line or 0 for e in said if e.kind == "line"), default=0)
+    last = [e for e in said if (e.where.line or 0) >= end - BEHIND]
+    known = {e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"}  # benign, it knows
+    loud = [e for e in last if e.where not in known and _LEVEL.search(e.text) and not _SHRUGGED.search(e.text)]
+    if loud:
+        yield max(loud, key=lambda e: e.where), ERROR
+    for e in (e for e in last if e.where.line == end and e.kind == "line" and _AGAIN.search(e.text)):
+        if len({x.where.line for x in said if shape(x.text) == shape(e.text)}) >= ENOUGH:
+            yield e, RETRIES
+
+
+def said_to_the_end(case: Case, e: Event) -> bool:
+    """Whether this is the last line of its log, which had said the same again and again, and no rank got on meanwhile."""
+    own = case.by_source[e.where.source]
+    same = sorted(x.where for x in own if x.pattern == e.pattern)
+    if len(same) < ENOUGH or e.where != same[-1] or any(x.where > e.where for x in own if x.kind == "line"):
+        return False
+    return not any(x.where > same[-ENOUGH] for x in own if x.kind in ("progress", "finished"))
