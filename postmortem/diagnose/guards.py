@@ -305,12 +305,8 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
         rank = case.registry.rank_of(o.event)
         loss = first_loss.get((rank, o.event.where.source)) if rank is not None else None
         late = loss is not None and o.event.where.line is not None and o.event.where.line > (loss.event.where.line or 0)
-        weaker = (
-            "native-crash",
-            "python-exception",
-            "environment",
-            *(("hang", "rendezvous", "network") if loss is not None and loss.role == "symptom" else ()),
-        )
+        soft = ("hang", "rendezvous", "network") if loss is not None and loss.role == "symptom" else ()
+        weaker = ("native-crash", "python-exception", "environment", *soft)
         if o.role == "cause" and late and loss is not None and o.pattern.category in weaker:
             o = demote(case, o, "symptom", f"the rank had lost its peers before ({loss.event.where})")
         out.append(o)

@@ -19,7 +19,7 @@ ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished
 
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder
 SLACK_S = 1.0
-_DEATH, _BIRTH = "launcher-exit-code", "ray-worker-group-starts"
+_DEATH, _BIRTH, _AGAIN = "launcher-exit-code", "ray-worker-group-starts", "hyperpod-retries-step"
 
 
 @dataclass
@@ -190,7 +190,7 @@ def infer_attempts(events: Sequence[Event]) -> list[Event]:
 
 def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
-    if {e.pattern for e in events}.isdisjoint((_DEATH, _BIRTH)):
+    if {e.pattern for e in events}.isdisjoint((_DEATH, _BIRTH, _AGAIN)):
         return {}
     deaths: dict[str, list[int]] = defaultdict(list)
     births: dict[str, list[int]] = defaultdict(list)
@@ -203,7 +203,7 @@ def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
             deaths[e.where.source].append(e.where.line + 3)
         elif e.pattern == _BIRTH and e.rank is None:  # the controller speaks, never a rank
             starts[e.where.source].append(e.where.line - 1)
-        elif e.pattern == "hyperpod-retries-step":
+        elif e.pattern == _AGAIN:
             again[e.where.source].append(e.where.line - 1)
         elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
             births[e.where.source].append(e.where.line)

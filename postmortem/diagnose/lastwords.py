@@ -23,7 +23,9 @@ _LEVEL = re.compile(  # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors; `leve
     r"|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]|^[\w./-]{2,40}: (?:fatal )?error: "
 )
 _AGAIN = re.compile(r"\b(?:[Rr]etrying|RETRYING|[Tt]rying again|(?:will|then) (?:re)?try again)\b")
-_SHRUGGED = re.compile(r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|will retry|non-fatal|harmless|deprecat\w*)\b", re.IGNORECASE)
+_SHRUGGED = re.compile(  # `couldn't chdir to /home/x: going to /tmp instead`
+    r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|non-fatal|harmless|safely|instead|falling back|deprecat\w*)\b", re.IGNORECASE
+)
 
 
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
