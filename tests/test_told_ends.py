@@ -30,12 +30,9 @@ RAY = (
     '(TrainController pid=70)   File "loop.py", line 4, in train_func [repeated 2x across cluster]\n'
     "(TrainController pid=70) RuntimeError: odd shard [repeated 2x across cluster]\n"
 )
-NAMELESS = (
-    "Traceback (most recent call last):\n"
-    '  File "train.py", line 61, in main\n'
-    "IndexError: list index out of range\n"
-    "epoch 0 step 3 loss 2.11\nepoch 0 step 4 loss 2.05\n"
-)
+STEPS = "epoch 0 step 3 loss 2.11\nepoch 0 step 4 loss 2.05\n"
+NAMELESS = 'Traceback (most recent call last):\n  File "train.py", line 61, in main\nIndexError: list index out of range\n' + STEPS
+FAULT = "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
 AGENT = (
     "E1120 21:11:13.884000 4711 torch/distributed/elastic/multiprocessing/api.py:984] "
     "failed (exitcode: 1) local_rank: 1 (pid: 4713) of binary: python3\n"
@@ -71,6 +68,7 @@ CASES = {
     "a task's exit code and no word": ("srun: error: node7: task 3: Exited with exit code 7\n", ("undetermined", "python-exception", [3])),
     "a cancelled STEP is no progress of the rank that failed": (TASKS, ("incident", "python-exception", [5])),
     "the others go on for some steps after a nameless rank has raised": (NAMELESS + AGENT, ("incident", "python-exception", [1])),
+    "so they do after a GPU's fault, which no process survives": (FAULT + STEPS, ("incident", "gpu-fault", [])),
     "what srun tells of belongs to the nameless exception before it": (
         NAMELESS + "srun: error: node7: task 3: Exited with exit code 1\n", ("incident", "python-exception", [])),
     "DeepSpeed's 1 belongs to the nameless exception before it": (NAMELESS + DEEPSPEED.format(1), ("incident", "python-exception", [])),

@@ -163,7 +163,8 @@ def _handled(case: Case, o: Observation) -> Observation:
         return o
     if o.pattern.entity not in ("self", "rank", "missing-ranks") and o.pattern.id not in PASSING:
         return o
-    if o.pattern.category == "native-crash" and not o.ranks and any(case.exit_code(r) in CRASH for r in case.exits):
+    crashed = o.pattern.category == "native-crash" and any(case.exit_code(r) in CRASH for r in case.exits)
+    if not o.ranks and (crashed or o.pattern.id == "hip-memory-access-fault"):  # after which ROCm's runtime always aborts
         return o  # glibc's word on a common console bears no rank: those who go on after it are the others
     rank = o.ranks[0] if o.ranks and o.pattern.id not in PASSING else None
     if o.pattern.entity == "missing-ranks" and o.pattern.id not in PASSING:
