@@ -9,7 +9,21 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import document, exits, foreign, guards, hangs, jobs, joining, lastwords, novelty, order, outcome, standstill, verdict
+from postmortem.diagnose import (
+    document,
+    exits,
+    foreign,
+    guards,
+    hangs,
+    jobs,
+    joining,
+    lastwords,
+    novelty,
+    order,
+    outcome,
+    standstill,
+    verdict,
+)
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
