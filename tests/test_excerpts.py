@@ -40,6 +40,12 @@ TAKEN = (
 )
 ABORTED = " 0: application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
 CANCELLED = " 0: slurmstepd: error: *** STEP 2943.2 ON n609 CANCELLED AT 2019-10-29T12:50:09 ***\nsrun: error: n609: tasks 0-15: Killed\n"
+WORK_3 = "".join(f"{rank}: 2026-11-20 22:36:{step:02d} iteration {step} loss 2.3\n" for step in range(20) for rank in range(3))
+EVENT = (
+    "0: slurmstepd-vm: error: Detected 1 oom-kill event(s) in StepId=8.0. Some of your processes may have been killed by the cgroup"
+    " out-of-memory handler.\n"
+)
+TASK_2 = "srun: error: vm: task 2: Out Of Memory\n"
 CRAY = "x4006c0s6b0n0.hsn.cm.site: rank {} died from signal {}\n"
 SPARK = "org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier ResultStage.\n"
 NO_ROOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 2 has a\n"
@@ -47,6 +53,8 @@ LOADING = "Loading modules: 100%|####| 4/4 [00:15<00:00,  3.85s/it]\n"
 EXCERPTS = {
     "every address is in use, and then the excerpt ends": (TAKEN, ("incident", "rendezvous", [])),
     "an abort comes before the cancellation": (ABORTED + CANCELLED, ("undetermined", "scheduler", [])),
+    "the step's daemon speaks through some task's pipe": (WORK_3 + EVENT, ("incident", "host-oom", [])),
+    "and srun names the task": (WORK_3 + EVENT + TASK_2, ("incident", "host-oom", [2])),
     "the rank that died first, of a Cray": (CRAY.format(256, 11) + CRAY.format(0, 15), ("incident", "native-crash", [256])),
     "a rank that the launcher stopped": (CRAY.format(0, 15), ("undetermined", None, [])),
     "Spark's own words are no Python exception": (SPARK, ("undetermined", None, [])),

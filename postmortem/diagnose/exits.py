@@ -179,11 +179,13 @@ def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: b
 
 def _unasked(case: Case, event: Event) -> bool:
     """The launcher names the workers that it stops. The only one that a signal ended and that is not among them got it from elsewhere."""
-    asked = {as_int(e.fields.get("pid")) for e in case.seen("launcher-sending-sigterm")}
+    asks = case.seen("launcher-sending-sigterm")
+    asked = {as_int(e.fields.get("pid")) for e in asks}
+    complete = any(e.where.source == event.where.source for e in asks)  # of another agent's log the head may be lost
     ended = [e.pid for r, e in case.exits.items() if case.exit_code(r) in STOP and e.pid not in asked]
     if case.seen("launcher-received-signal", "launcher-sighup", "launcher-sigint", "launcher-signal-exception", "slurm-cancelled"):
         return False  # then everybody was told to stop
-    return bool(asked) and event.pid is not None and ended == [event.pid]
+    return complete and event.pid is not None and ended == [event.pid]
 
 
 def _counters(case: Case, host: str | None) -> list[Event]:

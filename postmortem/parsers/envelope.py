@@ -171,7 +171,8 @@ class _Peeler:
     def run(self) -> None:
         if self.style.srun and (m := self.take(_SRUN)):
             self.key.append(m[0].strip())
-            self.learn(rank=int(m[1]))
+            if not self.text.startswith("slurmstepd", self.at):  # the daemon's words come through some task's pipe, and are of the step
+                self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
         elif self.style.host and (m := self.take(_HOST)):
