@@ -34,6 +34,16 @@ FLAT = "".join(
     f"[rank9]: {line}\n\n"
     for line in ('File "train.py", line 12, in <module>', "main(args)", 'File "train.py", line 7, in main', "return rows[3]")
 )
+INDENTED = "".join(f"    {line}\n" for line in (2 * FRAMES + "RuntimeError: no grad_fn\n").splitlines())
+DOUBLED = (2 * FRAMES + "RuntimeError: no grad_fn\n").replace("\n", "\n\n")
+BACKTRACE = "".join(
+    f"frame #{n}: c10d::Reducer::prepare(at::Tensor) + 0x4a{n} (0x7f3e5c0bf4a{n} in /x/libtorch_cpu.so)\n" for n in range(3, 9)
+)
+RAISED = "Exception raised from f at ../c10/cuda/CUDAException.cpp:44 (most recent call first):\n"
+BOX = "│   394 │   def one_epoch(self):                          │\n│ ❱ 398 │   │   loss.backward()                            │\n"
+ENTRY = (
+    "Root Cause (first observed failure):\n[0]:\n  time      : 2024-07-03_09:12:41\n  host      : node-2\n  rank      : 5 (local_rank: 1)\n"
+)
 CASES = {
     "a log that ends inside a traceback": (HEAD, ("undetermined", [])),
     "of two exceptions the second is cut": (HEAD + "ValueError: odd batch\n" + HEAD, ("python-exception", [])),
@@ -74,6 +84,25 @@ CASES = {
         WATCHDOG.format(1) + WATCHDOG.format(2) + HEARD.format(0),
         ("hang", [0]),
     ),
+    "of a traceback only the `raise` is whole": (
+        'model/heads.py", line 103, in find_top_\nproposals\n    raise FloatingPointError(\nFloatingPointError: Training has diverged.\n',
+        ("numerics", []),
+    ),
+    "a traceback without head that stands indented": (INDENTED, ("python-exception", [])),
+    "a traceback without head, double-spaced by the paste": (DOUBLED, ("python-exception", [])),
+    "the middle of a C++ backtrace": (BACKTRACE, ("undetermined", [])),
+    "a C++ backtrace whose error was left out": (RAISED + BACKTRACE.replace("#3", "#0"), ("undetermined", [])),
+    "a log that was pasted as a quotation": (
+        "".join(f"> {line}\n" for line in (HEAD + "ValueError: odd batch").splitlines()),
+        ("python-exception", []),
+    ),
+    "a line of another log that somebody quoted": (
+        "epoch 0 step 10 loss 0.31\n> ValueError: odd batch\n" + 3 * "no idea\n",
+        ("healthy", []),
+    ),
+    "the middle of rich's box around a traceback": (BOX, ("undetermined", [])),
+    "the end of rich's box, and no word after it": (BOX + "╰──────╯\n", ("undetermined", [])),
+    "an entry of torchrun whose pid was struck out": (ENTRY + "  exitcode  : -11\n  error_file: <N/A>\n", ("native-crash", [5])),
     "counters are all that is left of the watchdogs": (OWN.format(0, 20) + OWN.format(1, 22) + OWN.format(2, 22), ("hang", [0])),
 }
 
@@ -90,6 +119,30 @@ def test_what_a_piece_of_a_log_says(name: str, tmp_path: Path) -> None:
     verdict = verdict_of(text, tmp_path)
     said = verdict["category"] if verdict["outcome"] == "incident" else verdict["outcome"]
     assert (said, verdict["culprit"]["ranks"]) == expected
+
+
+def test_a_word_of_a_torn_line_is_no_exception(tmp_path: Path) -> None:
+    """Two ranks wrote at once: a piece of a path is no class, though an exception may be a dotted name and nothing more."""
+    assert "utils.i" not in verdict_of(HEAD + "utils.i\n", tmp_path)["headline"]
+    assert "raised Empty" in verdict_of(HEAD + "queue.Empty\n", tmp_path)["headline"]
+
+
+def test_a_wait_that_nothing_came_after_is_told(tmp_path: Path) -> None:
+    line = "[W606 10:40:47.404092890 socket.cpp:929] [c10d] The server socket on [::ffff:192.0.2.182]:42479 has timed out, will retry.\n"
+    verdict = verdict_of(line, tmp_path)
+    assert verdict["outcome"] == "undetermined" and "the job failed" not in verdict["headline"]
+
+
+def test_where_no_side_is_larger_both_are_named(tmp_path: Path) -> None:
+    """A fingerprint says who differs, not who is right; of two ranks that wait in different collectives nobody is among "the others"."""
+    said = (
+        "[rank3]: RuntimeError: Detected mismatch between collectives on ranks. Rank 3 is running collective: CollectiveFingerPrint("
+        "OpType=BARRIER), but Rank 0 is running collective: CollectiveFingerPrint(OpType=ALLREDUCE, TensorShape=[9], TensorDtypes=Float).\n"
+    )
+    verdict = verdict_of(said, tmp_path)
+    assert verdict["culprit"]["ranks"] == [0, 3] and "anks 0 and 3 called different collectives" in verdict["headline"]
+    verdict = verdict_of(WATCHDOG.format(0) + WATCHDOG.format(1).replace("ALLTOALL", "ALLREDUCE"), tmp_path)
+    assert verdict["culprit"]["ranks"] == [0, 1] and "than the others" not in verdict["headline"]
 
 
 def test_a_traceback_is_cut_only_where_the_log_ends() -> None:

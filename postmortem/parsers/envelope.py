@@ -48,6 +48,7 @@ class Style:
     srun: bool = False
     host: bool = False
     column: str = ""  # a key of _COLUMNS
+    margin: bool = False  # the whole file was pasted as a quotation
 
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
@@ -74,6 +75,7 @@ _STAMPED = re.compile(
     r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
 )
 _SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\]| )")
+_MARGIN = re.compile(r"> ?")
 _QUOTE = re.compile(r"(?:> ?)+(?=\[|\w)")
 _KERNEL = re.compile(
     r"(?:<\d{1,3}>)?(?:kern *:\w+ *: *)?"
@@ -96,14 +98,15 @@ _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A
 
 
 def learn(lines: Iterable[str]) -> Style:
-    """Decide from a file's first lines whether every line carries srun's task label or a host label."""
+    """Decide from a file's first lines whether every line carries srun's task label, a host label or the margin of a quotation."""
     some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
     if len(some) < 3:
         return Style()
     tasks = {m[1] for line in some if (m := _SRUN.match(line))}
     labelled = 0 < len(tasks) < len(some) and _mostly(some, lambda line: _SRUN.match(line) or line.startswith(_SLURM))
     host = _mostly(some, lambda line: _HOST.match(line) if ": " in line else None)
-    return Style(labelled, host, "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), ""))
+    column = "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), "")
+    return Style(labelled, host, column, margin=_mostly(some, lambda line: line.startswith(">")))
 
 
 def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
@@ -169,6 +172,8 @@ class _Peeler:
                 self.got.setdefault(name, value)
 
     def run(self) -> None:
+        if self.style.margin:
+            self.take(_MARGIN)
         if self.style.srun and (m := self.take(_SRUN)):
             self.key.append(m[0].strip())
             if not self.text.startswith("slurmstepd", self.at):  # the daemon's words come through some task's pipe, and are of the step

@@ -27,7 +27,7 @@ from postmortem.patterns import Signature
 OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", after=12288, before=512)
 
 _RANK = re.compile(r"rank      : (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
-_EXIT = re.compile(r"exitcode  : (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_EXIT = re.compile(r"exitcode  : (?P<code>-?\d+)(?: \(pid: (?P<pid>\d+)\)|\s*$)")  # people strike the pid out
 _HOST = re.compile(r"host      : (?P<host>\S+)")
 _END = re.compile(r"\s*(?:\[\d+\]:|-{10,}|={10,}|Root Cause|Failures:)")
 _FRAME = re.compile(r'\s*File "([^"]{1,400})", line (\d+), in (.+)')
@@ -56,7 +56,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         if _END.match(body):
             break
         if e := _EXIT.search(body):
-            exit_line = (line, int(e["code"]), int(e["pid"]))
+            exit_line = (line, int(e["code"]), int(e["pid"]) if e["pid"] else None)
         elif f := _FRAME.match(body):
             frames.append((f[1], int(f[2]), f[3].strip()[:200]))
         elif frames and (x := _EXCEPTION.match(body)):

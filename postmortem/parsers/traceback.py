@@ -19,6 +19,7 @@ import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain, islice
 
 from postmortem.model import Around, Event, Hit, Source
 from postmortem.parsers.envelope import Style
@@ -33,12 +34,16 @@ NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a f
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
 _INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
+_BACKTRACE = re.compile(rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in ")  # c10/util/Backtrace.cpp
+_BOX = re.compile(r"\s*│ ❱ *\d+ │".encode())  # rich
+_RAISE = re.compile(r"\s+raise (?:\w+\.)*(\w+)\(")
 _TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
 _NAMED = re.compile(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Refused|Exceeded|Failed|Killed|Died|Abort|"
     r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
 )
 _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
+_BARE = re.compile(r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*")  # without a message: `queue.Empty`, `socket.timeout`
 _CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
@@ -97,7 +102,7 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
         yield _event(excerpt, _Reading(exception=said, last=line.number))
         return
     body = line.envelope.body.strip()
-    if not _NAMED.match(body) or line.envelope.body[:1].isspace():
+    if not _NAMED.match(body):
         return
     frames = _frames_above(excerpt, line)
     if frames is not None:
@@ -116,11 +121,25 @@ def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
 def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
     """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off, and still something was raised."""
     lines = data.splitlines(keepends=True)[:MAX_BLOCK]
-    at, frame = next(((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (0, None))
-    if frame is None or not all(_within(line.rstrip(), frame["lead"].rstrip()) for line in lines):
+    at, frame = next(((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (-1, None))
+    if frame is None and lines:
+        at = _other_middle(lines)
+    elif frame is not None and not all(_within(line.rstrip(), frame["lead"].rstrip()) for line in lines):
+        return
+    if at < 0:
         return
     excerpt = Excerpt(source, Hit(at + 1, 0, lines[at].rstrip(), Around.of(b"", b"".join(lines[at + 1 :])), (), ()), style)
     yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+
+
+def _other_middle(lines: list[bytes]) -> int:
+    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box around a traceback; -1 where it is none."""
+    frames = [i for i, line in enumerate(lines) if _BACKTRACE.search(line)]
+    above = not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]  # what was raised stood there
+    if len(frames) > 2 and frames[0] < NEAR_HEAD and frames[-1] >= len(lines) - NEAR_HEAD and above:
+        return frames[0]
+    boxed = all(line.strip().startswith(("│".encode(), "╰".encode())) for line in lines)
+    return next((i for i, line in enumerate(lines) if boxed and _BOX.match(line)), -1)
 
 
 def _within(line: bytes, lead: bytes) -> bool:
@@ -133,14 +152,20 @@ def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | 
     frames: list[tuple[str, int, str]] = []
     tail = ""  # of a frame that the edge of a terminal broke in two
     flat = 0  # code and carets that lost their indentation, as their frame did
-    for back in excerpt.preceding():
+    raised = False  # by the code that the last frame shows; that frame itself may be torn beyond reading
+    margin = line.envelope.body[: -len(line.envelope.body.lstrip())]  # of a traceback that stands indented as a whole
+    for back in _single_spaced(excerpt.preceding()):
         if back.envelope.key != line.envelope.key:
             continue
-        body, tail = back.envelope.body + tail, ""
+        if not back.envelope.body.startswith(margin):
+            break
+        body, tail = back.envelope.body[len(margin) :] + tail, ""
+        if not (frames or flat) and (code := _RAISE.match(body)):
+            raised = line.envelope.body.strip().split(":")[0].split(".")[-1] == code[1]
         if _ORIGINAL.search(body):
             return None
         if frame := _FRAME.match(body):
-            if flat and body[:1].isspace():
+            if flat if body[:1].isspace() else margin:
                 break
             frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
             flat = 0
@@ -153,9 +178,17 @@ def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | 
         elif body[:1] not in (" ", "\t") or not body.strip():
             break
     else:
-        if not frames and not flat and excerpt.number - len(excerpt.before) <= 1 and _CLASS.match(line.envelope.body.strip()):
+        first = not margin and excerpt.number - len(excerpt.before) <= 1
+        if first and not frames and not flat and _CLASS.match(line.envelope.body):
             return []
-    return frames[::-1] or None
+    return frames[::-1] or ([] if raised else None)
+
+
+def _single_spaced(lines: Iterator[Line]) -> Iterator[Line]:
+    """The lines without the empty ones that a paste has put between each two of them."""
+    first = list(islice(lines, 6))
+    doubled = len(first) > 3 and all(bool(line.text.strip()) == bool(i % 2) for i, line in enumerate(first))
+    return (line for line in chain(first, lines) if not doubled or line.text.strip())
 
 
 def _read(excerpt: Excerpt) -> _Reading:
@@ -219,7 +252,7 @@ def _is_exception(body: str, framed: bool) -> bool:
     if _NAMED.match(body):
         return True
     m = _ANY.match(body)
-    return framed and m is not None and (m["message"] is not None or "." in body) and len(m["type"]) < 120
+    return framed and m is not None and (m["message"] is not None or bool(_BARE.fullmatch(body))) and len(m["type"]) < 120
 
 
 def _chained(lines: Iterator[Line]) -> bool:
