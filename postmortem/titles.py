@@ -18,6 +18,8 @@ def entitled(title: str, subject: str, many: bool = False) -> str:
         return title
     if title.startswith("Xid "):
         return f"{subject} reported {title}"
+    if many and title.startswith("Ranks "):
+        return f"{subject} {title[6:]}"
     if (doer := _DOER.match(title)) is None:
         return f"{subject}: {inside(title)}"
     said = title[doer.end() :]

@@ -31,7 +31,8 @@ def observe(case: Case, e: Event, pattern: Pattern) -> Observation:
             if not ranks and "rank" in e.fields:
                 ranks = _one(as_int(e.fields["rank"]))
         case "rank":
-            ranks = numbers(e.fields.get("ranks")) or _one(as_int(e.fields.get("rank"))) or _one(case.registry.rank_of(e))
+            two = (as_int(e.fields.get(name)) for name in ("rank", "peer_rank"))  # who differ: neither is known to be right
+            ranks = numbers(e.fields.get("ranks")) or tuple(r for r in two if r is not None) or _one(case.registry.rank_of(e))
         case "pid":
             ranks = _by_pid(case, e, pids)
         case "gpu":

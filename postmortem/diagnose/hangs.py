@@ -15,7 +15,7 @@ from typing import Any
 
 from postmortem.diagnose import alike, exits, recorder
 from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
-from postmortem.diagnose.views import View, elsewhere, make, minority, ranks_text, status, views
+from postmortem.diagnose.views import View, at_odds, elsewhere, make, minority, ranks_text, status, views
 from postmortem.model import Event, Finding
 
 _BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
@@ -98,7 +98,8 @@ def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Fi
     if not odd and len(own) == 1:
         return None  # what one rank states is all that is known
     proof = [own[r][1] for r in sorted(own, key=lambda r: r not in odd)]
-    return make(case, "ranks-in-different-collectives", odd, proof, _announced(groups))
+    told = _announced(groups)
+    return make(case, "ranks-in-different-collectives", odd, proof, at_odds(odd, set(odd) != set(own), told))
 
 
 def _announced(groups: dict[Any, list[int]]) -> str:
@@ -164,6 +165,8 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
     if same_op:
         low = min(v.seq for v in counted.values() if v.seq is not None)
         odd = [r for r, v in counted.items() if v.seq == low]
+    else:
+        told = at_odds(odd, majority, told)
     return make(
         case,
         pattern,
@@ -227,7 +230,7 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         for (collective, code), ranks in sorted(groups.items(), key=str)
     )
     order = sorted(stacked, key=lambda r: r not in odd)
-    return make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], told)
+    return make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], at_odds(odd, majority, told))
 
 
 def _function(e: Event | None) -> str:
@@ -272,7 +275,7 @@ def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     told = "; ".join(f"{ranks_text(ranks)} waited in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))
     order = sorted(placed, key=lambda r: r not in odd)
     proof = [seen[r].complaint or seen[r].lost or seen[r].fatal for r in order]
-    return make(case, "ranks-in-different-collectives", odd, proof, told)
+    return make(case, "ranks-in-different-collectives", odd, proof, at_odds(odd, majority, told))
 
 
 def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:

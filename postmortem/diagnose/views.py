@@ -165,6 +165,11 @@ def minority(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
     return [r for g in ordered for r in g], False
 
 
+def at_odds(odd: list[int], majority: bool, told: str) -> str:
+    """What is told of ranks in different collectives: where no group of them is the larger one, nobody was elsewhere "than the others"."""
+    return told if majority or len(odd) > 6 else f"{ranks_text(odd)} were in different collectives: {told}"
+
+
 def elsewhere(seen: dict[int, View], shouting: list[int], quiet: list[int]) -> list[int]:
     """Of several silent ranks those whose last words none who waited said: the others got as far as these, and wait like them.
     Not rank 0 alone, which is often the only one that talks."""
