@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import foreign, lastwords, stale
-from postmortem.diagnose.case import LONE, Case, Observation, as_int
+from postmortem.diagnose.case import LONE, Case, Observation, as_int, gist
 from postmortem.diagnose.exits import CRASH, TOLD
 from postmortem.model import Event
 
@@ -69,8 +69,10 @@ def _specific_over_generic(case: Case, observations: list[Observation]) -> list[
     """A traceback whose message has a name of its own is not also "a Python exception", and a wrapper is none at all."""
     specific: dict[str, list[tuple[int, Observation]]] = defaultdict(list)
     documents: dict[str, list[Observation]] = defaultdict(list)
+    said: set[tuple[int | None, str]] = set()  # by whom, in another copy of the log maybe
     for o in observations:
         if o.pattern.id != GENERIC and o.pattern.role in ("cause", "symptom"):
+            said.add((case.registry.rank_of(o.event), gist(str(o.event.fields.get("line") or o.event.text))))
             if o.event.where.line is None:
                 documents[o.event.where.source].append(o)
             else:
@@ -83,8 +85,8 @@ def _specific_over_generic(case: Case, observations: list[Observation]) -> list[
                 if _named_nearby(o.event, specific, documents) is None:
                     out.append(demote(case, o, "symptom", f"{short} only carries another process's failure"))
                 continue
-            named = _named_nearby(o.event, specific, documents)
-            if named is not None:
+            copy = (case.registry.rank_of(o.event), gist(str(o.event.fields.get("line") or o.event.text)))
+            if _named_nearby(o.event, specific, documents) is not None or copy in said:
                 continue
             if short in DISTRIBUTED or _TRANSPORT.search(str(o.event.fields.get("line", ""))):
                 o = demote(case, o, "symptom", f"{short} says that a peer or the store did not answer")
