@@ -26,6 +26,7 @@ XLA = (
 )
 AGENT = "[2025-12-06 15:49:24,447 E 26 29] core_worker_process.cc:825: Failed to establish connection to the metrics exporter agent.\n"
 HOME = "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead\n"
+ANSWER = 'INFO:     192.0.2.7:44212 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n'
 STEPS = "step 6 step_time 458.59s loss 1.67 grad norm 10.125\nstep 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
 DUMP = 'Current thread 0x00007f80908e0640 (most recent call first):\n  File "/opt/conda/lib/threading.py", line 953 in run\n'
 CASES = {
@@ -39,6 +40,8 @@ CASES = {
     "an error that is known to be none": (LOADED + XLA, "healthy", ""),
     "Ray's metrics, which nobody misses": (LOADED + AGENT, "healthy", ""),
     "a home that is not there": (LOADED + HOME, "healthy", ""),
+    "a request that cannot be served": (LOADED + "ERROR:    Exception in ASGI application\n" + ANSWER, "healthy", ""),
+    "the server that does not answer": (LOADED + ANSWER + "ERROR:    Exception in ASGI application\n", "undetermined", "the log ends"),
     "a count of no errors": (LOADED + "checked 12 files, 0 ERROR, ERRORS: 0\n", "healthy", ""),
     "a server that never came": (TRIES, "undetermined", "the log ends with something that is tried again and again"),
     "a server that came": (TRIES + "2025-03-26 05:53:19 - INFO - Server is up\n", "healthy", ""),

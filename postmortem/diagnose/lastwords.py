@@ -27,6 +27,8 @@ _SHRUGGED = re.compile(  # `couldn't chdir to /home/x: going to /tmp instead`
     r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|non-fatal|harmless|safely|instead|falling back|deprecat\w*)\b", re.IGNORECASE
 )
 
+_ANSWERED = re.compile(r'\bHTTP/1\.[01]" [1-4]\d\d\b')  # a server that has an answer for the next request got over it
+
 
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     """What a log ends with, where no pattern knows any trouble and no rank is seen at work or done."""
@@ -47,6 +49,8 @@ def _end(case: Case, events: list[Event]) -> Iterator[tuple[Event, str]]:
     last = [e for e in said if (e.where.line or 0) >= end - BEHIND]
     known = {e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"}  # benign, it knows
     loud = [e for e in last if e.where not in known and _LEVEL.search(e.text) and not _SHRUGGED.search(e.text)]
+    after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
+    loud = [e for e in loud if after is None or e.where > after]
     if loud:
         yield max(loud, key=lambda e: e.where), ERROR
     for e in (e for e in last if e.where.line == end and e.kind == "line" and _AGAIN.search(e.text)):
