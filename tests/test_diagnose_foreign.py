@@ -70,3 +70,12 @@ def test_an_undated_line_counts_where_the_ranks_bear_it_out(tmp_path: Path, last
     (tmp_path / "dmesg.txt").write_text(XID)
     verdict = analyze([str(tmp_path)]).document["verdict"]
     assert (verdict["pattern"], verdict["outcome"]) == (pattern, outcome)
+
+
+def test_a_fault_of_another_program_on_the_same_host_is_not_this_jobs(tmp_path: Path) -> None:
+    """A host with several users: its kernel tells of another's process in the middle of this job's life."""
+    work = "".join(f"2026-11-20 08:00:{s:02d} INFO rank 0: step {s} loss 2.1\n" for s in range(30))
+    (tmp_path / "rank0.log").write_text(f"{work}{RAISED}ValueError: bad label 9\n")
+    xid = "NVRM: Xid (PCI:0000:91:00): 31, pid=7777, name=python3, Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS"
+    (tmp_path / "journal.txt").write_text(f"2026-11-20T08:00:11.000000+00:00 node-x kernel: {xid}\n")
+    assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "python-exception"

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence, Set
 
 from postmortem.diagnose import exits, verdict
 from postmortem.diagnose.case import Case, Observation
+from postmortem.diagnose.identity import same_host
 from postmortem.diagnose.stale import AFTER_S, BEFORE_S, BROAD, PROGRAMS
 from postmortem.model import Event, Finding, Where
 
@@ -79,12 +80,14 @@ def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
         return []
     own = [f for f in findings if f.role in ("cause", "symptom") and not _of_others(f)]
     strange, life = _strange_rows(case), _life(case)
-    return [f for f in told if _loose(f, strange, life) and not _borne_out(case, f, own)]
+    hosts = set(case.registry.host_of.values())
+    loose = [f for f in told if f.event.where in strange or not any(_within(e, life) for e in f.events) or _strangers(f, hosts)]
+    return [f for f in loose if not _borne_out(case, f, own)]
 
 
 def guessed(case: Case, f: Finding) -> bool:
     """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no table, means its lines."""
-    return _kernels(f) or f.event.where in _strange_rows(case)
+    return f.event.where in _strange_rows(case) or _kernels(f) and not any(_within(e, _life(case)) for e in f.events)
 
 
 def _strange_rows(case: Case) -> set[Where]:
@@ -92,10 +95,12 @@ def _strange_rows(case: Case) -> set[Where]:
     return set(told) if len(set(told.values())) > 1 and not _own_numbers(case, told) else set()
 
 
-def _loose(f: Finding, strange: Set[Where], life: tuple[float, float] | None) -> bool:
+def _strangers(f: Finding, hosts: Set[str]) -> bool:
+    """Whether it speaks of a program that is no rank, or of a host on which this job has none; a fault that a program made on a GPU is
+    that program's, and it would have said so."""
     comm = str(f.event.fields.get("comm") or "").lower()
-    stranger = bool(comm) and not comm.startswith(PROGRAMS)
-    return f.event.where in strange or stranger or not any(_within(e, life) for e in f.events)
+    elsewhere = bool(hosts and f.hosts) and not any(same_host(a, b) for a in hosts for b in f.hosts)
+    return elsewhere or (bool(comm) and not comm.startswith(PROGRAMS)) or f.pattern.category == "gpu-fault"
 
 
 def _life(case: Case) -> tuple[float, float] | None:
