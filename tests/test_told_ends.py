@@ -30,6 +30,8 @@ RAY = (
     '(TrainController pid=70)   File "loop.py", line 4, in train_func [repeated 2x across cluster]\n'
     "(TrainController pid=70) RuntimeError: odd shard [repeated 2x across cluster]\n"
 )
+CANCELLED = "slurmstepd: error: *** STEP 40341.0 ON node7 CANCELLED AT 2023-12-12T17:52:24 ***\nsrun: error: node7: tasks 0-2: Terminated\n"
+EVICTED = "004 (77.000.000) 2024-01-01 00:00:02 Job was evicted.\n\t(0) CPU times\n\tReason: Job not found at execution machine\n"
 STEPS = "epoch 0 step 3 loss 2.11\nepoch 0 step 4 loss 2.05\n"
 NAMELESS = 'Traceback (most recent call last):\n  File "train.py", line 61, in main\nIndexError: list index out of range\n' + STEPS
 FAULT = "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
@@ -66,6 +68,12 @@ CASES = {
     "spawn's exception only carries the end that it tells of": (SPAWN_SEGV, ("incident", "native-crash", [1])),
     "a shell's Killed behind a bar": (" 12%|#2   | 121/1000 [10:11<1:14:00,  5.05s/it]Killed\n", ("incident", "external-signal", [])),
     "a task's exit code and no word": ("srun: error: node7: task 3: Exited with exit code 7\n", ("undetermined", "python-exception", [3])),
+    "a task's exit code, after which Slurm ends the step": (
+        "srun: error: node7: task 3: Exited with exit code 7\n" + CANCELLED, ("undetermined", "python-exception", [3])),
+    "a step that Slurm ends, after which a task has an exit code": (
+        CANCELLED + "srun: error: node7: task 3: Exited with exit code 7\n", ("incident", "scheduler", [])),
+    "HTCondor evicts a job": (EVICTED, ("undetermined", None, [])),
+    "HTCondor evicts a job and runs it to its end": (EVICTED + "\t(1) Normal termination (return value 0)\n", ("healthy", None, [])),
     "a cancelled STEP is no progress of the rank that failed": (TASKS, ("incident", "python-exception", [5])),
     "the others go on for some steps after a nameless rank has raised": (NAMELESS + AGENT, ("incident", "python-exception", [1])),
     "so they do after a GPU's fault, which no process survives": (FAULT + STEPS, ("incident", "gpu-fault", [])),

@@ -106,12 +106,12 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
     if any(o.role == "cause" for o in observations) or (case.finished and case.finished >= set(case.registry.ranks)):
         return []
     accused = [o for o in observations if o.role == "symptom" and o.pattern.category is not None and o.event.source_kind != "kernel"]
-    complaints = any(not o.event.fields.get("wrapper") for o in accused)
     stopped = case.seen("launcher-forced-kill") or case.seen("slurm-cancelled")
     for o in observations:
         code = _code(o) if o.pattern.id in TOLD else None
         pattern = "rank-exit-sigkill" if code in KILL else "rank-exit-crash-signal" if code in CRASH else "rank-exit-without-reason"
         p = case.library.get(pattern)
+        complaints = any(not x.event.fields.get("wrapper") and not _follows(x, o) for x in accused)
         if p is None or code in (None, 0) or (complaints and code not in KILL and not _unspoken(case, o, observations)):
             continue
         if code in KILL and any(_before(e, o.event) for e in stopped):
@@ -131,6 +131,13 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
 def told_killed(findings: Sequence[Finding]) -> set[int]:
     """Ranks of which spawn, srun or a shell says that SIGKILL ended them."""
     return {r for f in findings if f.pattern.id in TOLD and _code(f) in KILL for r in f.ranks}
+
+
+def _follows(x: Observation, o: Observation) -> bool:
+    """Slurm ends a step of which a task failed by itself, and says so below. That says nothing against the task."""
+    code = _code(o) or 0
+    ended = x.pattern.id in ("slurm-cancelled", "slurm-force-terminated") and code > 0 and code not in (143, 130, 129)
+    return ended and x.event.where.source == o.event.where.source and (x.event.where.line or 0) > (o.event.where.line or 0)
 
 
 def _before(a: Event, b: Event) -> bool:

@@ -25,6 +25,7 @@ RESTORED = {
     "nfs-not-responding": "nfs-server-ok",
     "lustre-connection-lost": "lustre-connection-restored",
     "k8s-mount-timed-out": "k8s-container-started",
+    "condor-job-stopped": "condor-ended-well",
 }
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _DISTRIBUTED_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
@@ -226,13 +227,13 @@ def _waiting(case: Case, o: Observation) -> Observation:
 
 
 def _restored(case: Case, o: Observation, everything: Sequence[Observation]) -> Observation:
-    """A file server that answers again, in a job in which nothing failed, was only slow; so was a volume whose container started."""
+    """A file server that answers again, in a job in which nothing failed, was only slow. A volume: its container started; HTCondor: code 0."""
     end = RESTORED.get(o.pattern.id)
     came = end == "k8s-container-started"  # whatever failed later
     if end is None or not came and any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything):
         return o
     later = [e for e in case.seen(end) if e.where.source == o.event.where.source and (e.where.line or 0) > (o.event.where.line or 0)]
-    return demote(case, o, "context", f"it answered again: {later[0].where}") if later else o
+    return demote(case, o, "context", f"it passed: {later[0].where}") if later else o
 
 
 def _active_again(down: Event, up: Event) -> bool:
