@@ -136,6 +136,19 @@ def test_caches_are_passed_by_with_their_weight(tmp_path: Path) -> None:
     assert {s.path: s.bytes for s in found.skipped} == weight
 
 
+def test_programs_and_notes_beside_the_logs_are_no_logs_unless_somebody_names_them(tmp_path: Path) -> None:
+    write(tmp_path, "rank0.log", "train.py", "job/README.md", "conf.d/events.yaml", "launch.SH")
+    found = collect([str(tmp_path)])
+    assert labels(found) == ["conf.d/events.yaml", "rank0.log"]
+    assert {path: "name the file itself" in reason for path, reason in reasons(found).items()} == dict.fromkeys(
+        ("job/README.md", "launch.SH", "train.py"), True
+    )
+    assert sum(skip.bytes for skip in found.skipped) == sum(
+        (tmp_path / p).stat().st_size for p in ("train.py", "job/README.md", "launch.SH")
+    )
+    assert labels(collect([str(tmp_path / "job/README.md"), str(tmp_path / "rank0.log")])) == ["README.md", "rank0.log"]
+
+
 def test_odd_names_are_written_so_that_a_terminal_can_show_them(tmp_path: Path) -> None:
     for name in (b"a\nb.log", b"\xff\xfe.log", b"-rf", b"\x1b[31mred", "e\u202egol.txt".encode(), "größe.log".encode()):
         (tmp_path / os.fsdecode(name)).write_text("x")

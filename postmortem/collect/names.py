@@ -62,6 +62,11 @@ PASSED_BY = frozenset(
      ".ruff_cache", ".tox", ".ipynb_checkpoints", ".Trash")
 )  # fmt: skip
 PASSED_BY_REASON = "version control, cache or packages: passed by"
+# What lies beside the logs of a job and is full of their words: its program, notes on it, settings. A name on the command line is meant.
+WRITTEN = re.compile(
+    r"\.(?:py|pyi|ipynb|md|rst|tex|sh|c|cc|cpp|cxx|cu|cuh|h|hpp|js|ts|css|go|rs|java|jl|toml|ini|cfg|lock|patch|diff)$", re.IGNORECASE
+)
+WRITTEN_REASON = "a program, notes or settings by its name, and no log: name the file itself to have it read"
 
 JOB = re.compile(
     r"^(?:(?:run|job|exp|experiment|trial|slurm|launch|sweep|jobid|job_id)[._=-]?\w*\d[\w.-]*"  # run_0931, job-48211, exp12_lr3e-4

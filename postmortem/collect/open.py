@@ -184,10 +184,12 @@ class _Opening:
                 if self.members > self.limits.members:
                     raise Incomplete(f"more than {self.limits.members} members", stream.left())
                 name = self._name(path, member.name)
-                if names.PASSED_BY.isdisjoint(name.split("/")[:-1]):
-                    yield from self.sources(name, member.stream, member.stored, depth + 1)
-                else:
+                if not names.PASSED_BY.isdisjoint(name.split("/")[:-1]):
                     yield _refused(name, names.PASSED_BY_REASON, member.stored, self.container)
+                elif names.WRITTEN.search(name):
+                    yield _refused(name, names.WRITTEN_REASON, member.stored, self.container)
+                else:
+                    yield from self.sources(name, member.stream, member.stored, depth + 1)
         except Incomplete as failure:
             tar.failure = failure
         if tar.failure is not None:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, printable
+from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, WRITTEN_REASON, printable
 from postmortem.collect.open import Container, form_of, open_regular
 from postmortem.collect.remote import find, is_remote
 from postmortem.collect.sniff import magic
@@ -68,13 +68,12 @@ def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
             passed_by.append(item)
             continue
         row = Skip(item.label, 0, item.reason) if item.reason else _open(item, seen)
-        if isinstance(row, Container):
-            containers.append(row)
-        else:
-            skipped.append(row)
+        row = _log_by_name(row, meant=item.path in roots)
+        (containers if isinstance(row, Container) else skipped).append(row)  # type: ignore[arg-type]
     for url in far:
         for there in find(url, "" if len(paths) == 1 else url.rstrip("/").rpartition("/")[2]):
-            (containers if isinstance(there, Container) else skipped).append(there)  # type: ignore[arg-type]
+            row = _log_by_name(there, meant=isinstance(there, Container) and there.url == url)
+            (containers if isinstance(row, Container) else skipped).append(row)  # type: ignore[arg-type]
     skipped += [Skip(item.label, _weigh(item, seen), item.reason) for item in passed_by]
     skipped.sort(key=lambda row: row.path)
     return Collection(tuple(containers), tuple(skipped), tuple(Path(root) for root in roots))
@@ -176,6 +175,13 @@ def _named_apart(items: list[_Found]) -> Iterator[_Found]:
             label = f"{base}~{copy}"
         used.add(label)
         yield item if label == item.label else _Found(item.path, label, item.reason)
+
+
+def _log_by_name(row: Container | Skip, *, meant: bool) -> Container | Skip:
+    """Leave out what its name says is a program or notes, where nobody named it."""
+    if isinstance(row, Container) and not meant and WRITTEN.search(row.label):
+        return Skip(row.label, row.size, WRITTEN_REASON)
+    return row
 
 
 def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:

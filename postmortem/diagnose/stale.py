@@ -56,13 +56,11 @@ def _all_accounted(case: Case, e: Event, everything: Sequence[Observation]) -> b
     """Whether nobody is left who could have been killed: all finished or, of a kill at no known time, said why they ended."""
     if any(case.exit_code(r) in (-9, 137) for r in case.exits):
         return False
-    raised = [o for o in everything if o.role == "cause" and o.pattern.entity == "self" and o.event.source_kind != "kernel"]
     ends = set(case.finished)
-    ended = bool(case.of_kind("finished"))
     if e.at is None or case.start is None or e.at_sigma >= BROAD:
+        raised = [o for o in everything if o.role == "cause" and o.pattern.entity == "self" and o.pattern.severity == "fatal"]
         ends |= {r for o in raised for r in o.ranks}
-        ended = ended or bool(raised)
-    return ended and ends >= set(case.registry.ranks)
+    return ends >= set(case.registry.ranks) and bool(ends or case.of_kind("finished"))
 
 
 def _among_strangers(case: Case, o: Observation) -> bool:
