@@ -227,7 +227,7 @@ def _waiting(case: Case, o: Observation) -> Observation:
 
 
 def _restored(case: Case, o: Observation, everything: Sequence[Observation]) -> Observation:
-    """A file server that answers again, in a job in which nothing failed, was only slow. A volume: its container started; HTCondor: code 0."""
+    """Where nothing failed, a file server that answers again was only slow, as was a volume; an eviction passes with code 0 at last."""
     end = RESTORED.get(o.pattern.id)
     came = end == "k8s-container-started"  # whatever failed later
     if end is None or not came and any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything):
