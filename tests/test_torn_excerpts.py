@@ -26,6 +26,7 @@ HEARD = (
     "dump signal from another rank via TCPStore.\n"
 )
 LOST = "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-alive heartbeat to the rendezvous 'r' due to an error of X.\n"
+MEMBER = "initializing ddp: GLOBAL_RANK: {}, MEMBER: {}/4\n"
 TORN = '  File "/opt/conda/lib/python3.11/site-packages/torch/tens\nor.py", line 198, in backward\n    run()\nRuntimeError: no grad_fn\n'
 QUOTING = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nImportError: cannot import name 'key' from 'triton'\n"
 HOOK = "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x\n"
@@ -46,6 +47,7 @@ ENTRY = (
 )
 CASES = {
     "a log that ends inside a traceback": (HEAD, ("undetermined", [])),
+    "a log that ends inside a traceback's head": ("epoch 0 step 10 loss 0.31\n" + HEAD[:22] + "\n", ("undetermined", [])),
     "of two exceptions the second is cut": (HEAD + "ValueError: odd batch\n" + HEAD, ("python-exception", [])),
     "a traceback without head, torn by the edge of a terminal": (TORN, ("python-exception", [])),
     "horovodrun's label over Gloo": (
@@ -70,6 +72,8 @@ CASES = {
     ),
     "Composer's older wording": ("ERROR:composer.cli.launcher:Rank 3 crashed with exit code -11.\n", ("native-crash", [3])),
     "a store that does not answer": (3 * LOST, ("undetermined", [])),
+    "a group that was never complete": ("".join(MEMBER.format(n, n + 1) for n in (1, 1, 0, 0)), ("undetermined", [])),
+    "a group that was complete": (MEMBER.format(1, 2) + MEMBER.format(0, 1) + "epoch 0 step 10 loss 0.31\n", ("healthy", [])),
     "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("healthy", [])),
     "a rank of whose complaint only the head is left": (
         WATCHDOG.format(7) + WATCHDOG.format(3) + "[rank6]:[E419 10:42:28.887728774 ProcessGroupNCCL.cpp\n",

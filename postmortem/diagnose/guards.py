@@ -19,7 +19,7 @@ from postmortem.model import Event
 GENERIC = "python-exception"
 PORT_DOWN = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
 PASSING = (PORT_DOWN, "horovod-missing-ranks", "horovod-stall", "ssh-unreachable", "ssh-refused")  # what a job may get over
-WAITING = ("tcp-client-connect-failed", "k8s-failed-scheduling", "nccl-connect-retry-note")
+WAITING = ("tcp-client-connect-failed", "k8s-failed-scheduling", "nccl-connect-retry-note", "lightning-waits-for-members")
 REPEATING = ("vllm-broadcast-not-read",)
 RESTORED = {
     "nfs-not-responding": "nfs-server-ok",
@@ -213,7 +213,7 @@ def _launcher(e: Event) -> bool:
 
 
 def _waiting(case: Case, o: Observation) -> Observation:
-    """A failed attempt to find the store or a node is ordinary, unless it is the last that there is: then the job never started."""
+    """To wait for the store or a node, or not to find it at once, is ordinary, unless it is the last there is: the job never started."""
     e = o.event
     if o.pattern.id not in (*WAITING, *REPEATING) or o.role != "context":
         return o
@@ -222,7 +222,10 @@ def _waiting(case: Case, o: Observation) -> Observation:
     elif e.source_kind == "kubernetes":
         ends = not case.seen("k8s-container-started")
     else:
-        ends = any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in case.by_source[e.where.source])
+        own = case.by_source[e.where.source]
+        ends = any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in own) and not any(
+            x.where > e.where for x in own
+        )
     return demote(case, o, "symptom", "nothing came after it") if ends else o
 
 

@@ -36,6 +36,7 @@ _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in
 _INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
 _BACKTRACE = re.compile(rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in ")  # c10/util/Backtrace.cpp
 _BOX = re.compile(r"\s*│ ❱ *\d+ │".encode())  # rich
+_HEAD = re.compile(rb"Traceback \(most(?: recent(?: call(?: last)?)?)?$")
 _RAISE = re.compile(r"\s+raise (?:\w+\.)*(\w+)\(")
 _TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
 _NAMED = re.compile(
@@ -133,11 +134,13 @@ def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
 
 
 def _other_middle(lines: list[bytes]) -> int:
-    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box around a traceback; -1 where it is none."""
+    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box, or a head that is cut itself; -1 if there is none."""
     frames = [i for i, line in enumerate(lines) if _BACKTRACE.search(line)]
     above = not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]  # what was raised stood there
     if len(frames) > 2 and frames[0] < NEAR_HEAD and frames[-1] >= len(lines) - NEAR_HEAD and above:
         return frames[0]
+    if _HEAD.search(lines[-1].rstrip()):
+        return len(lines) - 1
     boxed = all(line.strip().startswith(("│".encode(), "╰".encode())) for line in lines)
     return next((i for i, line in enumerate(lines) if boxed and _BOX.match(line)), -1)
 
