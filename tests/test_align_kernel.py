@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from postmortem.align import align
 from postmortem.align.kernel import body, marzullo
+from postmortem.analyze import analyze
 from postmortem.model import ClockKind, Event, Where
 
 T = 1_795_209_228.0
@@ -123,6 +126,16 @@ def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
     assert next(c for c in timeline.clocks if c.kind == "naive" and "rank3.log" in c.sources).zone == -18000
     found = next(e for e in timeline.events if e.where.source == "dmesg_T.txt")
     assert found.at == pytest.approx(T + 0.5, abs=0.1)
+
+
+def test_what_a_rank_said_in_a_file_called_dmesg_moves_no_kernel_clock(tmp_path: Path) -> None:
+    line = (
+        "[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=2, OpType=ALLREDUCE, Timeout(ms)=10) ran for 11 milliseconds before timing out.\n"
+    )
+    for name in ("rank0.log", "dmesg.txt"):
+        (tmp_path / name).write_text(line)
+    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "undetermined"
 
 
 def test_a_pid_of_last_week_moves_no_clock() -> None:

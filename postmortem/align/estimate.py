@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from postmortem.align import place, waits, zones
-from postmortem.align.owners import ClockId, Owners
+from postmortem.align.owners import ClockId, Owners, is_kernel
 from postmortem.align.place import Correction, Pieces
 from postmortem.model import Event
 
@@ -65,7 +65,8 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
 
 
 def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
-    syncs = [*(e for e in events if e.kind == "sync"), *waits.marks(events)]
+    marks = (*(e for e in events if e.kind == "sync"), *waits.marks(events))
+    syncs = [e for e in marks if not is_kernel(e)]  # what a rank said may stand in a file that is called dmesg.txt
     clocks = map(owners.of, syncs)
     first = next(clocks, None)
     if any(clock != first for clock in clocks) or _ranks_apart(syncs):
