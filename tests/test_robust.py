@@ -103,23 +103,24 @@ def test_a_missing_file_never_makes_an_innocent_rank_guilty(case: Path, tmp_path
             assert set(verdict["culprit"]["ranks"]) <= set(truth["ranks"]), (gone.name, verdict["headline"])
 
 
+@pytest.mark.parametrize("stamp", ["[Mon Mar  2 04:11:52 2020]", "[ 1234.567890]"], ids=["dated", "undated"])
 @pytest.mark.parametrize("case", [c for c in INCIDENTS if "healthy" not in c.name], ids=lambda p: p.name)
-def test_a_stale_kernel_log_changes_nothing(case: Path, tmp_path: Path) -> None:
-    """A kernel log with another job's kill in it, days before, lies beside nearly every real job."""
+def test_a_stale_kernel_log_changes_nothing(case: Path, stamp: str, tmp_path: Path) -> None:
+    """A kernel log with another job's kill and another job's GPU in it, from days before, lies beside nearly every real job."""
     before = analyze([str(case / "logs")]).document["verdict"]
     copy = tmp_path / "logs"
     shutil.copytree(case / "logs", copy)
     kill = "Killed process 3999901 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB, shmem-rss:0kB, UID:0"
     lines = [
-        "[Mon Mar  2 04:11:52 2020] python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
-        f"[Mon Mar  2 04:11:52 2020] Memory cgroup out of memory: {kill} pgtables:1932kB oom_score_adj:0",
-        "[Mon Mar  2 04:12:02 2020] python3[3999902]: segfault at 300 ip 00007fe3e635f4be sp 00007ffd986459d0 error 4 in libk.so[24b]",
+        "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
+        f"Memory cgroup out of memory: {kill} pgtables:1932kB oom_score_adj:0",
+        "python3[3999902]: segfault at 300 ip 00007fe3e635f4be sp 00007ffd986459d0 error 4 in libk.so[24b]",
+        "NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     ]
-    (copy / "old_dmesg.txt").write_text("\n".join(lines) + "\n")
-    document = analyze([str(copy)], Options()).document
-    if not any(e["time"] for e in before["evidence"]) and not any(r["pid"] for r in document["ranks"]):
-        pytest.skip("these logs have neither clock nor pids: nothing tells an old kernel line from a new one")
-    after = document["verdict"]
+    (copy / "old_dmesg.txt").write_text("".join(f"{stamp} {line}\n" for line in lines))
+    after = analyze([str(copy)], Options()).document["verdict"]
+    if before["confidence"] == "hypothesis" and after["confidence"] in ("hypothesis", "supported"):
+        return  # a rank vanished and nobody says why: another guess may take the place of that one, but none becomes certain
     assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after["headline"]
 
 

@@ -27,6 +27,7 @@ HALF = YEAR_S / 2
 DAY = 86400
 AHEAD = 7 * 86400.0  # how far a stamp may lie behind the last dated one
 WALL = ("naive", "absolute")
+OTHERS = ("kernel", "scheduler", "kubernetes")
 
 
 def yearless(e: Event) -> bool:
@@ -41,7 +42,9 @@ def with_years(events: Sequence[Event]) -> list[Event]:
             lacking[e.where.source].append(i)
     if not lacking:
         return list(events)
-    dated = [e.time for e in events if e.time is not None and e.time >= YEARLESS_END and e.clock in WALL]
+    known = [e for e in events if e.time is not None and e.time >= YEARLESS_END and e.clock in WALL]
+    spoken = [e for e in known if e.source_kind not in OTHERS]  # a host's log goes back years, and a table of jobs weeks
+    dated = [e.time for e in spoken or known if e.time is not None]
     middle, latest = (median(dated), max(dated)) if dated else _undated([e.time for e in events if yearless(e) and e.time is not None])
     out = list(events)
     for indices in lacking.values():

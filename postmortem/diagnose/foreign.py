@@ -86,8 +86,13 @@ def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def guessed(case: Case, f: Finding) -> bool:
-    """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no table, means its lines."""
-    return f.event.where in _strange_rows(case) or _kernels(f) and not any(_within(e, _life(case)) for e in f.events)
+    """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no table, means its lines; a
+    host's log with dates is believed where nobody knows when the job was."""
+    life = _life(case)
+    dated = any(e.at is not None and e.at_sigma < BROAD for e in f.events)
+    return f.event.where in _strange_rows(case) or (
+        _kernels(f) and not (dated if life is None else any(_within(e, life) for e in f.events))
+    )
 
 
 def _strange_rows(case: Case) -> set[Where]:
@@ -112,10 +117,7 @@ def _life(case: Case) -> tuple[float, float] | None:
 
 
 def _within(e: Event, life: tuple[float, float] | None) -> bool:
-    """Whether it fell into the job's life. Where nobody knows when that was, a host's log with dates is believed, a cluster's is not."""
-    if e.at is None or e.at_sigma >= BROAD:
-        return False
-    return life[0] <= e.at <= life[1] if life is not None else e.source_kind not in ("scheduler", "kubernetes")
+    return life is not None and e.at is not None and e.at_sigma < BROAD and life[0] <= e.at <= life[1]
 
 
 def _borne_out(case: Case, f: Finding, own: Sequence[Finding]) -> bool:
