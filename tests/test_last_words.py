@@ -42,6 +42,7 @@ CASES = {
     "a home that is not there": (LOADED + HOME, "healthy", ""),
     "a request that cannot be served": (LOADED + "ERROR:    Exception in ASGI application\n" + ANSWER, "healthy", ""),
     "the server that does not answer": (LOADED + ANSWER + "ERROR:    Exception in ASGI application\n", "undetermined", "the log ends"),
+    "a table with a column of that name": (" NAME  STATUS   SUBMITTED   ERROR\n job-1 running  5 mins ago\n", "healthy", ""),
     "a count of no errors": (LOADED + "checked 12 files, 0 ERROR, ERRORS: 0\n", "healthy", ""),
     "a server that never came": (TRIES, "undetermined", "the log ends with something that is tried again and again"),
     "a server that came": (TRIES + "2025-03-26 05:53:19 - INFO - Server is up\n", "healthy", ""),

@@ -226,7 +226,7 @@ def _seen(solution: Solution) -> str:
     loud = [f for f in said if f.pattern.severity in ("fatal", "error")] or [f for f in said if f.role == "symptom"]
     if not loud:
         return "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
-    first = min(loud, key=lambda f: (f.pattern.category is None, f.role != "symptom", f.event.where))
+    first = min(loud, key=lambda f: (f.pattern.category in (None, "scheduler"), f.role != "symptom", f.event.where))
     return inside(first.pattern.title.rstrip("."))
 
 

@@ -18,8 +18,8 @@ from postmortem.model import Event, Finding
 ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 BEHIND = 2  # lines that may follow: what a shell or a trap still prints
 ENOUGH = 3  # a wait of which one or two lines tell may be a compilation
-_LEVEL = re.compile(  # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors; `level=error` and glog's E are Ray's, Go's and C++'s words for it
-    r"(?<!\bno )(?<!\b0 )\b(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0|none|no)\b)|\blevel=(?:error|fatal)\b"
+_LEVEL = re.compile(  # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors, a last word may be a table's head; glog's E is Ray's and C++'s
+    r"(?<!\bno )(?<!\b0 )\b(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0|none|no)\b|\s*$)|\blevel=(?:error|fatal)\b"
     r"|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]|^[\w./-]{2,40}: (?:fatal )?error: "
 )
 _AGAIN = re.compile(r"\b(?:[Rr]etrying|RETRYING|[Tt]rying again|(?:will|then) (?:re)?try again)\b")
