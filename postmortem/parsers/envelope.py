@@ -53,7 +53,7 @@ class Style:
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
 _SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
-_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*): (?=\s*\S)")
+_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)")  # pdsh, docker compose
 _COLUMNS = {"pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "), "colon": re.compile(r"(\d{1,5}): ")}
 _RUNNER = re.compile(
     r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
@@ -85,8 +85,10 @@ _KERNEL = re.compile(
 )
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
+    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
+_CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)")  # /var/log/pods
+_TS = re.compile(r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)")  # `| ts`
 _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
@@ -104,7 +106,7 @@ def learn(lines: Iterable[str]) -> Style:
         return Style()
     tasks = {m[1] for line in some if (m := _SRUN.match(line))}
     labelled = 0 < len(tasks) < len(some) and _mostly(some, lambda line: _SRUN.match(line) or line.startswith(_SLURM))
-    host = _mostly(some, lambda line: _HOST.match(line) if ": " in line else None)
+    host = _mostly(some, lambda line: _HOST.match(line) if ": " in line or " | " in line else None)
     column = "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), "")
     return Style(labelled, host, column, margin=_mostly(some, lambda line: line.startswith(">")))
 
@@ -142,7 +144,7 @@ def peel(text: str, style: Style = Style()) -> Envelope:
     """Take all prefixes off a line. Never raises; what is no prefix stays in `body`."""
     text = clean(text)
     if text.startswith("{") and text.rstrip().endswith("}") and len(text) < 65536:
-        found = _json_line(text)
+        found = _json_line(text, style)
         if found is not None:
             return found
     peeler = _Peeler(text, style)
@@ -245,6 +247,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "ray": (_RAY, _ray),
     "quote": (_QUOTE, lambda p, m: p.learn(quoted=True)),
     "torchx": (_TORCHX, lambda p, m: None),
+    "cri": (_CRI, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "kernel": (_KERNEL, lambda p, m: p.learn(stamp=times.find(m[0]), kernel=True)),
     "cxx": (_CXX, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "pylog": (_PYLOG, lambda p, m: p.learn(stamp=times.find(m[0]), pid=int(m[2]))),
@@ -252,6 +255,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "vllm": (_VLLM, lambda p, m: p.learn(stamp=times.find(m[1]))),
     "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))),
     "syslog": (_SYSLOG, lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None)),
+    "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
     "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),
 }
@@ -268,8 +272,8 @@ _NEXT, _STAMP_KNOWN, _FAR = _one_of(), _one_of("stamped"), _one_of("stamped", "s
 _MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured trainer keeps beside its message
 
 
-def _json_line(text: str) -> Envelope | None:
-    """One record of a structured log: {"ts": "...", "rank": 0, "msg": "..."} or journald's JSON."""
+def _json_line(text: str, style: Style) -> Envelope | None:
+    """One record of a structured log: {"ts": "...", "rank": 0, "msg": "..."}, journald's JSON, or Docker's: {"log": "a line\\n", ...}."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -279,6 +283,8 @@ def _json_line(text: str) -> Envelope | None:
     body = next((record[k] for k in ("MESSAGE", "msg", "message", "log", "text", "event") if isinstance(record.get(k), str)), None)
     if body is None:
         return None
+    if "stream" in record and "log" in record and body == record["log"]:  # json-file, Docker's default: a line as it was printed
+        return peel(body.rstrip("\n"), style)._replace(stamp=_json_stamp(record))
     rank = next((record[k] for k in ("rank", "global_rank", "RANK") if isinstance(record.get(k), int)), None)
     host = next((record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None)
     pid = record.get("pid") if isinstance(record.get("pid"), int) else None

@@ -28,7 +28,7 @@ OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", aft
 
 _RANK = re.compile(r"rank      : (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _EXIT = re.compile(r"exitcode  : (?P<code>-?\d+)(?: \(pid: (?P<pid>\d+)\)|\s*$)")  # people strike the pid out
-_HOST = re.compile(r"host      : (?P<host>\S+)")
+_HOST = re.compile(r"host      : (?P<host>[^\s\\\"]+)")
 _END = re.compile(r"\s*(?:\[\d+\]:|-{10,}|={10,}|Root Cause|Failures:)")
 _FRAME = re.compile(r'\s*File "([^"]{1,400})", line (\d+), in (.+)')
 _EXCEPTION = re.compile(r"  (?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*): ?(?P<message>.*)$")
