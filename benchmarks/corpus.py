@@ -46,7 +46,8 @@ class _Token(str):
 
 
 def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")) -> list[tuple[str, bytes]]:
-    """Return (pattern, line) for each shipped example of one line that the scanner reads."""
+    """Return (pattern, line) for each shipped example of one line that the scanner reads, and that no pattern of another role matches."""
+    from postmortem.parsers import read_text
     from postmortem.patterns import load
 
     library = load()
@@ -56,7 +57,9 @@ def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")
         for example in pattern.matches:
             text = example.text.strip("\n")
             if pattern.id in scanned and pattern.role in roles and text and "\n" not in text:
-                found.append((pattern.id, text.encode()))
+                said = {known.role for e in read_text(text) if (known := library.get(e.pattern)) is not None}
+                if said <= set(roles):
+                    found.append((pattern.id, text.encode()))
     return found
 
 
