@@ -203,7 +203,7 @@ def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
             deaths[e.where.source].append(e.where.line + 3)
         elif e.pattern == _BIRTH and e.rank is None:  # the controller speaks, never a rank
             starts[e.where.source].append(e.where.line - 1)
-        elif e.pattern == _AGAIN:
+        elif e.pattern == _AGAIN and e.rank is None:  # srun speaks
             again[e.where.source].append(e.where.line - 1)
         elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
             births[e.where.source].append(e.where.line)
