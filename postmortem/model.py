@@ -140,7 +140,7 @@ class Source:
 
     `path` is what the user reads: relative to the given path, `/` on every system. `kind` names what it is:
     console, agent, kernel, error-file, flight-recorder, stack, scheduler, kubernetes, process-table, cgroup,
-    gpu-report, ray, json-lines, binary. Rank, host, attempt and run are None where neither name nor folder tells.
+    gpu-report, ray, environment, json-lines, binary. Rank, host, attempt and run are None where neither name nor folder tells.
     """
 
     path: str

@@ -150,6 +150,8 @@ CASES: list[tuple[str, str, str]] = [
     ("console", "session_latest/logs/worker-0a1b2c3d4e5f-01000000-23762.out", ":job_id:01000000\n:actor_name:TrainController\n"),
     ("json-lines", "train.jsonl", '{"step": 1, "loss": 0.5}\n{"step": 2, "loss": 0.4}\n'),
     ("json-lines", "attempt_0/0/stdout.log", '{"asctime": "2026-11-20 22:33:15,660", "levelname": "INFO", "message": "x"}\n'),
+    ("environment", "env.txt", "NCCL_DEBUG=INFO\nRANK=0\nWORLD_SIZE=4\nHOSTNAME=node-z\nPATH=/usr/bin:/bin\n"),
+    ("console", "x.txt", "EPOCH=1 LOSS=2.1\nEPOCH=2 LOSS=1.9\nEPOCH=3 LOSS=1.8\n"),
     ("core-note", "x.txt", "core: ELF 64-bit LSB core file, x86-64, version 1 (SYSV), SVR4-style, from 'python3 -u train.py'\n"),
     ("core-note", "x.txt", "           PID: 20075 (python3)\n           UID: 0 (root)\n        Signal: 11 (SEGV)\n"),
     ("console", "x.txt", "anything that nobody knows\n"),

@@ -278,6 +278,7 @@ RULES: tuple[Rule, ...] = (
     # schedulers, and the kernel
     Rule("kernel", "journalctl -o json", start=r"\{", holds=(b'"__REALTIME_TIMESTAMP"',)),
     Rule("kernel", "journalctl -o export", start=r"__CURSOR=s="),
+    Rule("environment", "what env prints", line=r"[A-Z_][A-Z0-9_]{2,60}=(?!\S* +\w+=)", share=0.9),
     Rule("ray", "a Ray daemon's log", name=RAY_DAEMONS),
     Rule("ray", "a log of a Ray session", name=RAY_SESSION),
     Rule("ray", "lines of Ray's C++ logger", line=RAY_LINE),

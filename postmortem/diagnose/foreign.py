@@ -23,7 +23,7 @@ _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE
 _NUMBER = re.compile(r"\d{2,12}")
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
 SAY_WHY = ("cuda-device-assert", "cuda-device-side-assert-error", "cuda-ecc-error", "cuda-contained-error", "cuda-nvlink-error")
-OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note")
+OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note", "environment")
 
 
 def rows(case: Case, observations: list[Observation]) -> dict[int, str]:
