@@ -20,6 +20,9 @@ _PREFIX = re.compile(
     r"(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s)|<\d{1,3}>|kern +:\w+ *:"
     r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|[\w.-]{1,64} kernel:)\s*)+"
 )
+# who speaks beside the job: not all that they say is about it
+OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note", "environment", "stack")
+BROAD = 30.0  # seconds: what is known less exactly has no time
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 
 
@@ -116,12 +119,8 @@ class Case:
 
     @cached_property
     def _life(self) -> tuple[float | None, float | None]:
-        foreign = ("kernel", "process-table", "stack", "gpu-report")
-        moments = [
-            e.at
-            for e in self.events
-            if e.at is not None and e.at_sigma < 30 and e.source_kind not in foreign and not e.fields.get("kernel")
-        ]
+        own = (e for e in self.events if e.source_kind not in OTHERS and not e.fields.get("kernel"))
+        moments = [e.at for e in own if e.at is not None and e.at_sigma < BROAD]
         return min(moments, default=None), max(moments, default=None)
 
 

@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping, Sequence, Set
 
 from postmortem.diagnose import exits, verdict
-from postmortem.diagnose.case import Case, Observation
+from postmortem.diagnose.case import BROAD, OTHERS, Case, Observation
 from postmortem.diagnose.identity import same_host
-from postmortem.diagnose.stale import AFTER_S, BEFORE_S, BROAD, PROGRAMS
+from postmortem.diagnose.stale import PROGRAMS, outside
 from postmortem.model import Event, Finding, Where
 
 _ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
@@ -23,7 +23,6 @@ _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE
 _NUMBER = re.compile(r"\d{2,12}")
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
 SAY_WHY = ("cuda-device-assert", "cuda-device-side-assert-error", "cuda-ecc-error", "cuda-contained-error", "cuda-nvlink-error")
-OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note", "environment")
 
 
 def rows(case: Case, observations: list[Observation]) -> dict[int, str]:
@@ -79,20 +78,17 @@ def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
     if not told or all(e.source_kind in OTHERS for e in case.events):
         return []
     own = [f for f in findings if f.role in ("cause", "symptom") and not _of_others(f)]
-    strange, life = _strange_rows(case), _life(case)
+    strange = _strange_rows(case)
     hosts = set(case.registry.host_of.values())
-    loose = [f for f in told if f.event.where in strange or not any(_within(e, life) for e in f.events) or _strangers(f, hosts)]
+    loose = [f for f in told if f.event.where in strange or not any(_within(case, e) for e in f.events) or _strangers(f, hosts)]
     return [f for f in loose if not _borne_out(case, f, own)]
 
 
 def guessed(case: Case, f: Finding) -> bool:
     """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no table, means its lines; a
     host's log with dates is believed where nobody knows when the job was."""
-    life = _life(case)
-    dated = any(e.at is not None and e.at_sigma < BROAD for e in f.events)
-    return f.event.where in _strange_rows(case) or (
-        _kernels(f) and not (dated if life is None else any(_within(e, life) for e in f.events))
-    )
+    placed = _dated if case.start is None else lambda e: _within(case, e)
+    return f.event.where in _strange_rows(case) or (_kernels(f) and not any(map(placed, f.events)))
 
 
 def _strange_rows(case: Case) -> set[Where]:
@@ -108,16 +104,13 @@ def _strangers(f: Finding, hosts: Set[str]) -> bool:
     return elsewhere or (bool(comm) and not comm.startswith(PROGRAMS)) or f.pattern.category == "gpu-fault"
 
 
-def _life(case: Case) -> tuple[float, float] | None:
-    """From when to when the ranks and their launchers spoke; None where they told no time."""
-    spoken = [
-        e.at for e in case.events if e.at is not None and e.at_sigma < BROAD and e.source_kind not in OTHERS and not e.fields.get("kernel")
-    ]
-    return (min(spoken) - BEFORE_S, max(spoken) + AFTER_S) if spoken else None
+def _dated(e: Event) -> bool:
+    return e.at is not None and e.at_sigma < BROAD
 
 
-def _within(e: Event, life: tuple[float, float] | None) -> bool:
-    return life is not None and e.at is not None and e.at_sigma < BROAD and life[0] <= e.at <= life[1]
+def _within(case: Case, e: Event) -> bool:
+    """Whether it surely fell into the job's life."""
+    return _dated(e) and case.start is not None and not outside(case, e)
 
 
 def _borne_out(case: Case, f: Finding, own: Sequence[Finding]) -> bool:

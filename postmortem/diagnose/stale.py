@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from postmortem.diagnose.case import Case, Observation, as_int
+from postmortem.diagnose.case import BROAD, Case, Observation, as_int
 from postmortem.model import Event
 
 KILLS = ("kernel-oom-killed-process", "kernel-oom-summary", "kernel-segfault", "kernel-trap")
 PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # what ranks are called
-BROAD = 30.0  # seconds: what is known less exactly has no time
 BEFORE_S, AFTER_S = 120.0, 900.0  # of a job's life, with what its end takes
 
 
@@ -24,7 +23,7 @@ def kept(case: Case, o: Observation, everything: Sequence[Observation]) -> Obser
         return o
     if o.ranks:
         return o
-    if _outside(case, e):
+    if outside(case, e):
         case.note(f"{o.pattern.id} at {e.where} was left out: it lies outside the life of this job")
         return None
     if o.pattern.id in KILLS and _all_accounted(case, e, everything):
@@ -45,7 +44,7 @@ def kept(case: Case, o: Observation, everything: Sequence[Observation]) -> Obser
     return o
 
 
-def _outside(case: Case, e: Event) -> bool:
+def outside(case: Case, e: Event) -> bool:
     """Whether an event lies well before or after all that is known of the job."""
     if e.at is None or case.start is None or case.end is None or e.at_sigma >= BROAD:
         return False
