@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
+from postmortem.parsers.envelope import peel
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 START = datetime(2026, 11, 20, 21, 20, tzinfo=UTC)
@@ -42,3 +43,9 @@ def test_a_collector_changes_no_verdict(collector: str, case: str, tmp_path: Pat
         before["category"],
         before["culprit"]["ranks"],
     ]
+
+
+def test_a_record_without_a_time_keeps_the_time_of_its_line() -> None:
+    printed = peel("2026-11-20 21:02:56,633 INFO [rank1] step 15")
+    assert printed.stamp is not None
+    assert peel(json.dumps({"log": "2026-11-20 21:02:56,633 INFO [rank1] step 15\n", "stream": "stdout"})) == printed

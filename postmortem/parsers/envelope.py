@@ -284,7 +284,8 @@ def _json_line(text: str, style: Style) -> Envelope | None:
     if body is None:
         return None
     if "stream" in record and "log" in record and body == record["log"]:  # json-file, Docker's default: a line as it was printed
-        return peel(body.rstrip("\n"), style)._replace(stamp=_json_stamp(record))
+        inner = peel(body.rstrip("\n"), style)
+        return inner._replace(stamp=_json_stamp(record) or inner.stamp)
     rank = next((record[k] for k in ("rank", "global_rank", "RANK") if isinstance(record.get(k), int)), None)
     host = next((record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None)
     pid = record.get("pid") if isinstance(record.get("pid"), int) else None
