@@ -41,7 +41,6 @@ DISTRIBUTED = (
     "RendezvousTimeoutError",
     "RendezvousConnectionError",
 )
-GROUP_FAILURES = ("peer-lost", "hang", "network", "rendezvous", "collective-mismatch")
 
 
 def apply(case: Case, observations: list[Observation]) -> list[Observation]:
@@ -301,7 +300,7 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
     """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints while it dies."""
     first_loss: dict[tuple[int, str], Observation] = {}
     for o in observations:
-        if o.role in ("cause", "symptom") and o.pattern.category in GROUP_FAILURES and not o.event.fields.get("kernel"):
+        if o.role in ("cause", "symptom") and o.pattern.category in foreign.COMPLAINTS and not o.event.fields.get("kernel"):
             rank = case.registry.rank_of(o.event)
             if rank is not None and o.event.where.line is not None:
                 key = (rank, o.event.where.source)
