@@ -63,8 +63,13 @@ def child_scan(path: str, double: bool) -> dict[str, Any]:
     signatures = [*patterns.load().signatures(), *parsers.OPENERS]
     if double:
         # as many states again: the same gates, asked to end in what no log has, without anchors in their middle
-        plain = [scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "!").replace(r"(?:$|\r)", "!") for s in signatures]
-        signatures += [s.__class__(s.id + "-2", f"{gate}.{{0,9}}zq") for s, gate in zip(signatures, plain, strict=True)]
+        plain = [
+            scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "!").replace(r"(?:$|\r)", "!")
+            for s in signatures
+        ]
+        signatures += [
+            s.__class__(s.id + "-2", f"{gate}.{{0,9}}zq") for s, gate in zip(signatures, plain, strict=True)
+        ]
     engine = scan.Engine.compile(signatures)
     rows: list[tuple[str, int, list[str]]] = []
     lines: dict[str, int] = {}
@@ -135,7 +140,10 @@ def tell(name: str, found: dict[str, list[Used]]) -> None:
     print(f"== {name}")
     for command, runs in found.items():
         cpu, wall = statistics.median(u.cpu for u in runs), statistics.median(u.wall for u in runs)
-        print(f"   {command:12} cpu {cpu:7.2f} s   wall {wall:7.2f} s   peak {max(u.peak for u in runs):5.0f} MiB", flush=True)
+        print(
+            f"   {command:12} cpu {cpu:7.2f} s   wall {wall:7.2f} s   peak {max(u.peak for u in runs):5.0f} MiB",
+            flush=True,
+        )
 
 
 def recall(corpus: Any, said: dict[str, Any]) -> str:
@@ -169,23 +177,37 @@ def ranks(b: Bench) -> None:
     found = b.turns(commands)
     tell(f"64 ranks, {corpus.bytes >> 20} MiB, 1 event in 1,000 lines", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}; scan / wc {ratio(found, 'scan', 'wc -l')}")
-    print(f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 s {ratio(found, 'analyze', 'rg', less=1.5)}")
+    print(
+        f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 s {ratio(found, 'analyze', 'rg', less=1.5)}"
+    )
     print(f"   2 workers / 1, wall {ratio(found, 'analyze -j2', 'analyze', 'wall')}")
     print(f"   {recall(corpus, found['scan'][0].said)}")
-    verdicts = {json.dumps(u.said["verdict"], sort_keys=True) for name in ("analyze", "analyze -j2") for u in found[name]}
+    verdicts = {
+        json.dumps(u.said["verdict"], sort_keys=True)
+        for name in ("analyze", "analyze -j2")
+        for u in found[name]
+    }
     verdict = found["analyze"][0].said["verdict"]
-    print(f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} of {corpus.culprit}")
+    print(
+        f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} of {corpus.culprit}"
+    )
 
 
 def files(b: Bench) -> None:
     from corpus import make
 
     corpus = make(b.folder / "files", max(64, int(16384 * b.scale)), 64 << 10, b.seed + 1)
-    found = b.turns({"analyze -j2": ours("analyze", corpus.folder, "--jobs", "2"), "rg -j2": b.rg(corpus.folder, 2)})
+    found = b.turns(
+        {"analyze -j2": ours("analyze", corpus.folder, "--jobs", "2"), "rg -j2": b.rg(corpus.folder, 2)}
+    )
     tell(f"{len(corpus.lines)} logs of 64 KiB", found)
     said = found["analyze -j2"][0].said
-    print(f"   analyze / rg, wall {ratio(found, 'analyze -j2', 'rg -j2', 'wall')}, cpu {ratio(found, 'analyze -j2', 'rg -j2')}")
-    print(f"   page {said['page'] / 1e6:.2f} MB, {said['events']} events; rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}")
+    print(
+        f"   analyze / rg, wall {ratio(found, 'analyze -j2', 'rg -j2', 'wall')}, cpu {ratio(found, 'analyze -j2', 'rg -j2')}"
+    )
+    print(
+        f"   page {said['page'] / 1e6:.2f} MB, {said['events']} events; rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}"
+    )
 
 
 def flood(b: Bench) -> None:
@@ -195,7 +217,9 @@ def flood(b: Bench) -> None:
     block = b"\n".join(lines) + b"\n"
     path = b.folder / "flood.log"
     path.write_bytes(block * (b.size(100) // len(block) + 1))
-    found = b.turns({"scan": ours("scan", path), "analyze": ours("analyze", path, "--jobs", "1"), "rg": b.rg(path)})
+    found = b.turns(
+        {"scan": ours("scan", path), "analyze": ours("analyze", path, "--jobs", "1"), "rg": b.rg(path)}
+    )
     tell("100 MiB in which every line matches, all patterns in turn", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}; analyze / rg {ratio(found, 'analyze', 'rg')}")
 
@@ -215,7 +239,10 @@ def packed(b: Bench) -> None:
 
     plain = make(b.folder / "plain", 64, b.size(4), b.seed + 2).folder
     commands = {"plain": ours("scan", plain)}
-    packers: tuple[tuple[str, Callable[[bytes], bytes]], ...] = ((".gz", gzip.compress), (".zst", zstandard.compress))
+    packers: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
+        (".gz", gzip.compress),
+        (".zst", zstandard.compress),
+    )
     for suffix, pack in packers:
         for path in (p for p in plain.rglob("*") if p.is_file()):
             target = b.folder / suffix[1:] / path.relative_to(plain)
@@ -232,18 +259,26 @@ def growth(b: Bench) -> None:
 
     one = make(b.folder / "one", 64, b.size(4), b.seed + 3).folder
     two = make(b.folder / "two", 128, b.size(4), b.seed + 3).folder
-    commands = {"scan": ours("scan", one), "2 x patterns": ours("scan", one, "--double"), "analyze": ours("analyze", one, "--jobs", "1")}
+    commands = {
+        "scan": ours("scan", one),
+        "2 x patterns": ours("scan", one, "--double"),
+        "analyze": ours("analyze", one, "--jobs", "1"),
+    }
     commands["2 x ranks"] = ours("analyze", two, "--jobs", "1")
     found = b.turns(commands)
     tell("growth: 64 ranks, 256 MiB", found)
-    print(f"   twice the patterns {ratio(found, '2 x patterns', 'scan')}; twice the ranks {ratio(found, '2 x ranks', 'analyze')}")
+    print(
+        f"   twice the patterns {ratio(found, '2 x patterns', 'scan')}; twice the ranks {ratio(found, '2 x ranks', 'analyze')}"
+    )
 
 
 CASES = {"ranks": ranks, "files": files, "flood": flood, "line": line, "packed": packed, "growth": growth}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)

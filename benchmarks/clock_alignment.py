@@ -71,7 +71,14 @@ class Tally:
             self.invented += not world.truth[h].steps and len(rows[h]) > 1
         self.order(good, raw, sigma, seed, {e.host or "": e for e in timeline.events if e.kind == "line"})
 
-    def order(self, good: list[str], raw: dict[str, float], sigma: dict[str, float], seed: int, lines: dict[str, Event]) -> None:
+    def order(
+        self,
+        good: list[str],
+        raw: dict[str, float],
+        sigma: dict[str, float],
+        seed: int,
+        lines: dict[str, Event],
+    ) -> None:
         rng = np.random.default_rng(seed)
         for _ in range(2000 if len(good) > 1 else 0):
             i, j = rng.choice(len(good), 2, replace=False)
@@ -88,7 +95,11 @@ class Tally:
         e = np.abs(self.errors)
         p95, most = (1e3 * np.quantile(e, 0.95), 1e3 * e.max()) if len(e) else (np.nan, np.nan)
         cover = f"{self.covered / self.pairs:7.1%}" if self.pairs else "      -"
-        steps = f"{self.found}/{self.steps}, {self.invented} invented" if self.steps or self.invented else f"{self.invented} invented"
+        steps = (
+            f"{self.found}/{self.steps}, {self.invented} invented"
+            if self.steps or self.invented
+            else f"{self.invented} invented"
+        )
         order = (
             f"{self.wrong / self.pairs:6.2%} wrong, {self.open / self.pairs:4.0%} open, {self.reported / self.pairs:6.2%} report"
             if self.pairs
@@ -141,7 +152,9 @@ def scale(seed: int) -> str:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     marks = sum(c.events for c in timeline.clocks) / len(timeline.clocks)
     spent = f"{time.perf_counter() - start:.1f} s ({time.process_time() - cpu:.1f} s of processor)"
-    return f"2,000 hosts, 16,000 ranks, {marks:.0f} lines a clock: {spent}, peak {peak:.0f} MiB with the input"
+    return (
+        f"2,000 hosts, 16,000 ranks, {marks:.0f} lines a clock: {spent}, peak {peak:.0f} MiB with the input"
+    )
 
 
 def main() -> None:
@@ -161,8 +174,12 @@ def main() -> None:
         for seed in range(options.first_seed, options.first_seed + options.seeds * (25 if hosts < 10 else 1)):
             tally.add(World.make(seed, hosts=hosts, **world), seed)
         print(tally.row(name, time.perf_counter() - start), flush=True)
-    print("goals at 20 lines: p95 <= 8 ms, max <= 50 ms, cover 93 to 99 %, zones 100 %, wrong <= 0.5 %; flagged <= 5 % at 10;")
-    print("steps at 50 lines: >= 95 % found, none invented in 1,000 clocks; 2,000 hosts in <= 10 s and <= 512 MiB")
+    print(
+        "goals at 20 lines: p95 <= 8 ms, max <= 50 ms, cover 93 to 99 %, zones 100 %, wrong <= 0.5 %; flagged <= 5 % at 10;"
+    )
+    print(
+        "steps at 50 lines: >= 95 % found, none invented in 1,000 clocks; 2,000 hosts in <= 10 s and <= 512 MiB"
+    )
 
 
 if __name__ == "__main__":

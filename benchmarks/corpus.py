@@ -64,7 +64,13 @@ def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")
 
 
 def make(
-    folder: Path, ranks: int, size: int, seed: int, every: int = EVERY, story: bool = True, roles: Sequence[str] = ("context", "symptom")
+    folder: Path,
+    ranks: int,
+    size: int,
+    seed: int,
+    every: int = EVERY,
+    story: bool = True,
+    roles: Sequence[str] = ("context", "symptom"),
 ) -> Corpus:
     """Write `ranks` logs of about `size` bytes each into folders of eight ranks, and one kernel log for each host."""
     rng = random.Random(seed)
@@ -97,7 +103,9 @@ def _pool(seed: int, count: int) -> bytes:
     rng = random.Random(seed)
     out = []
     for step in range(1, count + 1):
-        template = STEPS[step % len(STEPS)] if rng.random() < 0.75 else OTHERS[int(rng.random() * len(OTHERS))]
+        template = (
+            STEPS[step % len(STEPS)] if rng.random() < 0.75 else OTHERS[int(rng.random() * len(OTHERS))]
+        )
         out.append(template.format(**_values(rng, step)))
     return "\n".join(out).encode()
 
@@ -106,13 +114,29 @@ def _values(rng: random.Random, step: int) -> dict[str, object]:
     x = rng.random()
     seconds = step // 4 % 86400
     marks = {"rank": _Token(RANK), "local": _Token(LOCAL), "host": _Token(HOST), "pid": _Token(PID)}
-    clock = {"day": DAY, "time": f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}", "sub": int(x * 999)}
-    return {**marks, **clock, "n": step, "epoch": step % 30, "big": int(x * 1e10), "ms": x * 900, "loss": 2 + x}
+    clock = {
+        "day": DAY,
+        "time": f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}",
+        "sub": int(x * 999),
+    }
+    return {
+        **marks,
+        **clock,
+        "n": step,
+        "epoch": step % 30,
+        "big": int(x * 1e10),
+        "ms": x * 900,
+        "loss": 2 + x,
+    }
 
 
 def _own(pool: bytes, rank: int) -> list[bytes]:
     text = pool.replace(RANK.encode(), b"%d" % rank).replace(LOCAL.encode(), b"%d" % (rank % PER_HOST))
-    return text.replace(HOST.encode(), b"%04d" % (rank // PER_HOST)).replace(PID.encode(), b"%d" % pid(rank)).split(b"\n")
+    return (
+        text.replace(HOST.encode(), b"%04d" % (rank // PER_HOST))
+        .replace(PID.encode(), b"%d" % pid(rank))
+        .split(b"\n")
+    )
 
 
 def pid(rank: int) -> int:
@@ -148,7 +172,10 @@ def _gaps(rng: random.Random, every: int) -> Iterator[int]:
 def _end(rank: int, culprit: int) -> list[bytes]:
     if rank == culprit:
         return []
-    host, stamp = culprit // PER_HOST, f"[rank{rank}]:[E1120 05:12:{8 + rank % 50:02d}.{rank % 1000:03d}000000 ProcessGroupGloo.cpp:145]"
+    host, stamp = (
+        culprit // PER_HOST,
+        f"[rank{rank}]:[E1120 05:12:{8 + rank % 50:02d}.{rank % 1000:03d}000000 ProcessGroupGloo.cpp:145]",
+    )
     text = f"Connection closed by peer [10.0.{host // 250}.{host % 250 + 1}]:{40000 + culprit}"
     return [
         f"{stamp} Rank {rank} failed to pass monitoredBarrier in 1800000 ms".encode(),
@@ -162,7 +189,10 @@ def _end(rank: int, culprit: int) -> list[bytes]:
 def _kernel(path: Path, culprit: int) -> int:
     """The kernel's log of the host on which memory ran out."""
     start = 86_400.0
-    lines = [f"[{start + n * 7:.6f}] mlx5_core 0000:5e:00.0 eth{n % 8}: flow control enabled, no errors since boot" for n in range(4000)]
+    lines = [
+        f"[{start + n * 7:.6f}] mlx5_core 0000:5e:00.0 eth{n % 8}: flow control enabled, no errors since boot"
+        for n in range(4000)
+    ]
     lines += [
         f"[{start + 30000:.6f}] python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
         (

@@ -47,7 +47,10 @@ def main() -> int:
     rows = [row for row in SCENARIOS if args.only in row.id]
 
     def runs(row: Scenario) -> list[Result]:
-        return [replayed(row, args.backend, args.keep / f"{row.id}-{n}" if args.keep else None) for n in range(args.runs)]
+        return [
+            replayed(row, args.backend, args.keep / f"{row.id}-{n}" if args.keep else None)
+            for n in range(args.runs)
+        ]
 
     with ThreadPoolExecutor(args.at_once) as pool:
         for row, results in zip(rows, pool.map(runs, rows), strict=True):

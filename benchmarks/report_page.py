@@ -58,22 +58,51 @@ def job(ranks: int, events: int) -> Case:
             moment += dice.uniform(1.5, 1.9)
             bad = dice.random() < 0.01
             said = f"step {step}: loss {dice.random() * 3:.4f} lr {3e-4 * (1 - step / steps / 2):.2e} {dice.random() * 900:.1f} ms/it"
-            text = f"[rank{rank}] slow batch, loader took {dice.random() * 9:.2f} s" if bad else f"[rank{rank}] {said}"
+            text = (
+                f"[rank{rank}] slow batch, loader took {dice.random() * 9:.2f} s"
+                if bad
+                else f"[rank{rank}] {said}"
+            )
             severity = "warning" if bad else "info"
-            rows.append((round(moment, 3), 0.002, host(rank), rank, "progress", severity, None, text, source, step + 3, "naive"))
+            rows.append(
+                (
+                    round(moment, 3),
+                    0.002,
+                    host(rank),
+                    rank,
+                    "progress",
+                    severity,
+                    None,
+                    text,
+                    source,
+                    step + 3,
+                    "naive",
+                )
+            )
         if rank != CULPRIT:
             text = f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8120) ran for {600000 + rank} ms"
             moment, late = round(ZERO + 600 + dice.random(), 3), "nccl-watchdog-timeout"
-            rows.append((moment, 0.5, host(rank), rank, "timeout", "error", late, text, source, steps + 40, "naive"))
+            rows.append(
+                (moment, 0.5, host(rank), rank, "timeout", "error", late, text, source, steps + 40, "naive")
+            )
     kill, oom = "Memory cgroup out of memory: Killed process 29502 (python3)", "kernel-oom-killed-process"
-    rows.append((ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot"))
+    rows.append(
+        (ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot")
+    )
     return Case(document(ranks, rows), Frames(rows))
 
 
 def document(ranks: int, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
     """The incident as the diagnosis would write it."""
     dmesg = f"{host(CULPRIT)}/dmesg.txt"
-    proof = {"source": dmesg, "line": 81, "text": rows[-1][7], "time": "2026-11-20T21:13:48.704Z", "rank": CULPRIT, "host": host(CULPRIT)}
+    proof = {
+        "source": dmesg,
+        "line": 81,
+        "text": rows[-1][7],
+        "time": "2026-11-20T21:13:48.704Z",
+        "rank": CULPRIT,
+        "host": host(CULPRIT),
+    }
     others = [r for r in range(ranks) if r != CULPRIT]
     headline = f"Rank {CULPRIT} on {host(CULPRIT)} was killed by the kernel's OOM killer at 21:13:48; {len(others)} ranks then timed out."
     verdict = {
@@ -88,11 +117,24 @@ def document(ranks: int, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
         "actions": [{"kind": "add-memory", "text": "Give the job more memory."}],
         "missing": [],
     }
-    alike = {"state": "victim", "group": "b", "exit": "SIGABRT", "last_step": 812, "last_collective": "ALLREDUCE 8120", "why": "timed out"}
+    alike = {
+        "state": "victim",
+        "group": "b",
+        "exit": "SIGABRT",
+        "last_step": 812,
+        "last_collective": "ALLREDUCE 8120",
+        "why": "timed out",
+    }
     listed = [{**alike, "rank": rank, "host": host(rank)} for rank in others]
     listed.append({"rank": CULPRIT, "state": "cause", "group": "a", "host": host(CULPRIT), "exit": "SIGKILL"})
     sources: list[dict[str, Any]] = [
-        {"path": f"{host(rank)}/rank{rank}.log", "kind": "console", "host": host(rank), "rank": rank, "bytes": 10**6}
+        {
+            "path": f"{host(rank)}/rank{rank}.log",
+            "kind": "console",
+            "host": host(rank),
+            "rank": rank,
+            "bytes": 10**6,
+        }
         for rank in range(ranks)
     ]
     sources.append({"path": dmesg, "kind": "kernel", "host": host(CULPRIT), "rank": None, "bytes": 10**4})
@@ -151,7 +193,10 @@ def browse(page_: str, folder: Path) -> None:
     if not found:
         print("  no Chromium: sizes only")
         return
-    blocks = [re.search(rf'id="{name}">(.*?)</script>', page_, re.DOTALL) for name in ("postmortem-events", "postmortem-incident")]
+    blocks = [
+        re.search(rf'id="{name}">(.*?)</script>', page_, re.DOTALL)
+        for name in ("postmortem-events", "postmortem-incident")
+    ]
     pages = {"report": page_, "empty canvas": EMPTY % tuple(block[1] if block else "" for block in blocks)}
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=found, args=["--no-sandbox"])
@@ -162,7 +207,9 @@ def browse(page_: str, folder: Path) -> None:
             taken = [opened(browser, path) for _ in range(5)]
             first[name] = statistics.median(drawn for drawn, _ in taken)
             painted = statistics.median(paint for _, paint in taken)
-            print(f"  {name}: painted after {painted:.0f} ms, timeline drawn after {first[name]:.0f} ms (median of 5)")
+            print(
+                f"  {name}: painted after {painted:.0f} ms, timeline drawn after {first[name]:.0f} ms (median of 5)"
+            )
         print(f"  first timeline / first empty canvas: {first['report'] / first['empty canvas']:.1f}")
         zoom(browser, folder / "report.html")
         browser.close()

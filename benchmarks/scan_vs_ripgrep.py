@@ -94,7 +94,16 @@ def child(path: str) -> None:
     rows = [[hit.line, hit.offset, [m.pattern for m in hit.matches]] for hit in scanned.hits]
     status = Path("/proc/self/status").read_text()
     peak = int(status.split("VmHWM:")[1].split()[0]) / 1024
-    json.dump({"peak_mib": peak, "lines": scanned.lines, "bytes": scanned.bytes, "rows": rows, "counts": dict(scanned.counts)}, sys.stdout)
+    json.dump(
+        {
+            "peak_mib": peak,
+            "lines": scanned.lines,
+            "bytes": scanned.bytes,
+            "rows": rows,
+            "counts": dict(scanned.counts),
+        },
+        sys.stdout,
+    )
 
 
 def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) -> str:
@@ -111,25 +120,42 @@ def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) ->
     due = {(n, name) for name, lines in planted.items() if counts.get(name, 0) <= first + last for n in lines}
     wrong = len(due - got)
     ok = missed == 0 and wrong == 0 and said["lines"] == log.lines
-    return (
-        f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line count {'right' if ok else 'CHECK'}"
-    )
+    count = "right" if ok else "CHECK"
+    return f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line count {count}"
 
 
 def compare(log: Log, gates: Path, runs: int) -> None:
     ours_command = [sys.executable, str(Path(__file__).resolve()), "--child", str(log.path)]
-    rg_command = ["rg", "-a", "-n", "-b", "--no-unicode", "--no-config", "-j1", "--no-mmap", "-f", str(gates), str(log.path)]
+    rg_command = [
+        "rg",
+        "-a",
+        "-n",
+        "-b",
+        "--no-unicode",
+        "--no-config",
+        "-j1",
+        "--no-mmap",
+        "-f",
+        str(gates),
+        str(log.path),
+    ]
     ours: list[float] = []
     rg: list[float] = []
     wc: list[float] = []
     peaks: list[float] = []
     for n in range(runs + 1):
         with tempfile.TemporaryFile() as out, Path(os.devnull).open("wb") as null:
-            a, b, c = timed(ours_command, out), timed(rg_command, null), timed(["wc", "-l", str(log.path)], null)
+            a, b, c = (
+                timed(ours_command, out),
+                timed(rg_command, null),
+                timed(["wc", "-l", str(log.path)], null),
+            )
             out.seek(0)
             said = json.load(out)
         if n == 0:
-            print("truth      ", check(log, said))  # the first run also fills the page cache and the database's cache
+            print(
+                "truth      ", check(log, said)
+            )  # the first run also fills the page cache and the database's cache
             continue
         ours, rg, wc, peaks = [*ours, a], [*rg, b], [*wc, c], [*peaks, said["peak_mib"]]
         print(f"  run {n}: ours {a:.2f} s, rg {b:.2f} s, wc {c:.2f} s, ours / rg {a / b:.2f}", flush=True)
@@ -137,18 +163,26 @@ def compare(log: Log, gates: Path, runs: int) -> None:
     to_wc = [a / c for a, c in zip(ours, wc, strict=True)]
     size = log.path.stat().st_size
     median = statistics.median(ours)
-    print(f"ours / rg   {statistics.median(ratios):.2f} (median of {runs} pairs; {min(ratios):.2f} to {max(ratios):.2f})")
+    print(
+        f"ours / rg   {statistics.median(ratios):.2f} (median of {runs} pairs; {min(ratios):.2f} to {max(ratios):.2f})"
+    )
     print(f"ours / wc   {statistics.median(to_wc):.1f}")
-    print(f"ours        {median:.2f} s cpu for {size / 2**20:.0f} MiB, {size / median / 1e9:.2f} GB/s with start-up")
+    print(
+        f"ours        {median:.2f} s cpu for {size / 2**20:.0f} MiB, {size / median / 1e9:.2f} GB/s with start-up"
+    )
     print(f"peak        {max(peaks):.0f} MiB")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--every", type=int, default=EVERY, help="one event in so many lines; 1 makes every line an event")
+    parser.add_argument(
+        "--every", type=int, default=EVERY, help="one event in so many lines; 1 makes every line an event"
+    )
     parser.add_argument("--dir", default=None, help="where the log is made and removed again")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -162,7 +196,9 @@ def main() -> None:
         gates = Path(folder) / "gates"
         gates.write_bytes(b"".join(gate_of(s) + b"\n" for s in load().signatures()))
         log = make_log(Path(folder) / "rank0.log", arguments.mib << 20, arguments.seed, arguments.every)
-        print(f"log         {arguments.mib} MiB, {log.lines} lines, {len(gates.read_bytes().splitlines())} gates")
+        print(
+            f"log         {arguments.mib} MiB, {log.lines} lines, {len(gates.read_bytes().splitlines())} gates"
+        )
         compare(log, gates, arguments.runs)
 
 

@@ -60,7 +60,8 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     found = collect.collect(paths)
     if not found.containers and not found.skipped:
         raise NothingReadable(
-            f"{', '.join(paths)}: nothing to read here", "give the folder that holds the job's logs, or the files themselves"
+            f"{', '.join(paths)}: nothing to read here",
+            "give the folder that holds the job's logs, or the files themselves",
         )
     reads = _read(found.containers, options)
     interrupted = any(s.reason.endswith(reading.INTERRUPTED) for r in reads for s in r.skips)
@@ -72,18 +73,24 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     if not readable or not any(x.bytes for r in reads for x in r.scanned if x.source.kind != "binary"):
         lost = [*skips, *(s for r in reads for x in r.scanned for s in x.skips)]
         raise NothingReadable(
-            _nothing(paths, lost, sources), "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`"
+            _nothing(paths, lost, sources),
+            "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`",
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
     usual = _usual(options.baseline, options)
     timeline, document = _diagnose(events, sources, library, ledger.to_json(), options, usual)
-    incident = _redacted(document, timeline) if options.redact else Incident(document, timeline, as_written=True)
+    incident = (
+        _redacted(document, timeline) if options.redact else Incident(document, timeline, as_written=True)
+    )
     return replace(incident, interrupted=interrupted)
 
 
 def _read(containers: Sequence[Container], options: Options) -> list[reading.Read]:
-    return reading.read_all(containers, reading.Ways(options.patterns, options.workers, options.executor, options.progress, _ahead))
+    return reading.read_all(
+        containers,
+        reading.Ways(options.patterns, options.workers, options.executor, options.progress, _ahead),
+    )
 
 
 def _ahead() -> None:
@@ -130,11 +137,19 @@ def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:
     cleaned = cast(dict[str, Any], redactor.document(document))
     if not timeline.events:
         return Incident(cleaned, timeline)
-    columns = dict(zip(Event._fields, zip(*timeline.events, strict=True), strict=True))  # event by event takes four times as long
+    columns = dict(
+        zip(Event._fields, zip(*timeline.events, strict=True), strict=True)
+    )  # event by event takes four times as long
     said, count = list(dict.fromkeys(columns["text"])), len(timeline.events)
     shown = dict(zip(said, redactor.texts(said), strict=True))
-    columns |= {"text": tuple(map(shown.__getitem__, columns["text"])), "context": ((),) * count, "fields": ({},) * count}
-    return Incident(cleaned, replace(timeline, events=tuple(map(Event._make, zip(*columns.values(), strict=True)))))
+    columns |= {
+        "text": tuple(map(shown.__getitem__, columns["text"])),
+        "context": ((),) * count,
+        "fields": ({},) * count,
+    }
+    return Incident(
+        cleaned, replace(timeline, events=tuple(map(Event._make, zip(*columns.values(), strict=True))))
+    )
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:

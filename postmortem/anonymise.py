@@ -25,7 +25,20 @@ def _words(text: str) -> frozenset[str]:
 # Fields of the document that hold names, not prose: whatever stands there is learnt before any text is rewritten.
 HOST_FIELDS = {"host", "hosts", "peer", "master_addr"}
 PATH_FIELDS = {"source", "path"}
-KEPT_FIELDS = {"schema", "outcome", "category", "pattern", "role", "kind", "state", "confidence", "time", "at", "fingerprint", "library"}
+KEPT_FIELDS = {
+    "schema",
+    "outcome",
+    "category",
+    "pattern",
+    "role",
+    "kind",
+    "state",
+    "confidence",
+    "time",
+    "at",
+    "fingerprint",
+    "library",
+}
 
 PUBLIC = _words(
     "usr bin sbin lib lib32 lib64 local share etc dev shm proc self sys fs cgroup run var log tmp opt home root mnt srv users data "
@@ -47,14 +60,21 @@ LOG_NAME = re.compile(
     r"(?:rank|worker|local_rank|attempt|std(?:out|err)|dmesg|kern|syslog|messages|journal|agent|launcher|console|torchrun|train|nccl|error|"
     r"slurm|output|stack|pyspy|py-spy|events|nvidia-smi|sacct|iso|bundle|out|err|log|[-_.\d])+(?:\.(?:log|txt|json|out|err|gz|zst|tar|zip|pkl|bin))*"
 )
-CODE_FILE = re.compile(r"(?<![\w./\\-])(?P<s>[A-Za-z_][\w-]{0,80}\.(?:py|ipynb|sh|sbatch|ya?ml|toml))(?![\w/])")
+CODE_FILE = re.compile(
+    r"(?<![\w./\\-])(?P<s>[A-Za-z_][\w-]{0,80}\.(?:py|ipynb|sh|sbatch|ya?ml|toml))(?![\w/])"
+)
 SUFFIX = re.compile(r"(?:\.(?:tar|[A-Za-z][A-Za-z0-9]{0,7}))*\.[A-Za-z][A-Za-z0-9]{0,7}$")
 
 WORD_START, WORD_END = r"(?<![A-Za-z0-9_.-])", r"(?![A-Za-z0-9_])"
 DOMAIN = r"(?P<domain>(?:\.(?!(?:log|txt|err|out|json|gz|zst|xz|bz2|tar|tgz|zip|pkl|bin|py|sh)\b)[a-z0-9-]{1,62})*)"
 USER_AT = (
-    re.compile(r"/(?:home|Users|scratch/users?|export/home)/(?P<s>[A-Za-z_][\w.-]{0,63})(?=/|[\s'\":,)\]]|$)"),
-    re.compile(r"(?i)\b(?:user(?:name)?|owner|logname)\s{0,2}[=:]\s{0,2}['\"]?(?P<s>[a-z_][a-z0-9._-]{1,31})" + WORD_END),
+    re.compile(
+        r"/(?:home|Users|scratch/users?|export/home)/(?P<s>[A-Za-z_][\w.-]{0,63})(?=/|[\s'\":,)\]]|$)"
+    ),
+    re.compile(
+        r"(?i)\b(?:user(?:name)?|owner|logname)\s{0,2}[=:]\s{0,2}['\"]?(?P<s>[a-z_][a-z0-9._-]{1,31})"
+        + WORD_END
+    ),
     re.compile(r"\buid=\d+\((?P<s>[\w.-]{1,32})\)"),
     re.compile(r"(?<![\w.+-])(?P<s>[A-Za-z_][\w.+-]{0,63})@(?=[A-Za-z0-9])"),
 )
@@ -64,8 +84,12 @@ HOST_AT = (
     re.compile(rf"(?i)\b(?:master_addr|hostname|nodelist|nodename|rdzv_endpoint)['\"]?\s{{0,2}}[=:]\s{{0,2}}['\"]?(?P<s>[a-z][\w.-]{{1,80}}){WORD_END}"),
     re.compile(r"[\[(](?P<s>[A-Za-z][\w-]{0,62}(?:\.[\w-]{1,62}){0,6})(?:\]:|, )\d{2,5}\b"),  # socket.cpp: [host]:port, (host, port)
 )  # fmt: skip
-NOT_NAMES = _words("root nobody localhost none null true false unknown user users default admin ubuntu self any all rank host")
-URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]{1,15}://)(?P<host>[^\s/'\"<>:@\]]{1,200})(?P<rest>(?::\d+)?(?:/[\w.@+,=~%-]+)*)")
+NOT_NAMES = _words(
+    "root nobody localhost none null true false unknown user users default admin ubuntu self any all rank host"
+)
+URL = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]{1,15}://)(?P<host>[^\s/'\"<>:@\]]{1,200})(?P<rest>(?::\d+)?(?:/[\w.@+,=~%-]+)*)"
+)
 MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9A-Fa-f:])")
 V4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)")
 V6 = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F]*:)[0-9a-fA-F:]{3,39}(?:%\w{1,15})?(?![\w:])")
@@ -156,7 +180,9 @@ class Anonymiser:
         public = False
         for place, part in enumerate(parts):
             public = public or part in PROJECTS
-            out.append(part if place % 2 or public or not part else self._part(part, last=place == len(parts) - 1))
+            out.append(
+                part if place % 2 or public or not part else self._part(part, last=place == len(parts) - 1)
+            )
         return "".join(out)
 
     def _part(self, part: str, last: bool) -> str:
@@ -176,7 +202,9 @@ class Anonymiser:
         if self._known is None:
             longest = sorted(self._words, key=lambda word: (-len(word), word))
             # a host's domain goes with it; a file's suffix does not
-            self._known = re.compile(rf"{WORD_START}(?:{'|'.join(map(re.escape, longest))}){DOMAIN}{WORD_END}(?!-[A-Za-z0-9])")
+            self._known = re.compile(
+                rf"{WORD_START}(?:{'|'.join(map(re.escape, longest))}){DOMAIN}{WORD_END}(?!-[A-Za-z0-9])"
+            )
         return self._known.sub(self._replaced, text)
 
     def _replaced(self, match: re.Match[str]) -> str:
@@ -185,11 +213,19 @@ class Anonymiser:
     def _url(self, match: re.Match[str]) -> str:
         host = match["host"]
         kept = host in self._words or _address(host) or host.lower() in NOT_NAMES
-        return match["scheme"] + (host if kept else self._name("address", host.lower())) + self.path(match["rest"])
+        return (
+            match["scheme"]
+            + (host if kept else self._name("address", host.lower()))
+            + self.path(match["rest"])
+        )
 
     def _ip(self, match: re.Match[str]) -> str:
         found = _address(match[0].partition("%")[0])
-        return match[0] if found is None or found.is_loopback or found.is_unspecified else self._name("address", str(found))
+        return (
+            match[0]
+            if found is None or found.is_loopback or found.is_unspecified
+            else self._name("address", str(found))
+        )
 
     def document(self, value: Any, field: str = "") -> Any:
         """Return a JSON-like value of the same shape without names."""
@@ -236,7 +272,11 @@ def anonymised(incident: Any) -> Any:
     cleaned = names.document(document)
     if timeline is None:
         return replace(incident, document=cleaned)
-    return replace(incident, document=cleaned, timeline=replace(timeline, events=tuple(map(_event(names), timeline.events))))
+    return replace(
+        incident,
+        document=cleaned,
+        timeline=replace(timeline, events=tuple(map(_event(names), timeline.events))),
+    )
 
 
 def _event(names: Anonymiser) -> Callable[[Any], Any]:

@@ -40,8 +40,12 @@ def find(pattern_id: str, folders: Iterable[Path] = ()) -> Pattern:
         return pattern
     from difflib import get_close_matches
 
-    words = [p for p in library.patterns if pattern_id in p] or get_close_matches(pattern_id, library.patterns, 5, 0.5)
-    near = f"did you mean {', '.join(words[:5])}?" if words else "`postmortem patterns list` names all of them"
+    words = [p for p in library.patterns if pattern_id in p] or get_close_matches(
+        pattern_id, library.patterns, 5, 0.5
+    )
+    near = (
+        f"did you mean {', '.join(words[:5])}?" if words else "`postmortem patterns list` names all of them"
+    )
     raise UsageError(f"there is no pattern {pattern_id}", near)
 
 
@@ -53,7 +57,9 @@ def listing(folders: Iterable[Path] = (), as_json: bool = False) -> str:
         return json.dumps([{k: getattr(p, k) for k in keys} for p in patterns], indent=1, ensure_ascii=False)
     wide = max((len(p.id) for p in patterns), default=0)
     rows = [f"{p.id:{wide}}  {p.role:8}  {p.category or '-':20} {p.title}" for p in patterns]
-    return "\n".join([f"{'PATTERN':{wide}}  {'ROLE':8}  {'CATEGORY':20} TITLE", *rows, f"{len(rows)} patterns"])
+    return "\n".join(
+        [f"{'PATTERN':{wide}}  {'ROLE':8}  {'CATEGORY':20} TITLE", *rows, f"{len(rows)} patterns"]
+    )
 
 
 def explain(pattern: Pattern) -> str:

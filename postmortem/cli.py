@@ -24,8 +24,15 @@ DEFAULT_REPORT = "postmortem-report.html"
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
 STRICT_CODE = 4
 
-quick: dict[str, Any] = {"rich_markup_mode": None, "add_completion": False, "pretty_exceptions_enable": False, "no_args_is_help": True}
-app = typer.Typer(help="Read what a dead or hung distributed PyTorch job left behind, and name the root cause.", **quick)
+quick: dict[str, Any] = {
+    "rich_markup_mode": None,
+    "add_completion": False,
+    "pretty_exceptions_enable": False,
+    "no_args_is_help": True,
+}
+app = typer.Typer(
+    help="Read what a dead or hung distributed PyTorch job left behind, and name the root cause.", **quick
+)
 patterns_app = typer.Typer(help="List, show, test, lint the pattern library, or add to it.", **quick)
 app.add_typer(patterns_app, name="patterns")
 
@@ -74,29 +81,60 @@ def _explain(error: Exception) -> int:
 
 # ── analyze ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-PatternFolders = Annotated[list[Path] | None, typer.Option("--patterns", metavar="DIR", help="Your own patterns; may be repeated.")]
+PatternFolders = Annotated[
+    list[Path] | None, typer.Option("--patterns", metavar="DIR", help="Your own patterns; may be repeated.")
+]
 
 
 @app.command()
 def analyze(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives or globs.")],
-    out: Annotated[str | None, typer.Option("--output", "-o", metavar="FILE|-", help="Where to write; - is standard output.")] = None,
-    format_: Annotated[Format | None, typer.Option("--format", "-f", help="What to write; html if not said.")] = None,
-    brief: Annotated[bool, typer.Option("--brief", help="With --format json: the verdict alone, at most 8 KB.")] = False,
-    job: Annotated[str | None, typer.Option(metavar="ID", help="Of several jobs in the logs, take this one.")] = None,
-    since: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came before (ISO 8601; UTC if it has no zone).")] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--output", "-o", metavar="FILE|-", help="Where to write; - is standard output."),
+    ] = None,
+    format_: Annotated[
+        Format | None, typer.Option("--format", "-f", help="What to write; html if not said.")
+    ] = None,
+    brief: Annotated[
+        bool, typer.Option("--brief", help="With --format json: the verdict alone, at most 8 KB.")
+    ] = False,
+    job: Annotated[
+        str | None, typer.Option(metavar="ID", help="Of several jobs in the logs, take this one.")
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Leave out what came before (ISO 8601; UTC if it has no zone)."),
+    ] = None,
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came after.")] = None,
     patterns: PatternFolders = None,
-    baseline: Annotated[Path | None, typer.Option(metavar="DIR", help="Logs of a run that went well, to compare with.")] = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes that read. Default: as many as pay.")] = None,
-    dask: Annotated[str | None, typer.Option("--dask", metavar="ADDRESS", help="Read on the workers of this Dask scheduler.")] = None,
-    executor: Annotated[
-        str | None, typer.Option("--executor", metavar="MODULE:FACTORY", help="Read on an executor that this function returns.")
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Logs of a run that went well, to compare with.")
     ] = None,
-    no_redact: Annotated[bool, typer.Option("--no-redact", help="Keep secrets found in the logs as they are.")] = False,
-    anonymise: Annotated[bool, typer.Option("--anonymise", help="Pseudonyms for hosts, users, addresses and paths.")] = False,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", min=1, metavar="N", help="Processes that read. Default: as many as pay."),
+    ] = None,
+    dask: Annotated[
+        str | None,
+        typer.Option("--dask", metavar="ADDRESS", help="Read on the workers of this Dask scheduler."),
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            "--executor", metavar="MODULE:FACTORY", help="Read on an executor that this function returns."
+        ),
+    ] = None,
+    no_redact: Annotated[
+        bool, typer.Option("--no-redact", help="Keep secrets found in the logs as they are.")
+    ] = False,
+    anonymise: Annotated[
+        bool, typer.Option("--anonymise", help="Pseudonyms for hosts, users, addresses and paths.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.")] = False,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")] = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
+    ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how the verdict came about.")] = False,
 ) -> None:
@@ -106,7 +144,10 @@ def analyze(
         raise UsageError("--brief is a short form of the JSON output", "say --format json --brief")
     target = _target(out, kind, paths)
     if open_ and (kind is not Format.html or target is None):
-        raise UsageError("--open shows an HTML report, and this run writes none to a file", "leave out --format and --output -")
+        raise UsageError(
+            "--open shows an HTML report, and this run writes none to a file",
+            "leave out --format and --output -",
+        )
     from postmortem import pool
     from postmortem.analyze import Options
     from postmortem.analyze import analyze as read
@@ -133,7 +174,9 @@ def analyze(
     if open_ and target:
         _browse(target)
     if incident.interrupted:
-        output.say("postmortem: interrupted; the report covers what was read until then, and says what was not")
+        output.say(
+            "postmortem: interrupted; the report covers what was read until then, and says what was not"
+        )
         raise typer.Exit(130)
     raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
 
@@ -179,7 +222,9 @@ def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool,
     if verbose:
         output.say(report.render_verbose(incident))
     if target:
-        output.say(report.render_terminal(incident, width=output.width(), colour=output.colour(), report=str(target)))
+        output.say(
+            report.render_terminal(incident, width=output.width(), colour=output.colour(), report=str(target))
+        )
     else:
         output.data(text)
 
@@ -190,7 +235,9 @@ def _time(text: str | None, flag: str) -> float | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{flag} {text} is not a time", f"write it like this: {flag} 2026-11-20T03:12:08Z") from None
+        raise UsageError(
+            f"{flag} {text} is not a time", f"write it like this: {flag} 2026-11-20T03:12:08Z"
+        ) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
@@ -269,9 +316,15 @@ def patterns_test(ids: SomeIds = None, folders: PatternFolders = None) -> None:
 
 @patterns_app.command("new")
 def patterns_new(
-    name: Annotated[str, typer.Argument(metavar="FAMILY/ID", help="For example nccl/nccl-remote-process-exited.")],
-    line: Annotated[str, typer.Option("--from", metavar="FILE:LINE|TEXT", help="A line of a log that shows it.")] = "",
-    folder: Annotated[Path | None, typer.Option("--patterns", metavar="DIR", help="Write it into a folder of your own.")] = None,
+    name: Annotated[
+        str, typer.Argument(metavar="FAMILY/ID", help="For example nccl/nccl-remote-process-exited.")
+    ],
+    line: Annotated[
+        str, typer.Option("--from", metavar="FILE:LINE|TEXT", help="A line of a log that shows it.")
+    ] = "",
+    folder: Annotated[
+        Path | None, typer.Option("--patterns", metavar="DIR", help="Write it into a folder of your own.")
+    ] = None,
 ) -> None:
     """Write the skeleton of a new pattern, with your line as its first example."""
     from postmortem import skeleton
@@ -285,15 +338,32 @@ def patterns_new(
 
 @app.command()
 def replay(
-    what: Annotated[str | None, typer.Argument(metavar="SCENARIO|REPORT", help="A scenario, or a report.")] = None,
+    what: Annotated[
+        str | None, typer.Argument(metavar="SCENARIO|REPORT", help="A scenario, or a report.")
+    ] = None,
     listed: Annotated[bool, typer.Option("--list", help="List the scenarios and what each needs.")] = False,
-    set_: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as rank=2.")] = None,
-    nproc: Annotated[int | None, typer.Option("--nproc", min=1, max=64, metavar="N", help="Ranks in all.")] = None,
-    backend: Annotated[Backend, typer.Option("--backend", help="auto: nccl where every rank has a GPU, else gloo.")] = Backend.auto,
-    write: Annotated[Path | None, typer.Option("--write", metavar="FILE", help="Write a stand-alone script, and run nothing.")] = None,
-    keep: Annotated[Path | None, typer.Option("--keep", metavar="DIR", help="Keep the logs of the replay.")] = None,
-    record: Annotated[Path | None, typer.Option("--record", metavar="DIR", help="Store the run as a sample incident.")] = None,
-    attach: Annotated[Path | None, typer.Option("--attach", metavar="REPORT", help="Write the result into this report.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as rank=2.")
+    ] = None,
+    nproc: Annotated[
+        int | None, typer.Option("--nproc", min=1, max=64, metavar="N", help="Ranks in all.")
+    ] = None,
+    backend: Annotated[
+        Backend, typer.Option("--backend", help="auto: nccl where every rank has a GPU, else gloo.")
+    ] = Backend.auto,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Write a stand-alone script, and run nothing."),
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--keep", metavar="DIR", help="Keep the logs of the replay.")
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", metavar="DIR", help="Store the run as a sample incident.")
+    ] = None,
+    attach: Annotated[
+        Path | None, typer.Option("--attach", metavar="REPORT", help="Write the result into this report.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Re-create a failure in miniature on real processes, and check that the same verdict comes out."""
@@ -303,6 +373,11 @@ def replay(
         output.data(command.listing(as_json))
         return
     if not what:
-        raise UsageError("replay what?", "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`")
-    wishes = command.Wishes(tuple(set_ or ()), nproc or 0, backend.value, write, keep, record, attach, as_json)
+        raise UsageError(
+            "replay what?",
+            "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`",
+        )
+    wishes = command.Wishes(
+        tuple(set_ or ()), nproc or 0, backend.value, write, keep, record, attach, as_json
+    )
     raise typer.Exit(command.execute(what, wishes))

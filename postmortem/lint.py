@@ -79,7 +79,11 @@ def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> list[Remar
 
 def check(pattern: Pattern, library: Library) -> list[Remark]:
     """Run every lint over one pattern."""
-    return [Remark(pattern.path, one.name, message, one.fix) for one in LINTS for message in one.check(pattern, library)]
+    return [
+        Remark(pattern.path, one.name, message, one.fix)
+        for one in LINTS
+        for message in one.check(pattern, library)
+    ]
 
 
 def _read(roots: tuple[Path, ...], remarks: list[Remark]) -> Library:
@@ -248,7 +252,9 @@ def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
             yield f"{name}: a line ten times as long takes {growth.ratio:.0f} times as long ({spent})"
 
 
-@lint("write a `gate` beside it without look-around, back-reference, possessive or atomic group, or repeat above 1000")
+@lint(
+    "write a `gate` beside it without look-around, back-reference, possessive or atomic group, or repeat above 1000"
+)
 def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
     """The scanner reads gates, in Hyperscan; RE2 stands in where that does not run."""
     for name, v in _wordings(p):

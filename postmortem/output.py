@@ -29,7 +29,9 @@ def check_target(target: Path) -> None:
     if not folder.is_dir():
         raise UsageError(f"the folder of {target} does not exist", f"make it: mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
-        raise UsageError(f"the folder of {target} is not writable", "name a file in another folder with --output FILE")
+        raise UsageError(
+            f"the folder of {target} is not writable", "name a file in another folder with --output FILE"
+        )
 
 
 def write_file(target: Path, text: str) -> None:
@@ -52,7 +54,9 @@ def append_file(target: Path, text: str) -> None:
         with target.open("ab") as file:
             file.write(text.encode("utf-8", "backslashreplace"))
     except OSError as e:
-        raise PostmortemError(f"could not write {target}: {e.strerror}", "unset GITHUB_STEP_SUMMARY, or free space there") from None
+        raise PostmortemError(
+            f"could not write {target}: {e.strerror}", "unset GITHUB_STEP_SUMMARY, or free space there"
+        ) from None
 
 
 def _replace(target: Path, data: bytes) -> None:
@@ -120,7 +124,14 @@ def progress_bar() -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     told = (DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
     columns = (TextColumn("{task.description}"), BarColumn(), *told)

@@ -70,7 +70,10 @@ class Library:
     def signatures(self) -> list[Signature]:
         """One signature for each wording that a line can show. Several may share a pattern's id."""
         return [
-            Signature(p.id, v.gate or v.regex, v.regex) for p in self.patterns.values() if not p.on and not p.derived for v in p.variants
+            Signature(p.id, v.gate or v.regex, v.regex)
+            for p in self.patterns.values()
+            if not p.on and not p.derived
+            for v in p.variants
         ]
 
 
@@ -92,7 +95,9 @@ def _load(extra: tuple[str, ...]) -> Library:
     kept = pattern_cache.place(files)
     patterns = pattern_cache.fetch(kept)
     if patterns is None:
-        read = {pattern.id: pattern for pattern in (parse(data, path) for path, data in found)}  # the last of an id wins
+        read = {
+            pattern.id: pattern for pattern in (parse(data, path) for path, data in found)
+        }  # the last of an id wins
         patterns = dict(sorted(read.items()))
         pattern_cache.store(kept, patterns)
     return Library(patterns, digest.hexdigest()[:16])
@@ -113,7 +118,9 @@ class _Reader:
 
     def fail(self, message: str, key: str = "") -> PatternError:
         line = self.lines.get(key, 1)
-        return PatternError(f"{self.path}:{line}: {message}", "see patterns/README.md, or run `postmortem patterns lint`")
+        return PatternError(
+            f"{self.path}:{line}: {message}", "see patterns/README.md, or run `postmortem patterns lint`"
+        )
 
     def _compose(self, data: bytes) -> dict[str, Any]:
         import yaml
@@ -129,7 +136,9 @@ class _Reader:
         except yaml.YAMLError as e:
             mark = getattr(e, "problem_mark", None)
             where = f"{self.path}:{mark.line + 1}" if mark else f"{self.path}:1"
-            raise PatternError(f"{where}: not YAML: {getattr(e, 'problem', e)}", "quote regular expressions with '…'") from None
+            raise PatternError(
+                f"{where}: not YAML: {getattr(e, 'problem', e)}", "quote regular expressions with '…'"
+            ) from None
         except (ValueError, RecursionError) as e:
             raise self.fail(f"not YAML: {e}") from None
         if not isinstance(doc, dict):
@@ -150,7 +159,9 @@ class _Reader:
     def word(self, key: str, allowed: Iterable[str], default: str | None = None) -> Any:
         value = self.text(key, default)
         if value not in allowed:
-            raise self.fail(f"`{key}: {value}` is not one of {', '.join(a or '(none)' for a in allowed)}", key)
+            raise self.fail(
+                f"`{key}: {value}` is not one of {', '.join(a or '(none)' for a in allowed)}", key
+            )
         return value
 
     def items(self, key: str) -> list[Any]:

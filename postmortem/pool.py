@@ -85,7 +85,9 @@ def bundles(sizes: Sequence[int], target: int) -> list[tuple[int, ...]]:
     return sorted(out, key=lambda bundle: -sum(sizes[i] for i in bundle))
 
 
-def run(items: Sequence[T], sizes: Sequence[int], work: Work[T, R], place: Place, done: Done | None = None) -> list[R | Failure]:
+def run(
+    items: Sequence[T], sizes: Sequence[int], work: Work[T, R], place: Place, done: Done | None = None
+) -> list[R | Failure]:
     """Give the result of `work` for each item, in their order. A KeyboardInterrupt ends it early, with what there is.
 
     `work` takes a bundle and returns a result for each item of it. A PostmortemError from it ends everything; any other end
@@ -97,7 +99,9 @@ def run(items: Sequence[T], sizes: Sequence[int], work: Work[T, R], place: Place
 class _Run:
     """Tasks under way. Each item is tried with its bundle and, if that failed, once alone."""
 
-    def __init__(self, items: Sequence[Any], sizes: Sequence[int], work: Any, place: Place, done: Done | None) -> None:
+    def __init__(
+        self, items: Sequence[Any], sizes: Sequence[int], work: Any, place: Place, done: Done | None
+    ) -> None:
         self.items, self.sizes, self.work, self.place = items, sizes, work, place
         self.done: Done = done or (lambda index, read: None)
         self.results: list[Any] = [None] * len(items)
@@ -154,7 +158,11 @@ def why(error: BaseException) -> str:
         return "ran out of memory"
     code = getattr(error, "exitcode", None)
     if code is not None:
-        name = signal.Signals(-code).name if isinstance(code, int) and code < 0 and -code in set(signal.Signals) else f"exit code {code}"
+        name = (
+            signal.Signals(-code).name
+            if isinstance(code, int) and code < 0 and -code in set(signal.Signals)
+            else f"exit code {code}"
+        )
         return f"died ({name})"
     if type(error).__name__ == "KilledWorker":  # dask: it died on several workers
         return "died each time"
@@ -298,14 +306,21 @@ def dask(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError("--dask needs dask and distributed", "pip install 'torch-postmortem[cluster]'") from None
+        raise UsageError(
+            "--dask needs dask and distributed", "pip install 'torch-postmortem[cluster]'"
+        ) from None
     try:
         client: Any = Client(address, timeout=10)
     except (OSError, ValueError, TimeoutError) as error:
-        raise UsageError(f"no Dask scheduler answers at {address}: {str(error)[:200]}", "give it like this: tcp://10.0.0.7:8786") from None
+        raise UsageError(
+            f"no Dask scheduler answers at {address}: {str(error)[:200]}",
+            "give it like this: tcp://10.0.0.7:8786",
+        ) from None
     try:
         if not client.scheduler_info()["workers"]:
-            raise UsageError(f"the Dask scheduler at {address} has no workers", f"start one: dask worker {address}")
+            raise UsageError(
+                f"the Dask scheduler at {address} has no workers", f"start one: dask worker {address}"
+            )
         yield client.get_executor(pure=False)
     finally:
         client.close()
@@ -316,15 +331,20 @@ def made_by(name: str) -> Iterator[Executor]:
     """Call the factory `package.module:function` for an executor, and shut that down in the end."""
     module, _, function = name.partition(":")
     if not module or not function:
-        raise UsageError(f"--executor {name} names no factory", "write it like this: --executor package.module:function")
+        raise UsageError(
+            f"--executor {name} names no factory", "write it like this: --executor package.module:function"
+        )
     try:
         factory = getattr(importlib.import_module(module), function)
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"--executor {name}: {error}", "the module must be importable where postmortem runs") from None
+        raise UsageError(
+            f"--executor {name}: {error}", "the module must be importable where postmortem runs"
+        ) from None
     executor = factory() if callable(factory) else factory
     if not callable(getattr(executor, "submit", None)):
         raise UsageError(
-            f"--executor {name} gave a {type(executor).__name__}, which has no `submit`", "return a concurrent.futures.Executor"
+            f"--executor {name} gave a {type(executor).__name__}, which has no `submit`",
+            "return a concurrent.futures.Executor",
         )
     try:
         yield executor

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
 Progress = Callable[[int, int, str], None]
-LINES = 32_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
+LINES = (
+    32_000  # ordinary lines that are read of all logs together, in equal shares; those with hits come on top
+)
 LINES_EACH = (12, 1000)  # the smallest and the largest share
 INTERRUPTED = "interrupted before it was read"
 
@@ -81,8 +83,14 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
     watch = _Watch(jobs, ways.progress)
     if ways.executor is None and (workers == 1 or len(jobs) == 1):
         return _put_together(jobs, _here(jobs, watch))
-    patterns.load(*ways.patterns)  # a mistake in a pattern file is told here, and the workers find the library read
-    with nullcontext(pool.elsewhere(ways.executor)) if ways.executor is not None else pool.local(min(workers, len(jobs))) as place:
+    patterns.load(
+        *ways.patterns
+    )  # a mistake in a pattern file is told here, and the workers find the library read
+    with (
+        nullcontext(pool.elsewhere(ways.executor))
+        if ways.executor is not None
+        else pool.local(min(workers, len(jobs))) as place
+    ):
         if ways.meanwhile is not None:
             threading.Thread(target=ways.meanwhile, daemon=True).start()
         results: list[Result] = [*pool.run(jobs, sizes, read_bundle, place, watch.read)]
@@ -98,7 +106,10 @@ def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
         if source is None or source.kind in parsers.DOCUMENT_KINDS:
             yield Job(container, ways.patterns, lines, digest)
         else:
-            yield from (Job(container, ways.patterns, lines, digest, source, part) for part in scan.parts(container.size))
+            yield from (
+                Job(container, ways.patterns, lines, digest, source, part)
+                for part in scan.parts(container.size)
+            )
 
 
 def _here(jobs: Sequence[Job], watch: _Watch) -> list[Result]:
@@ -133,11 +144,13 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
     for job in jobs if jobs[0].digest else ():
         if not job.container.url and not job.container.path.exists():
             raise UsageError(
-                f"{platform.node()}, a worker, cannot see {job.container.path}", "mount the logs under the same path where the workers run"
+                f"{platform.node()}, a worker, cannot see {job.container.path}",
+                "mount the logs under the same path where the workers run",
             )
     if jobs[0].digest and _tools(jobs[0].extra)[0].digest != jobs[0].digest:
         raise PatternError(
-            f"{platform.node()}, a worker, has other patterns than this machine", "install the same version of postmortem on both"
+            f"{platform.node()}, a worker, has other patterns than this machine",
+            "install the same version of postmortem on both",
         )
     return [_read(job) for job in jobs]
 
@@ -157,7 +170,9 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
     for source, stream in collect.open_sources(container):
         one = scan.scan(source, stream, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
         reads.append(_parsed(one, library, lines))
-    return Read(*(tuple(x for one in reads for x in getattr(one, name)) for name in ("sources", "events", "scanned")))
+    return Read(
+        *(tuple(x for one in reads for x in getattr(one, name)) for name in ("sources", "events", "scanned"))
+    )
 
 
 def _parsed(one: Scanned, library: patterns.Library, lines: int, skips: tuple[Skip, ...] = ()) -> Read:
@@ -171,7 +186,10 @@ _OWN = threading.local()  # an engine's scratch memory is no two threads' at onc
 def _tools(extra: tuple[Path, ...]) -> tuple[patterns.Library, scan.Engine]:
     library = patterns.load(*extra)
     if getattr(_OWN, "digest", None) != library.digest:
-        _OWN.digest, _OWN.engine = library.digest, scan.Engine.compile([*library.signatures(), *parsers.OPENERS])
+        _OWN.digest, _OWN.engine = (
+            library.digest,
+            scan.Engine.compile([*library.signatures(), *parsers.OPENERS]),
+        )
     return library, _OWN.engine
 
 
@@ -186,7 +204,14 @@ def _put_together(jobs: Sequence[Job], results: Sequence[Result]) -> list[Read]:
         if isinstance(result, Read):
             out.append(result)
         elif all(isinstance(result, pool.Failure) for _, result in pairs):
-            out.append(Read((), (), (), tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure))))
+            out.append(
+                Read(
+                    (),
+                    (),
+                    (),
+                    tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure)),
+                )
+            )
         else:
             skips = tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure))
             scanned = [result if isinstance(result, Scanned) else _uncounted(job) for job, result in pairs]

@@ -54,14 +54,24 @@ PROVIDERS: tuple[Rule, ...] = (
     _rule("gcp-token", "ya29. gocspx-", NOT_WORD + r"(?P<s>(?:ya29\.|GOCSPX-)[A-Za-z0-9_-]{20,2048})"),
     _rule("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", NOT_WORD + r"(?P<s>gh[pousr]_[A-Za-z0-9]{30,255})"),
     _rule("github-token", "github_pat_", NOT_WORD + r"(?P<s>github_pat_[A-Za-z0-9_]{22,255})"),
-    _rule("gitlab-token", "glpat- gldt- glrt- glcbt- glptt- glsoat- gloas-", NOT_WORD + r"(?P<s>gl[a-z]{2,4}-[A-Za-z0-9_.-]{20,255})"),
+    _rule(
+        "gitlab-token",
+        "glpat- gldt- glrt- glcbt- glptt- glsoat- gloas-",
+        NOT_WORD + r"(?P<s>gl[a-z]{2,4}-[A-Za-z0-9_.-]{20,255})",
+    ),
     _rule("anthropic-key", "sk-ant-", NOT_WORD + r"(?P<s>sk-ant-[A-Za-z0-9_-]{20,255})"),
     _rule(
-        "openai-key", "sk-", r"(?<![A-Za-z0-9_-])(?P<s>sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,255}|[A-Za-z0-9]{32,255}))"
+        "openai-key",
+        "sk-",
+        r"(?<![A-Za-z0-9_-])(?P<s>sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,255}|[A-Za-z0-9]{32,255}))",
     ),
     _rule("wandb-key", "wandb_v1_", NOT_WORD + r"(?P<s>wandb_v1_[A-Za-z0-9_-]{20,255})"),
     # 40 hex digits are a git commit, unless Weights & Biases is spoken of in the same breath
-    _rule("wandb-key", "wandb", r"(?:wandb|WANDB)[^\n]{0,60}?(?:key|KEY|login|password)[^\n0-9a-f]{1,12}(?P<s>[0-9a-f]{40})(?![0-9a-f])"),
+    _rule(
+        "wandb-key",
+        "wandb",
+        r"(?:wandb|WANDB)[^\n]{0,60}?(?:key|KEY|login|password)[^\n0-9a-f]{1,12}(?P<s>[0-9a-f]{40})(?![0-9a-f])",
+    ),
     _rule("service-key", "nvapi-", NOT_WORD + r"(?P<s>nvapi-[A-Za-z0-9_-]{40,255})"),
     _rule(
         "service-key",
@@ -70,23 +80,54 @@ PROVIDERS: tuple[Rule, ...] = (
     ),
     _rule("service-key", "dapi", NOT_WORD + r"(?P<s>dapi[0-9a-f]{32}(?:-\d)?)(?![A-Za-z0-9])"),
     _rule("slack-token", "xox xapp-", NOT_WORD + r"(?P<s>(?:xox[abeoprs]|xapp)-[A-Za-z0-9-]{10,255})"),
-    _rule("slack-webhook", "hooks.slack.com", r"hooks\.slack\.com/(?:services|workflows)/(?P<s>[A-Za-z0-9_/+-]{20,255})"),
+    _rule(
+        "slack-webhook",
+        "hooks.slack.com",
+        r"hooks\.slack\.com/(?:services|workflows)/(?P<s>[A-Za-z0-9_/+-]{20,255})",
+    ),
     _rule("discord-webhook", "/api/webhooks/", r"/api/webhooks/\d{6,24}/(?P<s>[A-Za-z0-9_-]{20,255})"),
-    _rule("jwt", "eyj", NOT_WORD + r"(?P<s>eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}(?:\.[A-Za-z0-9_-]{0,4096}){0,3})"),
-    _rule("url-password", "://", r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"<>]{0,128}:(?P<s>[^\s/@'\"<>]{1,256})@", I),
-    _rule("url-password", "://", r"\b[a-z][a-z0-9+.-]{1,20}://(?P<s>(?=[^\s/:@]{0,255}\d)[A-Za-z0-9_-]{20,255})@", I),
+    _rule(
+        "jwt",
+        "eyj",
+        NOT_WORD + r"(?P<s>eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}(?:\.[A-Za-z0-9_-]{0,4096}){0,3})",
+    ),
+    _rule(
+        "url-password",
+        "://",
+        r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"<>]{0,128}:(?P<s>[^\s/@'\"<>]{1,256})@",
+        I,
+    ),
+    _rule(
+        "url-password",
+        "://",
+        r"\b[a-z][a-z0-9+.-]{1,20}://(?P<s>(?=[^\s/:@]{0,255}\d)[A-Za-z0-9_-]{20,255})@",
+        I,
+    ),
     _rule(
         "signed-url",
         "sig= signature= x-amz- x-goog- access_token= api_key= apikey=",
         r"[?&;](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|access_token|api_?key)=(?P<s>[^&\s'\"<>\\]{6,4096})",
         I,
     ),
-    _rule("azure-key", "accountkey= sharedaccess", r"(?:AccountKey|SharedAccessKey|SharedAccessSignature)=(?P<s>[^;\s'\"]{16,512})", I),
+    _rule(
+        "azure-key",
+        "accountkey= sharedaccess",
+        r"(?:AccountKey|SharedAccessKey|SharedAccessSignature)=(?P<s>[^;\s'\"]{16,512})",
+        I,
+    ),
     _rule("bearer", "bearer", NOT_WORD + r"bearer\s{1,4}(?P<s>[A-Za-z0-9._~+/=-]{12,4096})", I),
     _rule(
-        "authorization", "authorization", rf"authorization{IS}(?:basic|token|digest|apikey|key)\s{{1,4}}(?P<s>[^\s'\",;\\}}]{{6,4096}})", I
+        "authorization",
+        "authorization",
+        rf"authorization{IS}(?:basic|token|digest|apikey|key)\s{{1,4}}(?P<s>[^\s'\",;\\}}]{{6,4096}})",
+        I,
     ),
-    _rule("authorization", "authorization", rf"authorization{IS}(?P<s>(?=[^\s'\"]{{0,4096}}\d)[^\s'\",;\\}}\[]{{12,4096}})", I),
+    _rule(
+        "authorization",
+        "authorization",
+        rf"authorization{IS}(?P<s>(?=[^\s'\"]{{0,4096}}\d)[^\s'\",;\\}}\[]{{12,4096}})",
+        I,
+    ),
     _rule(
         "api-key-header",
         "x-api-key private-token x-auth-token job-token",
@@ -97,7 +138,11 @@ PROVIDERS: tuple[Rule, ...] = (
 
 DIGITS = "0123456789"
 NO_DIGITS = str.maketrans("", "", DIGITS)
-_LITERALS = tuple((literal.translate(NO_DIGITS), number) for number, rule in enumerate(PROVIDERS) for literal in rule.literals)
+_LITERALS = tuple(
+    (literal.translate(NO_DIGITS), number)
+    for number, rule in enumerate(PROVIDERS)
+    for literal in rule.literals
+)
 
 # `token` alone is a word of this trade (pad_token, max_tokens, token: 17): with one of these before it, it is a credential.
 OWNERS = (
@@ -110,10 +155,16 @@ SECRET_WORD = (
 )
 NAMED = ("pass", "secret", "key", "token")
 # What ends a secret's name, and what may stand between it and its value: a cheap look before the three below, on lower case.
-NEAR_VALUE = re.compile(r"""(?:pass(?:word|wd|phrase|code)|secret|key(?:[_-]?id)?|token)["'\\]{0,3}(?:\s{0,8}[:=]|,?[ \t])""")
-VALUE = r"""(?:\\?"(?P<dq>[^"\n\\]{1,4096})|\\?'(?P<sq>[^'\n\\]{1,4096})|(?P<bare>[^\s"',;&)}\]\\]{1,4096}))"""
+NEAR_VALUE = re.compile(
+    r"""(?:pass(?:word|wd|phrase|code)|secret|key(?:[_-]?id)?|token)["'\\]{0,3}(?:\s{0,8}[:=]|,?[ \t])"""
+)
+VALUE = (
+    r"""(?:\\?"(?P<dq>[^"\n\\]{1,4096})|\\?'(?P<sq>[^'\n\\]{1,4096})|(?P<bare>[^\s"',;&)}\]\\]{1,4096}))"""
+)
 ASSIGNED = re.compile(rf"(?i:{SECRET_WORD}){QUOTE}[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}(?!=){VALUE}")
-FLAG = re.compile(rf"(?<![\w-])(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token))(?:=|{QUOTE},?[ \t]{{1,4}}){VALUE}")
+FLAG = re.compile(
+    rf"(?<![\w-])(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token))(?:=|{QUOTE},?[ \t]{{1,4}}){VALUE}"
+)
 SECRET_FLAG = re.compile(rf"(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token))")
 # The bare word asks for a value that is nothing but a token: long, of letters and digits, no path, no number.
 TOKEN = re.compile(
@@ -213,13 +264,19 @@ class Redactor:
         if isinstance(value, dict):
             return self._mapping(value)
         if isinstance(value, (list, tuple)):
-            return self._list(value) if all(isinstance(item, str) for item in value) else [self._walk(item) for item in value]
+            return (
+                self._list(value)
+                if all(isinstance(item, str) for item in value)
+                else [self._walk(item) for item in value]
+            )
         return self._mapping(value) if isinstance(value, Mapping) else value
 
     def _mapping(self, value: Mapping[object, object]) -> dict[object, object]:
         known = self._known
         return {
-            known[key] if isinstance(key, str) else key: item if item is None or type(item) is int else self._field(key, item)
+            known[key] if isinstance(key, str) else key: item
+            if item is None or type(item) is int
+            else self._field(key, item)
             for key, item in value.items()
         }
 
@@ -291,7 +348,11 @@ class Redactor:
             line, begin = lines[at], PEM.search(lines[at])
             end = PEM_END.search(line, begin.end() if begin else 0)
             if begin and end:  # one line, its line ends written as two characters
-                lines[at] = line[: begin.end()] + self._mark("private-key", line[begin.end() : end.start()]) + line[end.start() :]
+                lines[at] = (
+                    line[: begin.end()]
+                    + self._mark("private-key", line[begin.end() : end.start()])
+                    + line[end.start() :]
+                )
             elif begin:
                 at = self._key(lines, at + 1, _key_end(lines, at + 1))
                 continue
@@ -316,7 +377,9 @@ def _key_end(lines: list[str], at: int) -> int:
     for end in range(at, min(at + PEM_LINES, len(lines))):
         if PEM_END.search(lines[end]):
             return end
-    while at < len(lines) and (PEM_BODY.search(lines[at]) or PEM_HEADER.match(lines[at]) or not lines[at].strip()):
+    while at < len(lines) and (
+        PEM_BODY.search(lines[at]) or PEM_HEADER.match(lines[at]) or not lines[at].strip()
+    ):
         at += 1
     return at
 
@@ -324,7 +387,9 @@ def _key_end(lines: list[str], at: int) -> int:
 def _key_start(lines: list[str], end: int) -> int:
     """Return the first line of a key's body whose BEGIN line is cut off. Its last line may be short."""
     at = end
-    while at > max(0, end - PEM_LINES) and (PEM_BODY.search(lines[at - 1]) or (at == end and PEM_TAIL.search(lines[at - 1]))):
+    while at > max(0, end - PEM_LINES) and (
+        PEM_BODY.search(lines[at - 1]) or (at == end and PEM_TAIL.search(lines[at - 1]))
+    ):
         at -= 1
     return at
 
@@ -336,7 +401,11 @@ def _looked(shape: bytes) -> _Look | None:
     """
     text = shape.decode("utf-8", "surrogatepass")
     rules = tuple(sorted({number for literal, number in _LITERALS if literal in text}))
-    look = _Look("private key" in text, rules, any(word in text for word in NAMED) and NEAR_VALUE.search(text) is not None)
+    look = _Look(
+        "private key" in text,
+        rules,
+        any(word in text for word in NAMED) and NEAR_VALUE.search(text) is not None,
+    )
     return look if any(look) else None
 
 

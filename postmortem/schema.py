@@ -14,7 +14,11 @@ from postmortem.patterns import EVENT_KINDS, KEYS
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
-VERSIONS = {"type": "object", "additionalProperties": TEXT, "description": "where this wording holds, e.g. {linux: '>=4.19'}"}
+VERSIONS = {
+    "type": "object",
+    "additionalProperties": TEXT,
+    "description": "where this wording holds, e.g. {linux: '>=4.19'}",
+}
 
 
 def _one_of(words: Iterable[str], description: str) -> dict[str, Any]:
@@ -22,7 +26,12 @@ def _one_of(words: Iterable[str], description: str) -> dict[str, Any]:
 
 
 def _record(required: Iterable[str], **properties: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "required": list(required), "properties": properties}
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": list(required),
+        "properties": properties,
+    }
 
 
 def _list_of(item: dict[str, Any]) -> dict[str, Any]:
@@ -38,20 +47,30 @@ def _properties() -> dict[str, Any]:
     matching = _example(captures=captures, **{"from": TEXT})
     wording = {"regex": TEXT, "gate": TEXT, "since": VERSIONS}
     return {
-        "id": {"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$", "description": "the file's name; reads as “we saw …”"},
+        "id": {
+            "type": "string",
+            "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$",
+            "description": "the file's name; reads as “we saw …”",
+        },
         "title": TEXT,
-        "status": _one_of(STATUSES, "stable demands an example from a real log or the emitter's format string"),
+        "status": _one_of(
+            STATUSES, "stable demands an example from a real log or the emitter's format string"
+        ),
         "category": {"enum": [*CATEGORIES, None], "description": "what the job died of"},
         "role": _one_of(ROLES, "what a match may claim"),
         "severity": _one_of(SEVERITIES, "how bad the line is"),
         "sources": TEXTS | {"description": "kinds of source the line may stand in; empty = all"},
-        "gate": TEXT | {"description": "the cheap superset the scanner looks for; derived from regex otherwise"},
+        "gate": TEXT
+        | {"description": "the cheap superset the scanner looks for; derived from regex otherwise"},
         "regex": TEXT | {"description": "searched in one line, as bytes"},
         "on": _one_of(EVENT_KINDS, "reads the decisive line of such an event instead of every line"),
-        "frame": TEXT | {"description": "with on: exception: what the innermost frame has to match, as `file function`"},
+        "frame": TEXT
+        | {"description": "with on: exception: what the innermost frame has to match, as `file function`"},
         "derived": {"type": "boolean", "description": "found by reasoning over several ranks; has no regex"},
         "entity": _one_of(ENTITIES, "what the match speaks of"),
-        "explains": _list_of(_record(["id", "join"], id=TEXT, join={"enum": list(JOINS)}, within_s={"type": "number"})),
+        "explains": _list_of(
+            _record(["id", "join"], id=TEXT, join={"enum": list(JOINS)}, within_s={"type": "number"})
+        ),
         "since": VERSIONS,
         "variants": _list_of(_record(["regex"], **wording)),
         "what": TEXT | {"description": "one or two sentences for the engineer on call"},
@@ -70,7 +89,10 @@ def pattern_schema() -> dict[str, Any]:
     if set(properties) != KEYS:
         raise AssertionError(f"schema and loader disagree on {set(properties) ^ KEYS}")
     schema = _record(["id", "title", "role", "what", "why", "examples"], **properties)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "A pattern of postmortem"} | schema
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "A pattern of postmortem",
+    } | schema
 
 
 def text() -> str:

@@ -43,16 +43,26 @@ def write(name: str, line: str, folder: Path | None) -> Path:
     """Write the skeleton of pattern `name` (family/id) and return its path. An existing file is never touched."""
     found = NAME.fullmatch(name)
     if not found:
-        raise UsageError(f"{name} is not FAMILY/ID in small letters", "for example: nccl/nccl-remote-process-exited")
+        raise UsageError(
+            f"{name} is not FAMILY/ID in small letters", "for example: nccl/nccl-remote-process-exited"
+        )
     if folder is None and (resources.PACKAGE / "_data").is_dir():
-        raise UsageError("the installed library is not the place for a new pattern", "name a folder of your own: --patterns DIR")
+        raise UsageError(
+            "the installed library is not the place for a new pattern",
+            "name a folder of your own: --patterns DIR",
+        )
     path = (folder or resources.folder("patterns")) / found["family"] / f"{found['id']}.yaml"
     if path.exists():
         raise UsageError(f"{path} exists", "choose another id, or edit that file")
     text, origin = _line(line)
     path.parent.mkdir(parents=True, exist_ok=True)
     words = found["id"].replace("-", " ")
-    fields = {"id": found["id"], "title": words[0].upper() + words[1:], "regex": _quote(regex_of(text)), "line": _quote(text)}
+    fields = {
+        "id": found["id"],
+        "title": words[0].upper() + words[1:],
+        "regex": _quote(regex_of(text)),
+        "line": _quote(text),
+    }
     write_file(path, TEXT.format(**fields, origin=_quote(origin)))
     return path
 
@@ -61,8 +71,12 @@ def _line(text: str) -> tuple[str, str]:
     """Return the line and where it is from, for FILE:LINE or the text of a line."""
     name, _, number = text.rpartition(":")
     if not (name and number.isdigit() and Path(name).is_file()):
-        if re.fullmatch(r"\S+:\d+", text) and ("/" in name or name.endswith((".log", ".txt", ".err", ".out"))):
-            raise PathMissing(f"there is no file {name}", "--from takes FILE:LINE, or the text of the line in quotes")
+        if re.fullmatch(r"\S+:\d+", text) and (
+            "/" in name or name.endswith((".log", ".txt", ".err", ".out"))
+        ):
+            raise PathMissing(
+                f"there is no file {name}", "--from takes FILE:LINE, or the text of the line in quotes"
+            )
         return text, ""
     with Path(name).open("rb") as file:
         for count, raw in enumerate(file, 1):
@@ -75,7 +89,9 @@ def _line(text: str) -> tuple[str, str]:
 def regex_of(line: str) -> str:
     """Return a regex for lines like this one: prefixes gone, numbers free."""
     core = PREFIX.sub("", line).strip()[:300]
-    return VARYING.sub(lambda m: "0x[0-9a-fA-F]+" if m["hex"] else r"\d+" if m["number"] else "\\" + m[0], core)
+    return VARYING.sub(
+        lambda m: "0x[0-9a-fA-F]+" if m["hex"] else r"\d+" if m["number"] else "\\" + m[0], core
+    )
 
 
 def _quote(text: str) -> str:

@@ -60,7 +60,11 @@ def failure(trial: Trial, library: Library) -> str:
         return "is not read as this pattern" if trial.expected else ""
     if not trial.expected:
         return "is read as this pattern"
-    wrong = [f"{k} is {seen.get(k)!r}, not {v!r}" for k, v in trial.example.captures.items() if str(seen.get(k)) != v]
+    wrong = [
+        f"{k} is {seen.get(k)!r}, not {v!r}"
+        for k, v in trial.example.captures.items()
+        if str(seen.get(k)) != v
+    ]
     return "; ".join(wrong)
 
 
@@ -87,7 +91,9 @@ def _incident(trial: Trial) -> str:
     logs = resources.PACKAGE.parent / "sample_logs" / trial.example.incident / "logs"
     if not logs.is_dir():
         checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()
-        return f"there is no sample_logs/{trial.example.incident}" if checkout else ""  # a wheel has no samples
+        return (
+            f"there is no sample_logs/{trial.example.incident}" if checkout else ""
+        )  # a wheel has no samples
     found = trial.pattern.id in _findings(logs)
     if found == trial.expected:
         return ""

@@ -83,7 +83,13 @@ def samples(library: Library) -> list[Sample]:
             readme = truth.with_name("README.md")
             made = re.search(r"replay/scenarios/(\w+)\.py", readme.read_text()) if readme.is_file() else None
             lines = [str(e.get("text", "")) for e in json.loads(truth.read_text()).get("evidence", [])]
-            shows = {e.pattern for line in lines for text in (line, BLOCK + line) for e in read_text(text, "", library) if e.pattern}
+            shows = {
+                e.pattern
+                for line in lines
+                for text in (line, BLOCK + line)
+                for e in read_text(text, "", library)
+                if e.pattern
+            }
             out.append(Sample(truth.parent, made[1].replace("_", "-") if made else "", frozenset(shows)))
     return out
 
@@ -101,7 +107,10 @@ def samples_of(p: Pattern, known: Iterable[Sample]) -> list[Sample]:
 def prose(text: str) -> str:
     """Escape what Markdown would take for markup, outside of `code`."""
     pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
-    return "".join(p if p.startswith("`") else re.sub(r"[*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", p) for p in pieces)
+    return "".join(
+        p if p.startswith("`") else re.sub(r"[*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", p)
+        for p in pieces
+    )
 
 
 def cell(text: str) -> str:
@@ -143,7 +152,10 @@ def wordings(p: Pattern) -> Iterator[tuple[str, Variant, list[Example]]]:
 
 def _looks(p: Pattern) -> Iterator[str]:
     if p.derived:
-        yield from ("**How it looks.** No line says it; it follows from what the ranks did and did not print.", "")
+        yield from (
+            "**How it looks.** No line says it; it follows from what the ranks did and did not print.",
+            "",
+        )
         return
     yield from ("**How it looks**", "")
     versions = {label for label, _, _ in wordings(p)}
@@ -189,7 +201,9 @@ def section(p: Pattern, library: Library, known: Iterable[Sample]) -> Iterator[s
     yield from _looks(p)
     if p.role != "context":
         yield from _paragraph("Usual culprit", f"{ENTITY_MEANS[p.entity]}.")
-    yield from _listed("What to do", (prose(a.text) + (f" ({a.kind})" if a.kind != "none" else "") for a in p.actions))
+    yield from _listed(
+        "What to do", (prose(a.text) + (f" ({a.kind})" if a.kind != "none" else "") for a in p.actions)
+    )
     yield from _paragraph("Not to be confused with", p.not_to_be_confused_with)
     others = [e for e in p.no_matches if e.text]
     if others:
@@ -197,7 +211,9 @@ def section(p: Pattern, library: Library, known: Iterable[Sample]) -> Iterator[s
         for e in others:
             yield from (*block(e.text), f"because: {prose(e.because)}", "")
     yield from _listed("Explains", (f"{link(library[x.id])} ({x.join})" for x in p.explains))
-    yield from _listed("Explained by", (link(o) for o in library.patterns.values() if any(x.id == p.id for x in o.explains)))
+    yield from _listed(
+        "Explained by", (link(o) for o in library.patterns.values() if any(x.id == p.id for x in o.explains))
+    )
     yield from _seen_again(p, known)
     yield from _paragraph("References", "; ".join(p.references))
 
@@ -224,7 +240,13 @@ def family_page(family: str, library: Library, known: list[Sample]) -> str:
     """One family: a table, then its patterns, causes first."""
     members = _ordered(p for p in library.patterns.values() if p.family == family)
     about = FAMILIES[family]
-    lines = [*_note(f"patterns/{family}/*.yaml"), f"# {family}", "", f"{about[:1].upper()}{about[1:]}. [All families](README.md)", ""]
+    lines = [
+        *_note(f"patterns/{family}/*.yaml"),
+        f"# {family}",
+        "",
+        f"{about[:1].upper()}{about[1:]}. [All families](README.md)",
+        "",
+    ]
     lines += _table(members)
     for p in members:
         lines += section(p, library, known)
@@ -268,7 +290,9 @@ def question_page(text: str, library: Library, known: list[Sample]) -> str:
     body, marker, _ = text.partition("<!-- links -->")
     if not marker:
         return text
-    mentioned = sorted(set(re.findall(r"\[([a-z0-9]+(?:-[a-z0-9]+)+)\](?!\()", re.sub(r"`[^`\n]*`", "", body))))
+    mentioned = sorted(
+        set(re.findall(r"\[([a-z0-9]+(?:-[a-z0-9]+)+)\](?!\()", re.sub(r"`[^`\n]*`", "", body)))
+    )
     targets = [f"[{i}]: ../catalogue/{library[i].family}.md#{i}" for i in mentioned if i in library.patterns]
     return "\n".join([body + marker, "", *targets]) + "\n"
 
@@ -282,7 +306,9 @@ def pages() -> dict[Path, str]:
         sys.exit(f"say in FAMILIES of {Path(__file__).name} what {', '.join(sorted(unknown))} is about")
     out = {CATALOGUE / f"{family}.md": family_page(family, library, known) for family in sorted(families)}
     out[CATALOGUE / "README.md"] = index_page(library)
-    out.update({page: question_page(page.read_text(), library, known) for page in sorted(QUESTIONS.glob("*.md"))})
+    out.update(
+        {page: question_page(page.read_text(), library, known) for page in sorted(QUESTIONS.glob("*.md"))}
+    )
     return out
 
 

@@ -179,13 +179,18 @@ def sections(table: Iterable[Row]) -> dict[str, list[Row]]:
 
 def xids() -> dict[int, str]:
     """Number -> mnemonic."""
-    return {int(number): name for number, _, name in (line.partition(" ") for line in XIDS.split("\n") if line)}
+    return {
+        int(number): name for number, _, name in (line.partition(" ") for line in XIDS.split("\n") if line)
+    }
 
 
 def xid_line(number: int, mnemonic: str) -> str:
     """The driver's line with that number. NVLink 5 units (144 to 150) say how bad it is; the other texts decide nothing."""
     unit = mnemonic.split("_")[1]
-    return LINE.format(number=number, text=f"{unit}_EVT Fatal XC0 i0 Link 08 (0x004505c6)" if 144 <= number <= 150 else mnemonic)
+    return LINE.format(
+        number=number,
+        text=f"{unit}_EVT Fatal XC0 i0 Link 08 (0x004505c6)" if 144 <= number <= 150 else mnemonic,
+    )
 
 
 def lands_in(line: str, library: Library) -> list[str]:
@@ -207,7 +212,9 @@ def report(table: list[Row], library: Library) -> tuple[list[str], list[str]]:
     counts = ", ".join(f"{len(members)} {title.split()[0]}" for title, members in parts.items())
     out.append(f"{len(table)} signatures: {counts.replace('left', 'left out')}")
     rest = sum(patterns == [REST] for patterns in landed.values())
-    out.append(f"{len(landed)} Xid numbers: {len(landed) - rest} with a pattern of their own or their kind, {rest} read as {REST}")
+    out.append(
+        f"{len(landed)} Xid numbers: {len(landed) - rest} with a pattern of their own or their kind, {rest} read as {REST}"
+    )
     return out, wrong
 
 
@@ -216,7 +223,9 @@ def _fate(row: Row) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Print which pattern covers each signature and each Xid number.")
+    parser = argparse.ArgumentParser(
+        description="Print which pattern covers each signature and each Xid number."
+    )
     parser.add_argument("--mapping", type=Path, default=MAPPING, help="the table (docs/coverage.tsv)")
     out, wrong = report(rows(parser.parse_args().mapping.read_text()), load())
     print("\n".join(out))

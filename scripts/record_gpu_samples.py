@@ -77,9 +77,15 @@ def one(name: str, out: Path) -> str:
 
 def machine(out: Path) -> None:
     (out / "machine").mkdir(parents=True, exist_ok=True)
-    for name, words in {"nvidia-smi-q": ["nvidia-smi", "-q"], "nvidia-smi": ["nvidia-smi"], "dmesg": ["dmesg"]}.items():
+    for name, words in {
+        "nvidia-smi-q": ["nvidia-smi", "-q"],
+        "nvidia-smi": ["nvidia-smi"],
+        "dmesg": ["dmesg"],
+    }.items():
         try:
-            done = subprocess.run(words, capture_output=True, text=True, check=False, errors="backslashreplace")
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=False, errors="backslashreplace"
+            )
             (out / "machine" / f"{name}.txt").write_text(done.stdout + done.stderr)
         except FileNotFoundError:
             print(f"{name}: not there")

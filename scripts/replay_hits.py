@@ -27,7 +27,10 @@ Cache = dict[str, dict[str, Any]]
 
 
 def key(ready: Ready) -> str:
-    return json.dumps([ready.plan.scenario.id, ready.plan.nproc, ready.backend, sorted(ready.plan.arguments.items())], default=str)
+    return json.dumps(
+        [ready.plan.scenario.id, ready.plan.nproc, ready.backend, sorted(ready.plan.arguments.items())],
+        default=str,
+    )
 
 
 def replayed(order: Order, cache: Cache, may_run: bool) -> tuple[str, str]:
@@ -43,13 +46,21 @@ def replayed(order: Order, cache: Cache, may_run: bool) -> tuple[str, str]:
     found = cache[name]
     verdict = {**found, "culprit": {"ranks": found["ranks"]}}
     differs = differences(ready.expected, {"verdict": verdict})
-    return ("different", f"{', '.join(differs)}: {found['pattern']} {found['ranks']}") if differs else ("reproduced", "")
+    return (
+        ("different", f"{', '.join(differs)}: {found['pattern']} {found['ranks']}")
+        if differs
+        else ("reproduced", "")
+    )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Count incidents whose replay hint shows the same pattern again.")
+    parser = argparse.ArgumentParser(
+        description="Count incidents whose replay hint shows the same pattern again."
+    )
     parser.add_argument("cases", type=Path)
-    parser.add_argument("--run", type=int, default=0, metavar="N", help="run at most N replays that are not in the cache")
+    parser.add_argument(
+        "--run", type=int, default=0, metavar="N", help="run at most N replays that are not in the cache"
+    )
     parser.add_argument("--cache", type=Path, default=Path("replay-hits.json"))
     parser.add_argument("--only", default="")
     args = parser.parse_args()
@@ -63,13 +74,17 @@ def main() -> int:
             order = pick.order(document)
         except PostmortemError as error:
             counts["healthy" if verdict["outcome"] == "healthy" else "no scenario"] += 1
-            print(f"{case.name:48} {verdict['pattern'] or verdict['outcome']:34} -  {error.message}", flush=True)
+            print(
+                f"{case.name:48} {verdict['pattern'] or verdict['outcome']:34} -  {error.message}", flush=True
+            )
             continue
         outcome, remark = replayed(order, cache, len(cache) - known < args.run)
         if outcome == "reproduced" or outcome == "different":
             args.cache.write_text(json.dumps(cache, indent=1))
         counts[outcome] += 1
-        print(f"{case.name:48} {verdict['pattern']!s:34} {order.scenario.id:28} {outcome} {remark}", flush=True)
+        print(
+            f"{case.name:48} {verdict['pattern']!s:34} {order.scenario.id:28} {outcome} {remark}", flush=True
+        )
     print(json.dumps({"cases": counts.total(), **counts, "replays": len(cache)}))
     return 0
 

@@ -31,7 +31,11 @@ def shoot(report: Path, target: Path, width: int, height: int, scheme: Any, full
         if page.locator("#postmortem-events").count():
             page.locator("#timeline-live[data-drawn]").wait_for(timeout=20_000)
         if target.suffix == ".pdf":
-            page.pdf(path=target, format="A4", margin={"top": "1.5cm", "bottom": "1.5cm", "left": "1.5cm", "right": "1.5cm"})
+            page.pdf(
+                path=target,
+                format="A4",
+                margin={"top": "1.5cm", "bottom": "1.5cm", "left": "1.5cm", "right": "1.5cm"},
+            )
         else:
             if scroll:
                 page.locator(scroll).evaluate("element => element.scrollIntoView()")
@@ -41,7 +45,9 @@ def shoot(report: Path, target: Path, width: int, height: int, scheme: Any, full
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("report", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--width", type=int, default=1280)

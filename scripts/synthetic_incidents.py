@@ -16,7 +16,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent / "tests" / "incidents" / "synthetic"
 BUS = ("1b000", "43000", "52000", "61000", "9d000", "c3000", "d1000", "df000")
-PCI = ("0000:1b:00", "0000:43:00", "0000:52:00", "0000:61:00", "0000:9d:00", "0000:c3:00", "0000:d1:00", "0000:df:00")
+PCI = (
+    "0000:1b:00",
+    "0000:43:00",
+    "0000:52:00",
+    "0000:61:00",
+    "0000:9d:00",
+    "0000:c3:00",
+    "0000:d1:00",
+    "0000:df:00",
+)
 Logs = dict[str, list[str]]
 
 
@@ -37,9 +46,7 @@ def init(rank: int, world: int) -> list[str]:
     """NCCL_DEBUG=INFO of one rank while it joins (src/init.cc)."""
     local = rank % 8
     who = f"{host(rank)}:{pid(rank)}:{pid(rank) + 90} [{local}] NCCL INFO"
-    comm = (
-        f"comm 0x55d0c{rank:03x}a0 rank {rank} nranks {world} cudaDev {local} nvmlDev {local} busId {BUS[local]} commId 0x8f1e7f37b6a3d0c1"
-    )
+    comm = f"comm 0x55d0c{rank:03x}a0 rank {rank} nranks {world} cudaDev {local} nvmlDev {local} busId {BUS[local]} commId 0x8f1e7f37b6a3d0c1"
     return [
         f"{host(rank)}:{pid(rank)}:{pid(rank)} [{local}] NCCL INFO Bootstrap : Using eth0:10.4.0.{10 + rank // 8}<0>",
         f"{who} ncclCommInitRank {comm} - Init START",
@@ -54,7 +61,9 @@ def steps(rank: int, last: int) -> list[str]:
     ]
 
 
-def watchdog(rank: int, seconds: float, seq: int, op: str, numel: int, enqueued: int, completed: int, ms: int = 600000) -> list[str]:
+def watchdog(
+    rank: int, seconds: float, seq: int, op: str, numel: int, enqueued: int, completed: int, ms: int = 600000
+) -> list[str]:
     """ProcessGroupNCCL.cpp of torch 2.6."""
     stamp = f"[E304 {clock(seconds)}.{rank:03d}551208 ProcessGroupNCCL.cpp"
     where = f"[PG ID 0 PG GUID 0(default_pg) Rank {rank}]"
@@ -73,7 +82,9 @@ def watchdog(rank: int, seconds: float, seq: int, op: str, numel: int, enqueued:
     ]
 
 
-def xid(seconds: float, gpu: int, number: int, text: str, who: str = "pid='<unknown>', name=<unknown>") -> str:
+def xid(
+    seconds: float, gpu: int, number: int, text: str, who: str = "pid='<unknown>', name=<unknown>"
+) -> str:
     return f"2026-03-04T{clock(seconds)},{seconds % 1 * 1e6:06.0f}+00:00 NVRM: Xid (PCI:{PCI[gpu]}): {number}, {who}, {text}"
 
 
@@ -158,9 +169,20 @@ def retry_exceeded() -> tuple[Logs, dict[str, object]]:
 
 
 def truth(
-    categories: list[str], ranks: list[int] | None, hosts: list[str] | None, gpus: list[str] | None, evidence: list[tuple[str, int]]
+    categories: list[str],
+    ranks: list[int] | None,
+    hosts: list[str] | None,
+    gpus: list[str] | None,
+    evidence: list[tuple[str, int]],
 ) -> dict[str, object]:
-    return {"outcomes": ["incident"], "categories": categories, "ranks": ranks, "hosts": hosts, "gpus": gpus, "evidence": evidence}
+    return {
+        "outcomes": ["incident"],
+        "categories": categories,
+        "ranks": ranks,
+        "hosts": hosts,
+        "gpus": gpus,
+        "evidence": evidence,
+    }
 
 
 INCIDENTS: dict[str, Callable[[], tuple[Logs, dict[str, object]]]] = {
@@ -186,7 +208,8 @@ def write(name: str) -> None:
     assert isinstance(proof, list)
     shown = [{"file": path, "line": line, "text": logs[path][line - 1]} for path, line in proof]
     (folder / "truth.json").write_text(
-        json.dumps({"id": name, **said, "evidence": shown, "story": story, "synthetic": True}, indent=1) + "\n"
+        json.dumps({"id": name, **said, "evidence": shown, "story": story, "synthetic": True}, indent=1)
+        + "\n"
     )
     (folder / "README.md").write_text(
         f"# {name}\n\nSYNTHETIC: built from the emitters' format strings by scripts/synthetic_incidents.py, not recorded.\n\n{story}\n"

@@ -96,5 +96,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_report_header() -> str:
-    lacks = [reason for what in ("browser", "root", "gpu", "cgroup", "netns", "rg", "gdb") if (reason := lacking(what))]
+    lacks = [
+        reason
+        for what in ("browser", "root", "gpu", "cgroup", "netns", "rg", "gdb")
+        if (reason := lacking(what))
+    ]
     return "this machine lacks: " + ("; ".join(lacks) if lacks else "nothing the suite can use")

@@ -107,7 +107,10 @@ def _poisoned(texts: Iterator[str]) -> Case:
     events = json.loads((DATA / "oom.events.json").read_text())
     severity = events["columns"].index("severity")
     for row in events["rows"]:
-        row[:] = [next(texts) if isinstance(value, str) and place != severity else value for place, value in enumerate(row)]
+        row[:] = [
+            next(texts) if isinstance(value, str) and place != severity else value
+            for place, value in enumerate(row)
+        ]
     return Case(_filled(document, texts), frames(events))
 
 

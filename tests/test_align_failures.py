@@ -57,8 +57,16 @@ def test_a_host_that_is_late_for_good_is_not_seen_and_orders_allow_for_it() -> N
 def test_lines_between_two_pieces_carry_the_jump(tmp_path: Path) -> None:
     """The numbers are in `test_lines_around_a_step_carry_the_jump`; this is what the reader is told."""
     truth = write(tmp_path / "logs", seed=83, hosts=4, stepping=True)
-    told = [c["reason"] for c in document_of(tmp_path / "logs")["clocks"] if c["host"] == truth.hosts[1].name and "piece 2" in c["reason"]]
-    assert told and "after its clock was set by" in told[0] and "lines between two pieces carry the jump as error" in told[0]
+    told = [
+        c["reason"]
+        for c in document_of(tmp_path / "logs")["clocks"]
+        if c["host"] == truth.hosts[1].name and "piece 2" in c["reason"]
+    ]
+    assert (
+        told
+        and "after its clock was set by" in told[0]
+        and "lines between two pieces carry the jump as error" in told[0]
+    )
 
 
 def test_one_line_behind_a_step_is_no_proof_of_it() -> None:
@@ -71,7 +79,9 @@ def test_one_line_behind_a_step_is_no_proof_of_it() -> None:
     (row,) = clocks_of(timeline)[host]
     crash = next(e for e in timeline.events if e.host == host)
     assert "lies 25.0" in row.reason and "may have been set" in row.reason
-    assert crash.at is not None and abs(crash.at - world.crash) < 2 * crash.at_sigma + 1 and crash.at_sigma > 10
+    assert (
+        crash.at is not None and abs(crash.at - world.crash) < 2 * crash.at_sigma + 1 and crash.at_sigma > 10
+    )
 
 
 def test_utc_is_known_no_better_than_the_clocks_agree() -> None:
@@ -82,7 +92,10 @@ def test_utc_is_known_no_better_than_the_clocks_agree() -> None:
     timeline = align(events)
     crash = [e.at for e in timeline.events if e.at is not None]
     assert max(crash) - min(crash) < 0.1 and abs(min(crash) - world.crash) > 25
-    assert all(re.search("these lie up to 3[01] s apart, so UTC itself is known no better", c.reason) for c in timeline.clocks)
+    assert all(
+        re.search("these lie up to 3[01] s apart, so UTC itself is known no better", c.reason)
+        for c in timeline.clocks
+    )
 
 
 def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
@@ -100,16 +113,36 @@ def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
     assert crash.time is not None
     gone = {"pid": "77", "kernel": True}
     events += [
-        crash._replace(where=Where(f"{host}/error.json", 1), kind="exception", time=crash.time - zone, clock="absolute", text="utc"),
-        crash._replace(where=Where(f"{host}/error.json", 2), time=crash.time - zone - 6 * HOUR, clock="absolute", text="utc"),
+        crash._replace(
+            where=Where(f"{host}/error.json", 1),
+            kind="exception",
+            time=crash.time - zone,
+            clock="absolute",
+            text="utc",
+        ),
+        crash._replace(
+            where=Where(f"{host}/error.json", 2),
+            time=crash.time - zone - 6 * HOUR,
+            clock="absolute",
+            text="utc",
+        ),
         crash._replace(where=Where(f"{host}/agent.err", 9), kind="exit", pid=77),
-        crash._replace(where=Where(f"{host}/dmesg", 1), kind="pattern", time=99.0, clock="boot", text="Killed process 77", fields=gone),
+        crash._replace(
+            where=Where(f"{host}/dmesg", 1),
+            kind="pattern",
+            time=99.0,
+            clock="boot",
+            text="Killed process 77",
+            fields=gone,
+        ),
     ]
     rows = clocks_of(align(events))[host]
     assert {c.kind for c in rows} == {"naive", "absolute", "boot"}
     assert all(c.state == "refused" for c in rows), [(c.kind, c.state, c.reason) for c in rows]
     assert all((c.uncertainty or 99) > 5 for c in rows)
-    assert any("collector" in c.reason for c in rows) and any("known from a clock that is refused" in c.reason for c in rows)
+    assert any("collector" in c.reason for c in rows) and any(
+        "known from a clock that is refused" in c.reason for c in rows
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,23 +156,39 @@ def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
 def test_years_that_no_line_names(tmp_path: Path, start: float, told: str) -> None:
     """Host 1 logs like glog, without a year. A fixed year would put half of its lines 365 days off."""
     truth = write(
-        tmp_path / "logs", seed=95, hosts=3, start=start, change=lambda i, h: replace(h, zone=0.0, form=("zoned", "glog", "logging")[i])
+        tmp_path / "logs",
+        seed=95,
+        hosts=3,
+        start=start,
+        change=lambda i, h: replace(h, zone=0.0, form=("zoned", "glog", "logging")[i]),
     )
     incident = analyze([str(tmp_path / "logs")], Options(redact=False))
     rows = own(incident.document)
     assert told in rows["node-1"]["reason"], rows["node-1"]["reason"]
     assert {row["state"] for row in rows.values()} == {"aligned"}
-    lines = [e for e in incident.timeline.events if e.host == "node-1" and e.at is not None and e.clock == "naive"]
-    assert lines and all(start - 60 < (e.at or 0) - truth.hosts[1].skew < truth.end + 300 or e.at_sigma > 60 for e in lines)
+    lines = [
+        e for e in incident.timeline.events if e.host == "node-1" and e.at is not None and e.clock == "naive"
+    ]
+    assert lines and all(
+        start - 60 < (e.at or 0) - truth.hosts[1].skew < truth.end + 300 or e.at_sigma > 60 for e in lines
+    )
     assert incident.document["verdict"]["culprit"]["ranks"] == [truth.rank]
 
 
 def test_hosts_with_nothing_but_an_init_in_common(tmp_path: Path) -> None:
     """No step lines: one common line is a hint, not an alignment."""
-    write(tmp_path / "logs", seed=96, hosts=3, change=lambda i, h: replace(h, words="", skew=(0.0, 40.0, -15.0)[i], drift=0.0))
+    write(
+        tmp_path / "logs",
+        seed=96,
+        hosts=3,
+        change=lambda i, h: replace(h, words="", skew=(0.0, 40.0, -15.0)[i], drift=0.0),
+    )
     rows = own(document_of(tmp_path / "logs"))
     for row in rows.values():
-        assert row["state"] == "weak" and "only 1 common line: too few to check one by the others" in row["reason"], row
+        assert (
+            row["state"] == "weak"
+            and "only 1 common line: too few to check one by the others" in row["reason"]
+        ), row
     assert rows["node-1"]["offset_s"] - rows["node-0"]["offset_s"] == pytest.approx(40.0, abs=0.2)
     assert all(row["uncertainty_s"] > 0.3 for row in rows.values())
 
@@ -148,7 +197,10 @@ def test_hosts_with_nothing_in_common_at_all() -> None:
     """Their zone shows in when their logs begin and end, at best. The order of their lines in time is open."""
     world = World.make(seed=97, hosts=3, marks=40, absolute=0.0, skewed=0.0)
     rows = clocks_of(align([e for e in world.events if e.kind != "sync"]))
-    assert all(c.state in ("weak", "refused") and ("no line in common" in c.reason or "not compared" in c.reason) for (c,) in rows.values())
+    assert all(
+        c.state in ("weak", "refused") and ("no line in common" in c.reason or "not compared" in c.reason)
+        for (c,) in rows.values()
+    )
     assert all(c.uncertainty is None or c.uncertainty >= 1.0 for (c,) in rows.values())
 
 
@@ -156,17 +208,31 @@ def test_two_groups_of_hosts_with_nothing_in_common(tmp_path: Path) -> None:
     """Two jobs' worth of lines: inside each group milliseconds, between them what zones and lives tell."""
     write(tmp_path / "logs", seed=98, hosts=6, change=lambda i, h: h if i < 4 else replace(h, words="batch"))
     for path in (tmp_path / "logs").rglob("rank*.log"):  # the init would join them
-        path.write_text("\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n")
+        path.write_text(
+            "\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n"
+        )
     rows = own(document_of(tmp_path / "logs"))
     assert [rows[f"node-{i}"]["state"] for i in range(6)] == ["aligned"] * 4 + ["weak"] * 2
     for i in (4, 5):
-        assert "compared with 1 other; no line in common with the other 4 clocks" in rows[f"node-{i}"]["reason"]
+        assert (
+            "compared with 1 other; no line in common with the other 4 clocks" in rows[f"node-{i}"]["reason"]
+        )
         assert rows[f"node-{i}"]["uncertainty_s"] >= 1.0
 
 
 def test_the_same_second_on_two_hosts_is_no_order() -> None:
     """Stamps of whole seconds, 0 s apart: open. In one file the lines' order is the order."""
-    one = Event("line", Where("a/rank0.log", 7), "x", time=BASE, clock="naive", sigma=0.3, host="a", at=BASE, at_sigma=0.3)
+    one = Event(
+        "line",
+        Where("a/rank0.log", 7),
+        "x",
+        time=BASE,
+        clock="naive",
+        sigma=0.3,
+        host="a",
+        at=BASE,
+        at_sigma=0.3,
+    )
     other = one._replace(where=Where("b/rank1.log", 3), host="b")
     assert order.told(one, other) == "which came first is not determined (0.00 s apart, ± 0.86 s)"
     assert order.told(one, other._replace(at=BASE + 2)) == "2.00 s later (± 0.86 s)"
@@ -197,7 +263,9 @@ def test_a_drift_that_changes_over_three_days() -> None:
     size = np.array([abs(e) for e, _, good in errors(world, timeline).values() if good])
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(world, timeline).values() if good]
     assert len(size) >= 0.95 * len(rows) and size.max() <= 0.05 and np.mean(inside) >= 0.9
-    assert {h for h, pieces in rows.items() if len(pieces) > 1} == {h for h, t in world.truth.items() if t.steps}
+    assert {h for h, pieces in rows.items() if len(pieces) > 1} == {
+        h for h, t in world.truth.items() if t.steps
+    }
     assert sum("its rate changed by" in pieces[0].reason for pieces in rows.values()) > 30
 
 
@@ -211,12 +279,23 @@ def test_one_rate_stays_one_rate() -> None:
 
 def test_a_time_out_tells_when_the_waiting_began(tmp_path: Path) -> None:
     """NCCL's complaints alone: ranks give up a minute apart, yet all began to wait together. It shows a clock that is 40 s fast."""
-    write(tmp_path / "logs", seed=102, hosts=3, scenario="hang", change=lambda i, h: replace(h, words="", skew=40.0 * (i == 1), zone=0.0))
+    write(
+        tmp_path / "logs",
+        seed=102,
+        hosts=3,
+        scenario="hang",
+        change=lambda i, h: replace(h, words="", skew=40.0 * (i == 1), zone=0.0),
+    )
     for path in (tmp_path / "logs").rglob("rank*.log"):
-        path.write_text("\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n")
+        path.write_text(
+            "\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n"
+        )
     rows = own(document_of(tmp_path / "logs"))
     assert rows["node-1"]["offset_s"] - rows["node-0"]["offset_s"] == pytest.approx(40.0, abs=2.0)
-    assert all(row["state"] == "weak" and "no more than seconds" in row["reason"] and row["uncertainty_s"] > 0.5 for row in rows.values())
+    assert all(
+        row["state"] == "weak" and "no more than seconds" in row["reason"] and row["uncertainty_s"] > 0.5
+        for row in rows.values()
+    )
 
 
 def test_a_kernel_log_without_a_kill_says_when_it_booted(tmp_path: Path) -> None:

@@ -16,16 +16,42 @@ KILL = "Memory cgroup out of memory: Killed process 29502 (python3) total-vm:1kB
 
 
 def kernel(
-    text: str, time: float, clock: ClockKind, source: str, line: int = 1, host: str | None = "node-b", pid: int | None = 29502
+    text: str,
+    time: float,
+    clock: ClockKind,
+    source: str,
+    line: int = 1,
+    host: str | None = "node-b",
+    pid: int | None = 29502,
 ) -> Event:
     fields: dict[str, object] = {"kernel": True} | ({"pid": str(pid)} if pid else {})
-    return Event("pattern", Where(source, line), text, time=time, clock=clock, sigma=1e-6, host=host, fields=fields, source_kind="kernel")
+    return Event(
+        "pattern",
+        Where(source, line),
+        text,
+        time=time,
+        clock=clock,
+        sigma=1e-6,
+        host=host,
+        fields=fields,
+        source_kind="kernel",
+    )
 
 
 def job(last: float, noticed: float, clock: ClockKind = "naive", host: str = "node-b") -> list[Event]:
     """The rank's last line, and the agent's report of its end."""
     return [
-        Event("line", Where("rank3.log", 9), "step 10", time=last, clock=clock, sigma=0.0003, rank=3, host=host, source_kind="console"),
+        Event(
+            "line",
+            Where("rank3.log", 9),
+            "step 10",
+            time=last,
+            clock=clock,
+            sigma=0.0003,
+            rank=3,
+            host=host,
+            source_kind="console",
+        ),
         Event(
             "exit",
             Where("agent.err", 50),
@@ -68,7 +94,9 @@ def test_the_same_line_in_every_format(line: str) -> None:
 
 def test_boot_time_from_the_same_line_in_wall_time() -> None:
     events = [*job(T, T + 0.9), kernel(f"[ 2240.704416] {KILL}", 2240.704416, "boot", "dmesg.txt")]
-    events.append(kernel(f"2026-11-20T21:13:48,704416+00:00 {KILL}", T + 0.704416, "absolute", "dmesg_iso.txt"))
+    events.append(
+        kernel(f"2026-11-20T21:13:48,704416+00:00 {KILL}", T + 0.704416, "absolute", "dmesg_iso.txt")
+    )
     found = killed(events, "dmesg.txt")
     assert found.at == pytest.approx(T + 0.704, abs=0.01) and found.at_sigma <= 0.6
     assert found.time == 2240.704416, "the raw stamp stays"
@@ -86,8 +114,17 @@ def test_boot_time_from_the_kill_alone() -> None:
 
 def test_a_host_known_by_its_zone_alone_does_not_make_its_kernel_surer() -> None:
     """The kill lies behind the last line and before the report on that host's own clock; how far that clock is off adds to both."""
-    other = [e._replace(host="node-a", rank=0, pid=1, where=Where("a.log", i)) for i, e in enumerate(job(T, T + 3, host="node-a"))]
-    timeline = align([*other, *job(T + 9 * 3600, T + 9 * 3600 + 1.2), kernel(f"[ 2240.7] {KILL}", 2240.7, "boot", "dmesg.txt")])
+    other = [
+        e._replace(host="node-a", rank=0, pid=1, where=Where("a.log", i))
+        for i, e in enumerate(job(T, T + 3, host="node-a"))
+    ]
+    timeline = align(
+        [
+            *other,
+            *job(T + 9 * 3600, T + 9 * 3600 + 1.2),
+            kernel(f"[ 2240.7] {KILL}", 2240.7, "boot", "dmesg.txt"),
+        ]
+    )
     found = next(e for e in timeline.events if e.where.source == "dmesg.txt")
     own = next(c for c in timeline.clocks if c.host == "node-b" and c.kind == "naive")
     assert own.uncertainty is not None and found.at_sigma > own.uncertainty > 1
@@ -96,7 +133,12 @@ def test_a_host_known_by_its_zone_alone_does_not_make_its_kernel_surer() -> None
 
 
 def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
-    timeline = align([*job(T, T + 1), kernel("[ 99.5] NVRM: Xid (PCI:0000:17:00): 79", 99.5, "boot", "dmesg.txt", pid=None)])
+    timeline = align(
+        [
+            *job(T, T + 1),
+            kernel("[ 99.5] NVRM: Xid (PCI:0000:17:00): 79", 99.5, "boot", "dmesg.txt", pid=None),
+        ]
+    )
     clock = next(c for c in timeline.clocks if c.kind == "boot")
     assert (clock.state, clock.offset) == ("refused", None) and clock.reason
     assert next(e for e in timeline.events if e.where.source == "dmesg.txt").at is None
@@ -105,8 +147,20 @@ def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
 def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
     """A container runs in local time, `dmesg -T` is asked for in UTC: the kill says which zone the kernel's wall time is in."""
     local = T - 5 * 3600
-    events = [*job(local, local + 1.0), kernel(f"[Fri Nov 20 21:13:48 2026] {KILL}", T + 0.5, "naive", "dmesg_T.txt")]
-    error = Event("exception", Where("0/error.json", None), "x", time=T + 2, clock="absolute", sigma=0.6, rank=0, host="node-b")
+    events = [
+        *job(local, local + 1.0),
+        kernel(f"[Fri Nov 20 21:13:48 2026] {KILL}", T + 0.5, "naive", "dmesg_T.txt"),
+    ]
+    error = Event(
+        "exception",
+        Where("0/error.json", None),
+        "x",
+        time=T + 2,
+        clock="absolute",
+        sigma=0.6,
+        rank=0,
+        host="node-b",
+    )
     events += [error._replace(fields={"reported_by": "error-file", "local_rank": 0})]
     events += [
         Event(
@@ -156,9 +210,13 @@ def test_a_skewed_host_has_a_skewed_kernel() -> None:
     for e in world.events:
         if e.host == "node-0002":
             times = array("d", [t + 37 for t in e.fields.get("times", ())])
-            e = e._replace(time=(e.time or 0) + 37, fields={**e.fields, **({"times": times} if times else {})})
+            e = e._replace(
+                time=(e.time or 0) + 37, fields={**e.fields, **({"times": times} if times else {})}
+            )
         events.append(e)
     events += [e._replace(rank=16) for e in job(BASE + 37, BASE + 38.5, "absolute", "node-0002")]
-    kill = kernel(f"2026-11-20T18:40:37,9+00:00 {KILL}", BASE + 37.9, "absolute", "dmesg_iso.txt", host="node-0002")
+    kill = kernel(
+        f"2026-11-20T18:40:37,9+00:00 {KILL}", BASE + 37.9, "absolute", "dmesg_iso.txt", host="node-0002"
+    )
     found = killed([*events, kill], "dmesg_iso.txt")
     assert found.at == pytest.approx(BASE + 0.9, abs=0.7)

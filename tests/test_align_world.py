@@ -61,7 +61,9 @@ def test_drift_is_what_hours_are_about() -> None:
     """50 ppm over six hours are a second: an offset alone would be wrong by that at the end."""
     world = World.make(seed=32, hosts=20, marks=50)
     timeline = align(world.events)
-    rates = np.array([[world.truth[h].drift * 1e6, rows[0].drift_ppm] for h, rows in clocks_of(timeline).items()])
+    rates = np.array(
+        [[world.truth[h].drift * 1e6, rows[0].drift_ppm] for h, rows in clocks_of(timeline).items()]
+    )
     apart = rates[:, 1] - rates[:, 0]
     assert np.abs(apart - np.median(apart)).max() < 1.0  # a drift that all share is not seen
 
@@ -113,14 +115,29 @@ def test_lines_around_a_step_carry_the_jump() -> None:
     truth = world.truth[host]
     marks = next(e for e in world.events if e.host == host and e.kind == "sync")
     moments = sorted(zip(marks.fields["times"], marks.fields["lines"], strict=True))
-    before, behind = next((a, b) for a, b in zip(moments[20:], moments[21:], strict=False) if b[1] - a[1] >= 2)
+    before, behind = next(
+        (a, b) for a, b in zip(moments[20:], moments[21:], strict=False) if b[1] - a[1] >= 2
+    )
     cut = (before[0] + behind[0]) / 2
     events = [set_at(e, cut, 20.0) if e.host == host else e for e in world.events]
 
     def line(number: int, time: float) -> Event:
-        return Event("line", Where(marks.where.source, number), "between", time=time, clock=truth.kind, sigma=0.0003, rank=3, host=host)
+        return Event(
+            "line",
+            Where(marks.where.source, number),
+            "between",
+            time=time,
+            clock=truth.kind,
+            sigma=0.0003,
+            rank=3,
+            host=host,
+        )
 
-    events += [line(before[1], before[0]), line((before[1] + behind[1]) // 2, before[0] + 1.0), line(behind[1], behind[0] + 20.0)]
+    events += [
+        line(before[1], before[0]),
+        line((before[1] + behind[1]) // 2, before[0] + 1.0),
+        line(behind[1], behind[0] + 20.0),
+    ]
     timeline = align(events)
     sure, between, after = [e for e in timeline.events if e.text == "between"]
     assert sure.at_sigma < 0.1 and after.at_sigma < 0.1
@@ -164,7 +181,9 @@ def test_lines_stamped_by_a_collector_are_refused() -> None:
 def test_two_groups_without_a_common_line_are_not_compared() -> None:
     world = World.make(seed=50, hosts=20, marks=40, skewed=0.0)
     apart = [
-        e._replace(fields={**e.fields, "family": "batch # of"}) if e.kind == "sync" and int((e.host or "0")[-4:]) >= 12 else e
+        e._replace(fields={**e.fields, "family": "batch # of"})
+        if e.kind == "sync" and int((e.host or "0")[-4:]) >= 12
+        else e
         for e in world.events
     ]
     rows = clocks_of(align(apart))
@@ -200,7 +219,11 @@ def test_ranks_of_an_unnamed_host_may_be_on_two() -> None:
     timeline = align(nameless)
     first, second = timeline.clocks
     assert first.host is None and second.host is None
-    assert second.offset is not None and first.offset is not None and abs(second.offset - first.offset - 37.0) < 0.3
+    assert (
+        second.offset is not None
+        and first.offset is not None
+        and abs(second.offset - first.offset - 37.0) < 0.3
+    )
     assert "rank 2, 3" in second.reason
     a, b = [e.at for e in timeline.events if e.kind == "line"]
     assert a == pytest.approx(b, abs=0.3)
@@ -219,7 +242,9 @@ def test_one_clock_needs_no_numpy() -> None:
 
 
 @pytest.mark.parametrize("marks_together", [1, 300, 10**9])
-def test_how_many_clocks_are_read_together_changes_nothing(marks_together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_how_many_clocks_are_read_together_changes_nothing(
+    marks_together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Marks are joined in batches of whole clocks: each clock's moments, and how late its ranks are, come out the same."""
     world = World.make(seed=17, hosts=9, marks=30, rank_bias=0.02, init=True)
     expected = align(world.events)
@@ -251,7 +276,12 @@ def test_no_mixture_of_marks_makes_it_raise(seed: int) -> None:
     """Hosts without names, ranks without numbers, wrong columns, years that lack, a line or two in all: a state and a reason always."""
     rng = random.Random(seed)
     world = World.make(
-        seed, hosts=rng.randrange(1, 6), marks=rng.randrange(1, 12), ranks=rng.randrange(1, 4), missing=rng.random(), stepping=0.5
+        seed,
+        hosts=rng.randrange(1, 6),
+        marks=rng.randrange(1, 12),
+        ranks=rng.randrange(1, 4),
+        missing=rng.random(),
+        stepping=0.5,
     )
     events = []
     for e in world.events:

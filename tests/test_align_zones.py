@@ -16,9 +16,17 @@ from postmortem.model import Event, Where
 
 T = 1_795_209_228.0
 HOUR = 3600.0
-EAST = {"UTC": 0, "Asia/Tokyo": 9, "Asia/Kolkata": 5.5, "America/New_York": -5, "Europe/Berlin": 1}  # in November
+EAST = {
+    "UTC": 0,
+    "Asia/Tokyo": 9,
+    "Asia/Kolkata": 5.5,
+    "America/New_York": -5,
+    "Europe/Berlin": 1,
+}  # in November
 TWO_HOSTS = [
-    p.parent for p in sorted((ROOT / "sample_logs").glob("*/truth.json")) if len(json.loads(p.read_text()).get("clock_offset_s") or {}) > 1
+    p.parent
+    for p in sorted((ROOT / "sample_logs").glob("*/truth.json"))
+    if len(json.loads(p.read_text()).get("clock_offset_s") or {}) > 1
 ]
 
 
@@ -30,7 +38,10 @@ def clock(host: str, kind: str = "naive") -> ClockId:
 def test_zones_and_offsets_of_real_runs_on_two_hosts(case: Path) -> None:
     """Two network namespaces with different time zones. What the document states about them has to be so."""
     truth = json.loads((case / "truth.json").read_text())
-    east = {host: EAST[zone] * HOUR for host, zone in (truth["timezone"] or dict.fromkeys(truth["clock_offset_s"], "UTC")).items()}
+    east = {
+        host: EAST[zone] * HOUR
+        for host, zone in (truth["timezone"] or dict.fromkeys(truth["clock_offset_s"], "UTC")).items()
+    }
     document = analyze([str(case / "logs")], Options(redact=False)).document
     own = [c for c in document["clocks"] if c["kind"] == "naive"]
     assert own
@@ -43,7 +54,9 @@ def test_zones_and_offsets_of_real_runs_on_two_hosts(case: Path) -> None:
         assert c["reason"] and c["state"] in ("aligned", "weak")
     for a in offsets:
         for b in offsets:
-            assert offsets[a] - offsets[b] == pytest.approx(truth["clock_offset_s"][a] - truth["clock_offset_s"][b], abs=1.0)
+            assert offsets[a] - offsets[b] == pytest.approx(
+                truth["clock_offset_s"][a] - truth["clock_offset_s"][b], abs=1.0
+            )
     if any(truth["clock_offset_s"].values()):
         assert set(offsets) == set(east), "a clock that was set wrong is found, not left out"
     if len(set(east.values())) > 1:
@@ -53,7 +66,14 @@ def test_zones_and_offsets_of_real_runs_on_two_hosts(case: Path) -> None:
 def test_the_launchers_block_and_the_error_file_name_the_zone() -> None:
     """torchrun formats the error file's epoch seconds as local time, half-hour zones included."""
     exit_event = Event(
-        "exit", Where("agent.err", 60), "exitcode", time=T + 5.5 * HOUR, clock="naive", sigma=0.6, rank=1, fields={"local_rank": 1}
+        "exit",
+        Where("agent.err", 60),
+        "exitcode",
+        time=T + 5.5 * HOUR,
+        clock="naive",
+        sigma=0.6,
+        rank=1,
+        fields={"local_rank": 1},
     )
     error = Event(
         "exception",
@@ -71,9 +91,25 @@ def test_the_launchers_block_and_the_error_file_name_the_zone() -> None:
 
 def test_a_clock_between_two_quarters_is_no_zone() -> None:
     """Seven minutes apart: another failure of the same rank, not a zone."""
-    exit_event = Event("exit", Where("agent.err", 60), "exitcode", time=T + 420, clock="naive", sigma=0.6, rank=1, fields={"local_rank": 1})
+    exit_event = Event(
+        "exit",
+        Where("agent.err", 60),
+        "exitcode",
+        time=T + 420,
+        clock="naive",
+        sigma=0.6,
+        rank=1,
+        fields={"local_rank": 1},
+    )
     error = Event(
-        "exception", Where("1/error.json", None), "x", time=T, clock="absolute", sigma=0.6, rank=1, fields={"reported_by": "error-file"}
+        "exception",
+        Where("1/error.json", None),
+        "x",
+        time=T,
+        clock="absolute",
+        sigma=0.6,
+        rank=1,
+        fields={"reported_by": "error-file"},
     )
     assert next(e for e in align([exit_event, error]).events if e.kind == "exit").at == T + 420
 
@@ -88,7 +124,9 @@ def test_what_names_a_zone_comes_before_what_is_likely() -> None:
     [(9, (0, 9)), (5.5, (0, 5.5)), (-5, (0, -5)), (1, (0, 1)), (5.75, (0, 5.75))],
     ids=["Tokyo", "Kolkata", "New York", "Berlin", "Kathmandu"],
 )
-def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(apart: float, east: tuple[float, float]) -> None:
+def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(
+    apart: float, east: tuple[float, float]
+) -> None:
     base, how = zones.gauge({clock("a"): 0.0, clock("b"): apart * HOUR}, {})
     assert how == "likely"
     assert (zones.snapped(-base) / HOUR, zones.snapped(apart * HOUR - base) / HOUR) == east
@@ -139,4 +177,6 @@ def test_the_generator_repeats_itself(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name, seed=84)
     a = {p.relative_to(tmp_path / "a"): p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()}
-    assert a == {p.relative_to(tmp_path / "b"): p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file()}
+    assert a == {
+        p.relative_to(tmp_path / "b"): p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file()
+    }

@@ -83,7 +83,11 @@ def test_a_flood_changes_no_verdict(logs: Any, tmp_path: Path) -> None:
         target = tmp_path / path.relative_to(logs.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         data = path.read_bytes()
-        target.write_bytes(data if path.suffix == ".txt" else data[: (cut := data.index(b"\n", len(data) // 2) + 1)] + flood + data[cut:])
+        target.write_bytes(
+            data
+            if path.suffix == ".txt"
+            else data[: (cut := data.index(b"\n", len(data) // 2) + 1)] + flood + data[cut:]
+        )
     calm, flooded = (read(folder).document["verdict"] for folder in (logs.folder, tmp_path))
     for name in ("outcome", "category", "pattern", "culprit", "headline"):
         assert flooded[name] == calm[name]
@@ -99,12 +103,18 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> None:
 def console(logs: Any, tmp_path: Path) -> Path:
     """All ranks on one console of some megabytes, the kernel log beside it."""
     files = sorted(p for p in logs.folder.rglob("*") if p.is_file() and p.suffix != ".txt")
-    lines = [f"[default{n}]:{line}" for n, p in enumerate(files) for line in p.read_text(errors="replace").splitlines()]
+    lines = [
+        f"[default{n}]:{line}"
+        for n, p in enumerate(files)
+        for line in p.read_text(errors="replace").splitlines()
+    ]
     (tmp_path / "console.log").write_text("\n".join([*lines[:500], *lines * 4]) + "\n")
     return tmp_path
 
 
-def test_a_large_log_is_read_in_parts_and_says_the_same(console: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_log_is_read_in_parts_and_says_the_same(
+    console: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = text(read(console, workers=1))
     divided(monkeypatch)
     assert len(scan.parts((console / "console.log").stat().st_size)) >= 4
@@ -112,7 +122,9 @@ def test_a_large_log_is_read_in_parts_and_says_the_same(console: Path, monkeypat
     assert text(read(console, workers=2)) == whole
 
 
-def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(console: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(
+    console: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Lines behind the lost part keep their numbers."""
     divided(monkeypatch)
     monkeypatch.setattr(reading, "read_bundle", pool_work.read_or_die_at_the_second_part)
@@ -121,7 +133,11 @@ def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(console: Pat
     assert (lost["path"], lost["bytes"]) == ("console.log", 1 << 20)
     assert lost["reason"] == "bytes 1,048,576 to 2,097,152: the worker that read it died (SIGKILL)"
     lines = (console / "console.log").read_text().split("\n")
-    behind = [e for e in rest.timeline.events if e.where.source == "console.log" and (e.where.line or 0) > len(lines) // 2]
+    behind = [
+        e
+        for e in rest.timeline.events
+        if e.where.source == "console.log" and (e.where.line or 0) > len(lines) // 2
+    ]
     assert len(behind) > 10
     for event in behind:
         assert event.text.strip()[-20:] in lines[(event.where.line or 0) - 1]
@@ -150,7 +166,9 @@ def test_ctrl_c_gives_a_partial_report_that_says_so_first(logs: Any, workers: in
 
 
 @pytest.mark.slow
-def test_twelve_deadly_logs_of_four_hundred_are_named_and_the_verdict_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_twelve_deadly_logs_of_four_hundred_are_named_and_the_verdict_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = corpus.make(tmp_path, ranks=388, size=8 << 10, seed=9, every=200)
     calm = read(tmp_path, workers=1).document["verdict"]
     for n in range(3):
@@ -187,7 +205,9 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.slow
 @needs("distributed")
-def test_dask_gives_the_same_document_though_a_worker_is_killed(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dask_gives_the_same_document_though_a_worker_is_killed(
+    logs: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A real scheduler and two worker processes; one is killed with SIGKILL when the first task is done."""
     monkeypatch.setattr(pool, "BUNDLE_FAR", 1 << 18)
     with cluster() as made, pool.dask(made.scheduler_address) as executor:
@@ -219,7 +239,16 @@ def test_a_dask_worker_that_cannot_see_the_logs_is_told_in_words(logs: Any) -> N
 @needs("mpiexec", "mpi4py")
 def test_mpi_gives_the_same_document(tmp_path: Path) -> None:
     """As docs/performance.md shows it: one rank asks, the others read."""
-    said = ("-m", "postmortem", "analyze", str(SAMPLES / "oom-on-second-host" / "logs"), "--format", "json", "--output", "-")
+    said = (
+        "-m",
+        "postmortem",
+        "analyze",
+        str(SAMPLES / "oom-on-second-host" / "logs"),
+        "--format",
+        "json",
+        "--output",
+        "-",
+    )
     alone = subprocess.run([sys.executable, *said], cwd=tmp_path, capture_output=True, check=True).stdout
     allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     mpi = ("mpiexec", "--oversubscribe", "-n", "3", sys.executable, "-m", "mpi4py.futures", *said)
@@ -258,12 +287,26 @@ def test_the_scan_costs_less_than_one_and_a_half_times_ripgrep_and_finds_everyth
             for source, stream in collect.open_sources(container):
                 found[source.path] = scan.scan(source, stream, engine)
 
-    rg = ["rg", "-a", "-n", "-b", "--no-unicode", "--no-config", "-j1", "--no-mmap", "-f", str(gates), str(made.folder)]
+    rg = [
+        "rg",
+        "-a",
+        "-n",
+        "-b",
+        "--no-unicode",
+        "--no-config",
+        "-j1",
+        "--no-mmap",
+        "-f",
+        str(gates),
+        str(made.folder),
+    ]
     scan_all(), cpu_of(rg)
     ratios = [cpu_here(scan_all) / cpu_of(rg) for _ in range(5)]
     assert statistics.median(ratios) < 1.5, ratios
     assert {path: found[path].lines for path in made.lines} == made.lines
-    seen = {(path, hit.line, m.pattern) for path, one in found.items() for hit in one.hits for m in hit.matches}
+    seen = {
+        (path, hit.line, m.pattern) for path, one in found.items() for hit in one.hits for m in hit.matches
+    }
     missing = [event for event in made.events if tuple(event) not in seen]
     assert not missing, missing[:5]
 

@@ -79,7 +79,9 @@ def test_no_output_holds_a_name() -> None:
         e._replace(
             host=e.host and e.host.replace("node-", "falcon-x"),
             text=f"gertrude@{e.host} 10.77.1.9 /home/gertrude/moonshot/a.py {e.text.replace('/opt/train', '/home/gertrude/moonshot')}",
-            where=e.where._replace(source=e.where.source.replace("node-a", "falcon-x1").replace("node-b", "falcon-x2")),
+            where=e.where._replace(
+                source=e.where.source.replace("node-a", "falcon-x1").replace("node-b", "falcon-x2")
+            ),
         )
         for e in found.timeline.events
     )
@@ -89,7 +91,10 @@ def test_no_output_holds_a_name() -> None:
     for render in EVERY:
         shown = render(hidden).lower()
         for name in ("falcon", "gertrude", "moonshot", "10.77.1.9"):
-            assert name not in shown, (render.__name__, shown[max(0, shown.find(name) - 80) : shown.find(name) + 80])
+            assert name not in shown, (
+                render.__name__,
+                shown[max(0, shown.find(name) - 80) : shown.find(name) + 80],
+            )
     assert "host-2/kernel/dmesg.txt:85" in report.render_markdown(hidden)
     assert report.render_html(hidden) == report.render_html(anonymised(named))
 

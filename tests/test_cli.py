@@ -28,7 +28,9 @@ CRASH = """\
 PROGRESS = "".join(f"step {n} loss {3 / n:.3f}\n" for n in range(1, 40)) + "training finished\n"
 
 
-def postmortem(*arguments: str | Path, cwd: Path | None = None, **more: object) -> subprocess.CompletedProcess[str]:
+def postmortem(
+    *arguments: str | Path, cwd: Path | None = None, **more: object
+) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "postmortem", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, **more)  # type: ignore[call-overload,no-any-return]
 
@@ -80,13 +82,17 @@ def test_json_on_standard_output_is_the_document_and_nothing_else(crashed: Path,
 
 
 @pytest.mark.parametrize(("name", "start"), [("out.json", "{"), ("out.md", "#"), ("out.html", "<!")])
-def test_the_format_follows_the_name_of_the_output(crashed: Path, tmp_path: Path, name: str, start: str) -> None:
+def test_the_format_follows_the_name_of_the_output(
+    crashed: Path, tmp_path: Path, name: str, start: str
+) -> None:
     assert postmortem("analyze", crashed, "--output", tmp_path / name).returncode == 0
     assert (tmp_path / name).read_text().startswith(start)
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    script = f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
+    script = (
+        f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
+    )
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0"
     assert not done.stderr
@@ -171,7 +177,9 @@ def test_usage_is_explained_before_anything_is_read(tmp_path: Path, arguments: t
     assert (tmp_path / "a.log").read_text() == PROGRESS
 
 
-@pytest.mark.parametrize("arguments", [("analyze",), ("analize", "."), ("analyze", ".", "--format", "pdf")], ids=" ".join)
+@pytest.mark.parametrize(
+    "arguments", [("analyze",), ("analize", "."), ("analyze", ".", "--format", "pdf")], ids=" ".join
+)
 def test_unknown_words_exit_2(arguments: tuple[str, ...]) -> None:
     assert postmortem(*arguments).returncode == 2
 
@@ -179,11 +187,15 @@ def test_unknown_words_exit_2(arguments: tuple[str, ...]) -> None:
 def test_a_pattern_that_does_not_load_is_named_with_its_line(crashed: Path, tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "broken.yaml").write_text("id: broken\nrole: guess\n")
-    words = one_sentence_and_a_hint(postmortem("analyze", crashed, "--patterns", tmp_path / "mine", cwd=tmp_path), 2)
+    words = one_sentence_and_a_hint(
+        postmortem("analyze", crashed, "--patterns", tmp_path / "mine", cwd=tmp_path), 2
+    )
     assert "broken.yaml:" in words
 
 
-def test_an_error_of_our_own_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_of_our_own_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("division by zero")
 

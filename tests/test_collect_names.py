@@ -15,7 +15,9 @@ from postmortem.collect.names import source
 def test_torchruns_tree_tells_everything_but_the_rank() -> None:
     told = identify("node-a/torchelastic/none_zwxwqhe4/attempt_1/2/stderr.log")
     assert told == Identity("node-a", None, 2, 1, "none_zwxwqhe4", "stderr")
-    assert identify("job_77_u_3q8ac3/attempt_0/15/error.json.gz") == Identity(None, None, 15, 0, "job_77_u_3q8ac3", None)
+    assert identify("job_77_u_3q8ac3/attempt_0/15/error.json.gz") == Identity(
+        None, None, 15, 0, "job_77_u_3q8ac3", None
+    )
 
 
 def test_torchruns_tree_is_seen_from_inside_it() -> None:

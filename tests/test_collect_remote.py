@@ -72,15 +72,22 @@ def test_a_folder_behind_an_address_says_the_same(name: str, serve: Serve) -> No
     assert json.dumps(far, sort_keys=True) == json.dumps(near, sort_keys=True)
 
 
-def test_a_large_log_is_fetched_in_parts_by_two_processes(serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_log_is_fetched_in_parts_by_two_processes(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     line = "2026-11-20 03:12:{:02d},123 INFO [rank0] train: step {} loss 2.31\n"
     body = "".join(line.format(n % 60, n) for n in range(60_000))
-    (tmp_path / "rank0.log").write_text(body + "[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: odd batch\n")
+    (tmp_path / "rank0.log").write_text(
+        body + "[rank0]: Traceback (most recent call last):\n[rank0]: ValueError: odd batch\n"
+    )
     small = scan.parts
     monkeypatch.setattr(scan, "parts", lambda size: small(size, 1 << 20, 1 << 20))
     Ranges.asked.clear()
     document = analyze([serve(tmp_path) + "/rank0.log"], Options(workers=2)).document
-    assert document["verdict"]["culprit"]["ranks"] == [0] and document["verdict"]["evidence"][0]["line"] == 60_002
+    assert (
+        document["verdict"]["culprit"]["ranks"] == [0]
+        and document["verdict"]["evidence"][0]["line"] == 60_002
+    )
     assert len({first for first, _ in Ranges.asked}) > 3, "ranges, from several places"
 
 

@@ -25,7 +25,9 @@ from postmortem.collect.names import PASSED_BY
 from postmortem.collect.streams import utf16_order
 
 LOG = b"".join(
-    b"2026-11-20 21:03:%02d,%03d INFO [rank0] train: step %d loss %.4f\n" % (i // 50 % 60, i % 1000, i, 7 / (i + 1)) for i in range(4000)
+    b"2026-11-20 21:03:%02d,%03d INFO [rank0] train: step %d loss %.4f\n"
+    % (i // 50 % 60, i % 1000, i, 7 / (i + 1))
+    for i in range(4000)
 )
 NOISE = random.Random(1)
 LONG = b"".join(
@@ -81,7 +83,15 @@ def test_pzstd_writes_skippable_frames_first(tmp_path: Path) -> None:
 def test_a_gz_header_with_all_its_options(tmp_path: Path) -> None:
     body = gzip.compress(LOG)[10:]
     path = tmp_path / "x.gz"
-    path.write_bytes(b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x05\x00extra" + b"rank0.log\0" + b"a comment\0" + b"\xab\xcd" + body)
+    path.write_bytes(
+        b"\x1f\x8b\x08\x1e"
+        + bytes(6)
+        + b"\x05\x00extra"
+        + b"rank0.log\0"
+        + b"a comment\0"
+        + b"\xab\xcd"
+        + body
+    )
     assert read(path) == {"x.gz": (LOG, "")}
 
 
@@ -94,7 +104,9 @@ def test_a_gz_cut_at_every_byte_gives_all_that_zlib_can_decode(tmp_path: Path) -
         path.write_bytes(packed[:cut])
         data, reason = read(path)["x.gz"]
         whole = zlib.decompressobj(31).decompress(packed[:cut])
-        assert whole.startswith(data) and len(whole) - len(data) <= 8, cut  # isal may hold the last symbol back
+        assert whole.startswith(data) and len(whole) - len(data) <= 8, (
+            cut
+        )  # isal may hold the last symbol back
         assert reason == f"gz ends early: truncated at offset {cut}, {len(data)} bytes decompressed"
 
 
@@ -143,7 +155,9 @@ def test_a_bomb_is_stopped_soon_and_named(tmp_path: Path, form: str) -> None:
                 got += len(chunk)
     assert 63 << 20 <= got < 80 << 20
     assert time.process_time() - start < 10
-    assert form != "gz" or told.value.lost > 0  # in the other forms 96 MiB of zeros are so small that they are taken at once
+    assert (
+        form != "gz" or told.value.lost > 0
+    )  # in the other forms 96 MiB of zeros are so small that they are taken at once
 
 
 def test_a_flood_of_empty_members_ends(tmp_path: Path) -> None:
@@ -195,12 +209,16 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\n"), min_si
     lambda n: n not in (".", "..", *PASSED_BY)
 )
 FILES = st.dictionaries(
-    st.lists(NAMES, min_size=1, max_size=4).map("/".join), st.binary(max_size=2000).map(lambda b: b"log: " + b.hex().encode()), max_size=6
+    st.lists(NAMES, min_size=1, max_size=4).map("/".join),
+    st.binary(max_size=2000).map(lambda b: b"log: " + b.hex().encode()),
+    max_size=6,
 )
 
 
 @given(
-    files=FILES, form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]), packed=st.sampled_from(["", *PACK])
+    files=FILES,
+    form=st.sampled_from([tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    packed=st.sampled_from(["", *PACK]),
 )
 @settings(max_examples=60, deadline=None)
 def test_our_tar_reader_reads_what_the_standard_library_writes(
@@ -368,7 +386,12 @@ def test_a_member_may_be_left_unread(tmp_path: Path) -> None:
     assert seen == [(f"b.tar.gz!/{name}", LOG[:3]) for name in "abc"]
 
 
-@given(st.binary(max_size=3000), st.sampled_from(["", "tar", "zip", "gz", "zst", "xz", "bz2"]), st.integers(0, 3000), st.integers(1, 255))
+@given(
+    st.binary(max_size=3000),
+    st.sampled_from(["", "tar", "zip", "gz", "zst", "xz", "bz2"]),
+    st.integers(0, 3000),
+    st.integers(1, 255),
+)
 @settings(max_examples=150, deadline=None)
 def test_no_damage_makes_it_raise_anything_else(
     tmp_path_factory: pytest.TempPathFactory, data: bytes, form: str, at: int, flip: int

@@ -43,7 +43,10 @@ def test_several_paths_are_told_apart_by_as_little_as_it_takes(tmp_path: Path) -
     write(tmp_path, "x/node-a/rank0.log", "y/node-a/rank0.log", "z/dmesg.txt")
     found = collect([str(tmp_path / "x/node-a"), str(tmp_path / "y/node-a"), str(tmp_path / "z")])
     assert labels(found) == ["x/node-a/rank0.log", "y/node-a/rank0.log", "z/dmesg.txt"]
-    assert labels(collect([str(tmp_path / "x/node-a"), str(tmp_path / "z")])) == ["node-a/rank0.log", "z/dmesg.txt"]
+    assert labels(collect([str(tmp_path / "x/node-a"), str(tmp_path / "z")])) == [
+        "node-a/rank0.log",
+        "z/dmesg.txt",
+    ]
 
 
 def test_paths_that_overlap_are_read_once(tmp_path: Path) -> None:
@@ -97,11 +100,15 @@ def test_links_are_not_followed_and_loops_end(tmp_path: Path) -> None:
     found = collect([str(root)])
     assert labels(found) == ["run_1/rank0.log"]
     told = reasons(found)
-    assert told["latest"] == told["loop"] == "link inside the given folder: its target is read by its own name"
+    assert (
+        told["latest"] == told["loop"] == "link inside the given folder: its target is read by its own name"
+    )
     assert told["out.log"].startswith("link out of the given folder")
     assert told["gone"] == told["self"] == "link to nothing"
     assert told["run_1/same.log"] == "the same file as run_1/rank0.log"
-    assert labels(collect([str(root / "latest")])) == ["rank0.log"], "a link named on the command line is meant"
+    assert labels(collect([str(root / "latest")])) == ["rank0.log"], (
+        "a link named on the command line is meant"
+    )
 
 
 def test_a_file_swapped_for_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -122,16 +129,27 @@ def test_what_may_not_be_read_is_told_with_its_size(tmp_path: Path) -> None:
     (tmp_path / "closed").chmod(0)
     found = collect([str(tmp_path)])
     (tmp_path / "closed").chmod(0o700)
-    assert reasons(found) == {"a.log": "cannot be read: Permission denied", "closed/": "folder cannot be read: Permission denied"}
+    assert reasons(found) == {
+        "a.log": "cannot be read: Permission denied",
+        "closed/": "folder cannot be read: Permission denied",
+    }
     assert [skip.bytes for skip in found.skipped] == [len("this is a.log\n"), 0]
 
 
 def test_caches_are_passed_by_with_their_weight(tmp_path: Path) -> None:
-    write(tmp_path, "rank0.log", ".git/objects/aa/bb", ".git/HEAD", "lib/site-packages/torch/x.py", ".hidden/rank1.log")
+    write(
+        tmp_path,
+        "rank0.log",
+        ".git/objects/aa/bb",
+        ".git/HEAD",
+        "lib/site-packages/torch/x.py",
+        ".hidden/rank1.log",
+    )
     found = collect([str(tmp_path)])
     assert labels(found) == [".hidden/rank1.log", "rank0.log"]
     weight = {
-        folder: sum(f.stat().st_size for f in (tmp_path / folder).rglob("*") if f.is_file()) for folder in (".git/", "lib/site-packages/")
+        folder: sum(f.stat().st_size for f in (tmp_path / folder).rglob("*") if f.is_file())
+        for folder in (".git/", "lib/site-packages/")
     }
     assert {s.path: s.bytes for s in found.skipped} == weight
 
@@ -140,20 +158,37 @@ def test_programs_and_notes_beside_the_logs_are_no_logs_unless_somebody_names_th
     write(tmp_path, "rank0.log", "train.py", "job/README.md", "conf.d/events.yaml", "launch.SH")
     found = collect([str(tmp_path)])
     assert labels(found) == ["conf.d/events.yaml", "rank0.log"]
-    assert {path: "name the file itself" in reason for path, reason in reasons(found).items()} == dict.fromkeys(
-        ("job/README.md", "launch.SH", "train.py"), True
-    )
+    assert {
+        path: "name the file itself" in reason for path, reason in reasons(found).items()
+    } == dict.fromkeys(("job/README.md", "launch.SH", "train.py"), True)
     assert sum(skip.bytes for skip in found.skipped) == sum(
         (tmp_path / p).stat().st_size for p in ("train.py", "job/README.md", "launch.SH")
     )
-    assert labels(collect([str(tmp_path / "job/README.md"), str(tmp_path / "rank0.log")])) == ["README.md", "rank0.log"]
+    assert labels(collect([str(tmp_path / "job/README.md"), str(tmp_path / "rank0.log")])) == [
+        "README.md",
+        "rank0.log",
+    ]
 
 
 def test_odd_names_are_written_so_that_a_terminal_can_show_them(tmp_path: Path) -> None:
-    for name in (b"a\nb.log", b"\xff\xfe.log", b"-rf", b"\x1b[31mred", "e\u202egol.txt".encode(), "größe.log".encode()):
+    for name in (
+        b"a\nb.log",
+        b"\xff\xfe.log",
+        b"-rf",
+        b"\x1b[31mred",
+        "e\u202egol.txt".encode(),
+        "größe.log".encode(),
+    ):
         (tmp_path / os.fsdecode(name)).write_text("x")
     found = labels(collect([str(tmp_path)]))
-    assert set(found) == {"a\\nb.log", "\\xff\\xfe.log", "-rf", "\\x1b[31mred", "e\\u202egol.txt", "größe.log"}
+    assert set(found) == {
+        "a\\nb.log",
+        "\\xff\\xfe.log",
+        "-rf",
+        "\\x1b[31mred",
+        "e\\u202egol.txt",
+        "größe.log",
+    }
     assert all(label.isprintable() for label in found)
 
 
@@ -172,7 +207,10 @@ def test_two_names_that_are_written_alike_stay_two(tmp_path: Path) -> None:
         (b"\x89PNG\r\n\x1a\n", "binary (image)"),
         (b"\x40\0\0\0\0\0\0\0" + b'{"__metadata__":{}}', "binary (safetensors)"),
         (b"PK\x03\x04" + bytes(22) + b"\x10\0\0\0archive/data.pkl", "binary (PyTorch checkpoint)"),
-        (b"LPKSHHRH", "binary (systemd journal: export it with `journalctl --file FILE -o short-iso-precise`)"),
+        (
+            b"LPKSHHRH",
+            "binary (systemd journal: export it with `journalctl --file FILE -o short-iso-precise`)",
+        ),
     ],
 )
 def test_binary_files_are_skipped_whatever_their_name(tmp_path: Path, head: bytes, what: str) -> None:

@@ -18,13 +18,21 @@ START = datetime(2026, 11, 20, 21, 20, tzinfo=UTC)
 WRAPPERS: dict[str, Callable[[str, datetime], str]] = {
     "kubectl logs --timestamps": lambda line, at: f"{at:%Y-%m-%dT%H:%M:%S.%f}123Z {line}",
     "/var/log/pods of containerd": lambda line, at: f"{at:%Y-%m-%dT%H:%M:%S.%f}123Z stderr F {line}",
-    "docker's json-file": lambda line, at: json.dumps({"log": line + "\n", "stream": "stderr", "time": f"{at:%Y-%m-%dT%H:%M:%S.%f}123Z"}),
+    "docker's json-file": lambda line, at: json.dumps(
+        {"log": line + "\n", "stream": "stderr", "time": f"{at:%Y-%m-%dT%H:%M:%S.%f}123Z"}
+    ),
     "docker compose logs": lambda line, at: f"trainer-1  | {line}",
     "journalctl": lambda line, at: f"{at:%b %d %H:%M:%S} node-a train.sh[123]: {line}",
     "ts of moreutils": lambda line, at: f"{at:%b %d %H:%M:%S} {line}",
     "copied through Windows": lambda line, at: f"{line}\r",
 }
-CASES = ("bad-label-one-rank", "sigkill-from-outside", "exit-three-silently", "early-rank-waits-in-barrier", "healthy-torchrun")
+CASES = (
+    "bad-label-one-rank",
+    "sigkill-from-outside",
+    "exit-three-silently",
+    "early-rank-waits-in-barrier",
+    "healthy-torchrun",
+)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -35,7 +43,9 @@ def test_a_collector_changes_no_verdict(collector: str, case: str, tmp_path: Pat
     shutil.copytree(SAMPLES / case / "logs", copy)
     for path in (p for p in copy.rglob("*") if p.suffix in (".log", ".err", ".out")):
         lines = path.read_text().splitlines()
-        wrapped = (WRAPPERS[collector](line, START + timedelta(milliseconds=7 * i)) for i, line in enumerate(lines))
+        wrapped = (
+            WRAPPERS[collector](line, START + timedelta(milliseconds=7 * i)) for i, line in enumerate(lines)
+        )
         path.write_text("".join(f"{line}\n" for line in wrapped))
     after = analyze([str(copy)]).document["verdict"]
     assert [after["outcome"], after["category"], after["culprit"]["ranks"]] == [
@@ -48,4 +58,7 @@ def test_a_collector_changes_no_verdict(collector: str, case: str, tmp_path: Pat
 def test_a_record_without_a_time_keeps_the_time_of_its_line() -> None:
     printed = peel("2026-11-20 21:02:56,633 INFO [rank1] step 15")
     assert printed.stamp is not None
-    assert peel(json.dumps({"log": "2026-11-20 21:02:56,633 INFO [rank1] step 15\n", "stream": "stdout"})) == printed
+    assert (
+        peel(json.dumps({"log": "2026-11-20 21:02:56,633 INFO [rank1] step 15\n", "stream": "stdout"}))
+        == printed
+    )

@@ -42,7 +42,10 @@ def test_counters_need_no_list_of_names(body: str, form: tuple[str, tuple[int, .
     assert form_of(body) == form
 
 
-@pytest.mark.parametrize("body", ["rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0"])
+@pytest.mark.parametrize(
+    "body",
+    ["rank 3 of 8 pid 4711", "listening on port 29500", "loss 2.28", "", "exit code 1", "version 2.13.0"],
+)
 def test_what_counts_nothing_is_no_counter(body: str) -> None:
     assert form_of(body) is None
 
@@ -54,7 +57,9 @@ def test_what_all_print_behind_an_init() -> None:
     nccl = "NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 commId 0x5a - Init COMPLETE"
     assert form_of(nccl) is not None
     assert form_of("initializing process group backend=gloo") is None, "ranks begin when they like"
-    assert form_of("barrier not reached, waiting for all ranks, joined 3") is None or "once" not in str(form_of("barrier not reached"))
+    assert form_of("barrier not reached, waiting for all ranks, joined 3") is None or "once" not in str(
+        form_of("barrier not reached")
+    )
 
 
 def marks(text: str, rank: int = 0) -> list[Event]:

@@ -14,15 +14,28 @@ from postmortem.patterns import load
 
 HERE = Path(__file__).resolve().parent
 HEALTHY = HERE.parent / "sample_logs" / "healthy-torchrun" / "logs"
-NAMES = {"kernel": "dmesg.txt", "gpu-hardware": "dmesg.txt", "scheduler": "slurmctld.log", "kubernetes": "events.txt"}
-NAMES_A_RANK = {"kernel-oom-summary", "slurm-task-out-of-memory"}  # of this job, and that it was killed: who is to believe?
+NAMES = {
+    "kernel": "dmesg.txt",
+    "gpu-hardware": "dmesg.txt",
+    "scheduler": "slurmctld.log",
+    "kubernetes": "events.txt",
+}
+NAMES_A_RANK = {
+    "kernel-oom-summary",
+    "slurm-task-out-of-memory",
+}  # of this job, and that it was killed: who is to believe?
 
 
 def told() -> Iterator[tuple[str, str, str]]:
     """Every line that a host or a cluster may say and that would accuse somebody: pattern, file, text."""
     for pattern in load().patterns.values():
         name = NAMES.get(pattern.family)
-        if name is None or pattern.derived or pattern.role not in ("cause", "symptom") or pattern.id in NAMES_A_RANK:
+        if (
+            name is None
+            or pattern.derived
+            or pattern.role not in ("cause", "symptom")
+            or pattern.id in NAMES_A_RANK
+        ):
             continue
         for example in pattern.matches:
             text = example.text.strip("\n")
@@ -61,11 +74,21 @@ RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in
     [
         ("", "xid-79-gpu-fell-off-bus", "undetermined"),  # of which day is it?
         (f"{RAISED}ValueError: bad label 9\n", "python-exception", "incident"),
-        (f"{RAISED}RuntimeError: CUDA error: unspecified launch failure\n", "xid-79-gpu-fell-off-bus", "incident"),
-        (f"{RAISED}RuntimeError: CUDA error: device-side assert triggered\n", "cuda-device-side-assert-error", "incident"),
+        (
+            f"{RAISED}RuntimeError: CUDA error: unspecified launch failure\n",
+            "xid-79-gpu-fell-off-bus",
+            "incident",
+        ),
+        (
+            f"{RAISED}RuntimeError: CUDA error: device-side assert triggered\n",
+            "cuda-device-side-assert-error",
+            "incident",
+        ),
     ],
 )
-def test_an_undated_line_counts_where_the_ranks_bear_it_out(tmp_path: Path, last: str, pattern: str, outcome: str) -> None:
+def test_an_undated_line_counts_where_the_ranks_bear_it_out(
+    tmp_path: Path, last: str, pattern: str, outcome: str
+) -> None:
     (tmp_path / "rank0.log").write_text("".join(f"rank 0: step {s} loss 2.1\n" for s in range(30)) + last)
     (tmp_path / "dmesg.txt").write_text(XID)
     verdict = analyze([str(tmp_path)]).document["verdict"]

@@ -15,7 +15,12 @@ from postmortem.__main__ import OVERVIEW
 from postmortem.cli import OUTCOME_CODES, STRICT_CODE, app
 from postmortem.errors import PostmortemError
 
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "patterns" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "patterns" / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 README = (ROOT / "README.md").read_text()
 COMMANDS = typer.main.get_command(app)
 
@@ -28,12 +33,16 @@ def mentioned_commands() -> list[tuple[str, list[str]]]:
     """Every `postmortem …` line of the documents, cut at its comment."""
     found = []
     for document in DOCUMENTS:
-        for line in re.findall(r"(?:^    |`|\$ )postmortem ([a-z][^`\n]*)", document.read_text(), re.MULTILINE):
+        for line in re.findall(
+            r"(?:^    |`|\$ )postmortem ([a-z][^`\n]*)", document.read_text(), re.MULTILINE
+        ):
             found.append((document.name, shlex.split(line.partition("  #")[0].replace("…", ""))))
     return found
 
 
-@pytest.mark.parametrize(("document", "arguments"), mentioned_commands(), ids=lambda x: x if isinstance(x, str) else " ".join(x))
+@pytest.mark.parametrize(
+    ("document", "arguments"), mentioned_commands(), ids=lambda x: x if isinstance(x, str) else " ".join(x)
+)
 def test_commands_in_the_documents_exist(document: str, arguments: list[str]) -> None:
     command = COMMANDS
     while arguments and hasattr(command, "commands"):

@@ -18,7 +18,11 @@ from postmortem.patterns import Library
 from postmortem.replay.catalogue import SCENARIOS
 
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "index.md", *sorted((DOCS / "catalogue").glob("*.md")), *sorted((DOCS / "questions").glob("*.md"))]
+PAGES = [
+    DOCS / "index.md",
+    *sorted((DOCS / "catalogue").glob("*.md")),
+    *sorted((DOCS / "questions").glob("*.md")),
+]
 QUESTIONS = sorted((DOCS / "questions").glob("*.md"))
 LIBRARY = patterns.load()
 COMMANDS = ("postmortem ", "nc ", "dmesg ", "journalctl ", "ss ", "ps ", "df ", "ulimit ", "python ")
@@ -59,14 +63,19 @@ def test_generated_pages_are_up_to_date() -> None:
 
 
 def test_every_pattern_has_its_section_in_the_catalogue() -> None:
-    there = {p.id for p in LIBRARY.patterns.values() if p.id in anchors(DOCS / "catalogue" / f"{p.family}.md")}
+    there = {
+        p.id for p in LIBRARY.patterns.values() if p.id in anchors(DOCS / "catalogue" / f"{p.family}.md")
+    }
     assert there == set(LIBRARY.patterns)
 
 
 def test_a_wording_stands_under_its_version() -> None:
     """Torch says `ms` since 2.1 and said `s` before; the reader of an old log has to find the old line."""
     page = script("pattern_catalogue")
-    shown = {label: [e.text for e in examples] for label, _, examples in page.wordings(LIBRARY["tcp-client-timeout"])}
+    shown = {
+        label: [e.text for e in examples]
+        for label, _, examples in page.wordings(LIBRARY["tcp-client-timeout"])
+    }
     assert any("timed out after 900s" in text for text in shown["torch <2.1"])
     assert not any("timed out after 900s" in text for text in shown[""])
 
@@ -83,7 +92,10 @@ def test_log_lines_cannot_break_out_of_their_block(text: str, shown: list[str]) 
 
 
 def test_prose_keeps_its_words() -> None:
-    assert script("pattern_catalogue").prose("a <file> and *.py, `x < y`, __init__") == "a \\<file> and \\*.py, `x < y`, \\_\\_init\\_\\_"
+    assert (
+        script("pattern_catalogue").prose("a <file> and *.py, `x < y`, __init__")
+        == "a \\<file> and \\*.py, `x < y`, \\_\\_init\\_\\_"
+    )
 
 
 # ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -93,10 +105,14 @@ def test_every_link_leads_to_something() -> None:
     broken = []
     for page in PAGES:
         text = without_blocks(page.read_text())
-        for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.MULTILINE):
+        for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(
+            r"^\[[^\]]+\]: (\S+)$", text, re.MULTILINE
+        ):
             path, _, anchor = target.partition("#")
             goal = (page.parent / path).resolve() if path else page
-            if not target.startswith("http") and not (goal.exists() and (not anchor or anchor in anchors(goal))):
+            if not target.startswith("http") and not (
+                goal.exists() and (not anchor or anchor in anchors(goal))
+            ):
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert not broken, "\n".join(broken)
 
@@ -137,7 +153,11 @@ def shape(text: str) -> str:
 def seen() -> str:
     """All that patterns and samples show of real lines."""
     shown = [e.text for p in LIBRARY.patterns.values() for e in p.matches + p.no_matches]
-    files = (f for f in (ROOT / "sample_logs").glob("*/logs/**/*") if f.is_file() and f.suffix not in (".pkl", ".gz"))
+    files = (
+        f
+        for f in (ROOT / "sample_logs").glob("*/logs/**/*")
+        if f.is_file() and f.suffix not in (".pkl", ".gz")
+    )
     return shape("\n".join(shown + [f.read_text(errors="replace") for f in files]))
 
 
@@ -159,7 +179,11 @@ def test_every_signature_and_every_xid_is_accounted_for() -> None:
     done = run("scripts/pattern_coverage.py")
     assert done.returncode == 0, done.stderr
     assert re.search(r"^357 signatures: \d+ covered, \d+ merged, \d+ left out$", done.stdout, re.MULTILINE)
-    assert re.search(r"^ +79  ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS +xid-79-gpu-fell-off-bus$", done.stdout, re.MULTILINE)
+    assert re.search(
+        r"^ +79  ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS +xid-79-gpu-fell-off-bus$",
+        done.stdout,
+        re.MULTILINE,
+    )
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,11 @@ TAKEN = (
 )
 ABORTED = " 0: application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
 CANCELLED = " 0: slurmstepd: error: *** STEP 2943.2 ON n609 CANCELLED AT 2019-10-29T12:50:09 ***\nsrun: error: n609: tasks 0-15: Killed\n"
-WORK_3 = "".join(f"{rank}: 2026-11-20 22:36:{step:02d} iteration {step} loss 2.3\n" for step in range(20) for rank in range(3))
+WORK_3 = "".join(
+    f"{rank}: 2026-11-20 22:36:{step:02d} iteration {step} loss 2.3\n"
+    for step in range(20)
+    for rank in range(3)
+)
 EVENT = (
     "0: slurmstepd-vm: error: Detected 1 oom-kill event(s) in StepId=8.0. Some of your processes may have been killed by the cgroup"
     " out-of-memory handler.\n"
@@ -55,7 +59,10 @@ EXCERPTS = {
     "an abort comes before the cancellation": (ABORTED + CANCELLED, ("undetermined", "scheduler", [])),
     "the step's daemon speaks through some task's pipe": (WORK_3 + EVENT, ("incident", "host-oom", [])),
     "and srun names the task": (WORK_3 + EVENT + TASK_2, ("incident", "host-oom", [2])),
-    "the rank that died first, of a Cray": (CRAY.format(256, 11) + CRAY.format(0, 15), ("incident", "native-crash", [256])),
+    "the rank that died first, of a Cray": (
+        CRAY.format(256, 11) + CRAY.format(0, 15),
+        ("incident", "native-crash", [256]),
+    ),
     "a rank that the launcher stopped": (CRAY.format(0, 15), ("undetermined", None, [])),
     "Spark's own words are no Python exception": (SPARK, ("undetermined", None, [])),
     "a bar of what is loaded is no step that came later": (NO_ROOM + LOADING, ("incident", "gpu-oom", [])),
@@ -63,7 +70,10 @@ EXCERPTS = {
     "torchelastic's record of an exception, cut off": (RECORD, ("incident", "python-exception", [])),
     "a volume that does not come": (EVENTS + UNMOUNTED, ("incident", "storage", [])),
     "a volume that came late": (EVENTS + UNMOUNTED + MOUNTED, ("healthy", None, [])),
-    "a volume that came late, and then another failure": (EVENTS + UNMOUNTED + MOUNTED + BACK_OFF, ("undetermined", None, [])),
+    "a volume that came late, and then another failure": (
+        EVENTS + UNMOUNTED + MOUNTED + BACK_OFF,
+        ("undetermined", None, []),
+    ),
     "a plan is no step": ("Total training steps: 5640\n" + NO_NODE, ("undetermined", None, [])),
     "the nodes came": (NO_NODE + STEP, ("healthy", None, [])),
     "a kill of which only slurmctld tells": (
@@ -75,17 +85,26 @@ EXCERPTS = {
         "ERROR: Job 1 failed with return code list: [137, 1]\n",
         ("undetermined", "python-exception", []),
     ),
-    "a summary of a platform": ("2026-02-25 14:11:16 Failed - Training job failed\n", ("undetermined", None, [])),
+    "a summary of a platform": (
+        "2026-02-25 14:11:16 Failed - Training job failed\n",
+        ("undetermined", None, []),
+    ),
     "hydra's wait status": (
         "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 9\n",
         ("incident", "external-signal", []),
     ),
-    "an exception line without its traceback opens the file": (NO_STORE + "\n", ("incident", "rendezvous", [])),
+    "an exception line without its traceback opens the file": (
+        NO_STORE + "\n",
+        ("incident", "rendezvous", []),
+    ),
     "a code line and the exception are left of the traceback": (
         '    x = f"{n}"\nRuntimeError: 8 > 4 devices\n',
         ("incident", "python-exception", []),
     ),
-    "the same words behind other lines are prose": ("model ready\nRuntimeError: was retried\n" + STEP, ("healthy", None, [])),
+    "the same words behind other lines are prose": (
+        "model ready\nRuntimeError: was retried\n" + STEP,
+        ("healthy", None, []),
+    ),
     "the last attempt to find the store": (ATTEMPT, ("undetermined", None, [])),
     "an attempt before the job ran": (ATTEMPT + STEP, ("healthy", None, [])),
     "Horovod names who did not come": (STEP + STALL + NAMED, ("incident", "hang", [6])),

@@ -19,7 +19,9 @@ from postmortem.diagnose.recorder import Reading
 from postmortem.model import Event, Source
 from postmortem.parsers.flight_recorder import parse
 
-REAL = ROOT / "tests" / "data" / "flight_recorder"  # torch 2.13, gloo, 4 ranks, sub-groups: written by _dump_fr_trace(_json)
+REAL = (
+    ROOT / "tests" / "data" / "flight_recorder"
+)  # torch 2.13, gloo, 4 ranks, sub-groups: written by _dump_fr_trace(_json)
 WORLD = "[0, 1, 2, 3]"
 Op = tuple[str, list[int], str]  # operation, size of its one tensor, state
 REDUCE: Op = ("all_reduce", [1024], "completed")
@@ -39,7 +41,11 @@ def entry(number: int, op: Op, group: tuple[str, str] = ("0", "default_pg"), **o
     name, size, state = op
     created = 1_795_000_000_000_000_000 + number * 1_000_000
     frames = [
-        {"name": name, "filename": "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", "line": 3245},
+        {
+            "name": name,
+            "filename": "/usr/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py",
+            "line": 3245,
+        },
         {"name": "step", "filename": "/opt/train/train.py", "line": 40 + len(name)},
         {"name": "<module>", "filename": "/opt/train/train.py", "line": 90},
     ]
@@ -53,20 +59,36 @@ def entry(number: int, op: Op, group: tuple[str, str] = ("0", "default_pg"), **o
     }  # fmt: skip
 
 
-def dump(ops: list[Op], first: int = 1, ranks: str = WORLD, more: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+def dump(
+    ops: list[Op], first: int = 1, ranks: str = WORLD, more: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
     """The dump of one rank that enqueued `ops` in the default group, and `more` entries in others."""
     entries = [entry(first + i, op) for i, op in enumerate(ops)] + (more or [])
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
     for e in more or []:
         name, desc = e["process_group"]
         config[name] = {"name": name, "desc": desc, "ranks": e.pop("ranks", "")}
-    status = {"0": {"last_enqueued_collective": 9999, "last_started_collective": -1, "last_completed_collective": 9999}}
-    return {"version": "2.10", "pg_config": config, "comm_lib_version": "2.27.5", "pg_status": status, "entries": entries}
+    status = {
+        "0": {
+            "last_enqueued_collective": 9999,
+            "last_started_collective": -1,
+            "last_completed_collective": 9999,
+        }
+    }
+    return {
+        "version": "2.10",
+        "pg_config": config,
+        "comm_lib_version": "2.27.5",
+        "pg_status": status,
+        "entries": entries,
+    }
 
 
 def together(*dumps: dict[str, Any] | None) -> Reading | None:
     """What the dumps of ranks 0, 1, … say when they are read together. None is a rank without a dump."""
-    events = {r: read(f"fr_rank{r}", pickle.dumps(d, 2), rank=r) for r, d in enumerate(dumps) if d is not None}
+    events = {
+        r: read(f"fr_rank{r}", pickle.dumps(d, 2), rank=r) for r, d in enumerate(dumps) if d is not None
+    }
     return recorder.read(events)
 
 
@@ -88,7 +110,9 @@ def test_a_rank_that_waits_in_gloo() -> None:
     e = read(REAL / "other-size" / "fr_rank0.json", rank=0)
     assert e.kind == "recorder"
     assert (e.rank, e.host, e.where.line) == (0, "node-a", None)
-    assert e.text == "rank 0: last enqueued collective 7 of default_pg (gloo:all_reduce [4] Float), 6 completed"
+    assert (
+        e.text == "rank 0: last enqueued collective 7 of default_pg (gloo:all_reduce [4] Float), 6 completed"
+    )
     assert e.fields["pending"] == (("default_pg", 7, "gloo:all_reduce", "[4] Float"),)
     assert e.fields["version"] == "2.10"
     assert e.clock == "absolute"
@@ -105,7 +129,10 @@ def test_numbers_come_from_entries_because_pg_status_counts_sends_too() -> None:
 
 
 def test_sends_and_receives_have_no_common_number() -> None:
-    more = [entry(9, ("send 0->1", [4], "scheduled"), is_p2p=True, ranks=WORLD), entry(9, ("recv 0<-1", [4], "scheduled"), ranks=WORLD)]
+    more = [
+        entry(9, ("send 0->1", [4], "scheduled"), is_p2p=True, ranks=WORLD),
+        entry(9, ("recv 0<-1", [4], "scheduled"), ranks=WORLD),
+    ]
     e = read("fr", pickle.dumps(dump([REDUCE], more=more), 2))
     assert e.fields["entries"] == (("default_pg", 1, "nccl:all_reduce", "[1024] BFloat16"),)
     assert e.fields["pending"] == ()
@@ -160,7 +187,10 @@ def test_a_large_dump_is_cut_to_its_last_entries() -> None:
 
 def test_the_rank_that_never_came() -> None:
     found = together(
-        dump([REDUCE, REDUCE, WAITING]), dump([REDUCE, REDUCE, WAITING]), dump([REDUCE, REDUCE]), dump([REDUCE, REDUCE, WAITING])
+        dump([REDUCE, REDUCE, WAITING]),
+        dump([REDUCE, REDUCE, WAITING]),
+        dump([REDUCE, REDUCE]),
+        dump([REDUCE, REDUCE, WAITING]),
     )
     assert found is not None
     assert (found.pattern, found.odd, found.sure) == ("recorder-rank-behind", (2,), True)
@@ -235,7 +265,9 @@ def test_a_gpu_that_did_not_start_what_all_enqueued() -> None:
 
 
 def test_a_rank_left_in_a_collective_that_the_others_completed() -> None:
-    found = together(dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED]))
+    found = together(
+        dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED])
+    )
     assert found is not None
     assert found.odd == (1,)
 
@@ -244,7 +276,9 @@ def test_a_rank_without_a_dump_is_suspected_and_no_more() -> None:
     found = together(dump([REDUCE, WAITING]), None, dump([REDUCE, WAITING]), dump([REDUCE, WAITING]))
     assert found is not None
     assert (found.odd, found.sure) == ((1,), False)
-    assert together(dump([REDUCE, WAITING]), None, None, dump([REDUCE, WAITING])) is None  # as many without as with
+    assert (
+        together(dump([REDUCE, WAITING]), None, None, dump([REDUCE, WAITING])) is None
+    )  # as many without as with
     behind = together(dump([REDUCE, WAITING]), None, dump([REDUCE]), dump([REDUCE, WAITING]))
     assert behind is not None
     assert (behind.odd, behind.sure) == ((2,), True)
@@ -253,7 +287,9 @@ def test_a_rank_without_a_dump_is_suspected_and_no_more() -> None:
 def test_who_waits_in_another_group_is_a_victim_of_that_one() -> None:
     """Ranks 0 and 1 wait in the default group for 2 and 3; 2 waits in the pair's group for 3."""
     pair = ("7", "pair")
-    rank2 = dump([REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]"), entry(2, WAITING, pair, ranks="[2, 3]")])
+    rank2 = dump(
+        [REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]"), entry(2, WAITING, pair, ranks="[2, 3]")]
+    )
     rank3 = dump([REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]")])
     found = together(dump([REDUCE, WAITING]), dump([REDUCE, WAITING]), rank2, rank3)
     assert found is not None
@@ -274,7 +310,8 @@ def test_dumps_that_agree_accuse_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("folder", "pattern", "rank"), [("other-size", "recorder-collectives-differ", 1), ("rank-3-left", "recorder-rank-behind", 3)]
+    ("folder", "pattern", "rank"),
+    [("other-size", "recorder-collectives-differ", 1), ("rank-3-left", "recorder-rank-behind", 3)],
 )
 def test_real_dumps_alone_name_the_rank(folder: str, pattern: str, rank: int) -> None:
     """Written after the exception, so gloo has retired what failed; in the second folder rank 2 was killed and left none."""
@@ -310,7 +347,12 @@ def test_what_cannot_be_read_says_where(content: bytes, said: str) -> None:
 
 
 ODD = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(exclude_categories=[]), max_size=8) | st.just("0"),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(st.characters(exclude_categories=[]), max_size=8)
+    | st.just("0"),
     lambda v: (
         st.lists(v, max_size=3)
         | st.tuples(v, v)
@@ -319,10 +361,15 @@ ODD = st.recursive(
     max_leaves=6,
 )
 ENTRIES = st.lists(
-    st.fixed_dictionaries({}, optional={name: ODD | st.just(value) for name, value in entry(3, WAITING).items()}) | ODD, max_size=4
+    st.fixed_dictionaries(
+        {}, optional={name: ODD | st.just(value) for name, value in entry(3, WAITING).items()}
+    )
+    | ODD,
+    max_size=4,
 )
 DUMPS = st.fixed_dictionaries(
-    {"entries": ENTRIES | ODD}, optional={name: ODD | st.just(value) for name, value in dump([REDUCE]).items() if name != "entries"}
+    {"entries": ENTRIES | ODD},
+    optional={name: ODD | st.just(value) for name, value in dump([REDUCE]).items() if name != "entries"},
 )
 
 

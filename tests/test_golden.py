@@ -72,7 +72,9 @@ def test_every_claim_stands_on_a_line_that_is_there(case: Path) -> None:
         if item["line"] is not None:
             line = path.read_bytes().split(b"\n")[item["line"] - 1].decode("utf-8", "backslashreplace")
             if "[REDACTED" not in item["text"]:
-                assert squash(item["text"])[:80] in squash(re.sub(r"\x1b\[[0-9;]*m", "", line))  # Ray colours its prefixes
+                assert squash(item["text"])[:80] in squash(
+                    re.sub(r"\x1b\[[0-9;]*m", "", line)
+                )  # Ray colours its prefixes
     for row in document["chain"]:
         assert all(0 <= n < len(document["verdict"]["evidence"]) for n in row["evidence"])
 
@@ -96,7 +98,9 @@ def test_how_the_verdict_came_about_can_be_read(case: Path) -> None:
     assert solved(case).document["verdict"]["headline"][:40] in text or len(text) > 40
 
 
-def test_the_synthetic_incidents_are_what_their_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_synthetic_incidents_are_what_their_script_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import runpy
 
     script = runpy.run_path(str(SAMPLES.parent / "scripts" / "synthetic_incidents.py"))
@@ -122,4 +126,8 @@ def test_an_abort_on_a_watchdog_exception_is_no_native_crash(tmp_path: Path) -> 
     ]
     (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
     verdict = analyze([str(tmp_path)]).document["verdict"]
-    assert (verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]) == ("undetermined", "hang", [])
+    assert (verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]) == (
+        "undetermined",
+        "hang",
+        [],
+    )

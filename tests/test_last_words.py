@@ -16,13 +16,15 @@ WAITS = "".join(SLOW.format(m) for m in (16, 17, 18))
 LOADED = "(Worker_TP0 pid=240) INFO 08-15 11:18:40 [gpu_worker.py:298] Available KV cache memory: 11.17 GiB\n"
 UNKNOWN = "(VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/libnccl.so\n"
 TRIES = "".join(
-    f"2025-03-26 05:53:1{s} - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...\n" for s in (3, 5, 7)
+    f"2025-03-26 05:53:1{s} - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...\n"
+    for s in (3, 5, 7)
 )
 AGAIN = "[Auto Resume] Info: JobID: 82 StepID: 0 "
 LOST = AGAIN + "Job failed - replacing nodes\n" + AGAIN + "Job failed - Droping unhealthy nodes\n"
 RETRIED = AGAIN + "Job Expansion complete\n" + AGAIN + "Retrying step. Attempt number: 1\n"
 XLA = (
-    "E0000 00:00:1746473191.041206 94 cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register factory for plugin cuDNN\n"
+    "E0000 00:00:1746473191.041206 94 cuda_dnn.cc:8310] Unable to register cuDNN factory: "
+    "Attempting to register factory for plugin cuDNN\n"
 )
 AGENT = "[2025-12-06 15:49:24,447 E 26 29] core_worker_process.cc:825: Failed to establish connection to the metrics exporter agent.\n"
 HOME = "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead\n"
@@ -30,23 +32,51 @@ ANSWER = 'INFO:     192.0.2.7:44212 - "POST /v1/chat/completions HTTP/1.1" 400 B
 STEPS = "step 6 step_time 458.59s loss 1.67 grad norm 10.125\nstep 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
 DUMP = 'Current thread 0x00007f80908e0640 (most recent call first):\n  File "/opt/conda/lib/threading.py", line 953 in run\n'
 CASES = {
-    "vLLM's engine waits to the end": (LOADED + WAITS, "undetermined", "vLLM waited for a worker that does not read"),
+    "vLLM's engine waits to the end": (
+        LOADED + WAITS,
+        "undetermined",
+        "vLLM waited for a worker that does not read",
+    ),
     "it waited while a worker loaded": (WAITS + LOADED, "healthy", ""),
     "twice may be a compilation": (LOADED + SLOW.format(16) + SLOW.format(17), "healthy", ""),
     "an error that no pattern knows": (LOADED + UNKNOWN, "undetermined", "the log ends with an error"),
-    "and a trap of the shell after it": (LOADED + UNKNOWN + "+ exit 1\n", "undetermined", "the log ends with an error"),
+    "and a trap of the shell after it": (
+        LOADED + UNKNOWN + "+ exit 1\n",
+        "undetermined",
+        "the log ends with an error",
+    ),
     "the same error, and the job went on": (UNKNOWN + STEPS, "healthy", ""),
     "an error that something shrugged off": (LOADED + UNKNOWN.strip() + ", ignored\n", "healthy", ""),
     "an error that is known to be none": (LOADED + XLA, "healthy", ""),
     "Ray's metrics, which nobody misses": (LOADED + AGENT, "healthy", ""),
     "a home that is not there": (LOADED + HOME, "healthy", ""),
-    "a request that cannot be served": (LOADED + "ERROR:    Exception in ASGI application\n" + ANSWER, "healthy", ""),
-    "the server that does not answer": (LOADED + ANSWER + "ERROR:    Exception in ASGI application\n", "undetermined", "the log ends"),
-    "a table with a column of that name": (" NAME  STATUS   SUBMITTED   ERROR\n job-1 running  5 mins ago\n", "healthy", ""),
+    "a request that cannot be served": (
+        LOADED + "ERROR:    Exception in ASGI application\n" + ANSWER,
+        "healthy",
+        "",
+    ),
+    "the server that does not answer": (
+        LOADED + ANSWER + "ERROR:    Exception in ASGI application\n",
+        "undetermined",
+        "the log ends",
+    ),
+    "a table with a column of that name": (
+        " NAME  STATUS   SUBMITTED   ERROR\n job-1 running  5 mins ago\n",
+        "healthy",
+        "",
+    ),
     "a count of no errors": (LOADED + "checked 12 files, 0 ERROR, ERRORS: 0\n", "healthy", ""),
-    "a server that never came": (TRIES, "undetermined", "the log ends with something that is tried again and again"),
+    "a server that never came": (
+        TRIES,
+        "undetermined",
+        "the log ends with something that is tried again and again",
+    ),
     "a server that came": (TRIES + "2025-03-26 05:53:19 - INFO - Server is up\n", "healthy", ""),
-    "a step that HyperPod runs again": (LOST + RETRIED + STEPS, "recovered", "Recovered: in attempt 0 a platform says that the job failed"),
+    "a step that HyperPod runs again": (
+        LOST + RETRIED + STEPS,
+        "recovered",
+        "Recovered: in attempt 0 a platform says that the job failed",
+    ),
     "a step that it has not run again yet": (LOST, "undetermined", "a platform says that the job failed"),
     "a stack and nothing else": (DUMP, "undetermined", "the stack of a process is all that tells"),
     "a stack that somebody asked for at work": (STEPS + DUMP, "healthy", ""),

@@ -69,7 +69,9 @@ def zip_of(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
         for name, data in files.items():
-            z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)  # without today's date: a strategy must not depend on it
+            z.writestr(
+                zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED
+            )  # without today's date: a strategy must not depend on it
     return out.getvalue()
 
 
@@ -123,7 +125,9 @@ def plant(root: Path, tree: object) -> int:
         root.symlink_to("/etc/passwd")
     elif tree == "link in":
         root.symlink_to("..")
-    elif other := next((p for p in sorted(root.parent.iterdir()) if p.is_file() and not p.is_symlink()), None):
+    elif other := next(
+        (p for p in sorted(root.parent.iterdir()) if p.is_file() and not p.is_symlink()), None
+    ):
         os.link(other, root)
     return 0
 
@@ -181,13 +185,24 @@ def test_a_folder_of_everything(tmp_path: Path) -> None:
     }
     assert told["core.7"][1] == told["b.tar!/core.8"][1] == told["b.zip!/core.9"][1] == "binary (ELF core)"
     assert told["rank2.log.gz"][1].startswith("gz ends early")
-    files = ["rank0.log", "core.7", "noise.bin", "rank1.log.gz", "rank2.log.gz", "rank3.log.gz", "b.tar", "b.zip"]
+    files = [
+        "rank0.log",
+        "core.7",
+        "noise.bin",
+        "rank1.log.gz",
+        "rank2.log.gz",
+        "rank3.log.gz",
+        "b.tar",
+        "b.zip",
+    ]
     assert ledger.bytes == sum((tmp_path / name).stat().st_size for name in files)
 
 
 def test_members_of_a_compressed_archive_share_its_bytes_on_disk(tmp_path: Path) -> None:
     core = CORE[:18] + os.urandom(60_000)
-    (tmp_path / "b.tar.gz").write_bytes(gzip.compress(tar_of({"core.1": core, "rank0.log": os.urandom(30_000).hex().encode()})))
+    (tmp_path / "b.tar.gz").write_bytes(
+        gzip.compress(tar_of({"core.1": core, "rank0.log": os.urandom(30_000).hex().encode()}))
+    )
     ledger = account(tmp_path)
     size = (tmp_path / "b.tar.gz").stat().st_size
     (bytes_, reason) = rows(ledger)["b.tar.gz!/core.1"]
@@ -214,7 +229,9 @@ def test_a_file_that_nobody_scanned_is_not_counted_as_scanned() -> None:
 def test_rows_never_take_more_than_their_file() -> None:
     container = Container(Path("/x"), "a!/b.log", 100, "plain")
     source = Source("a!/b.log", "console", 100)
-    ledger = build([container], [scanned(source, 40, (Skip("a!/b.log", 70, "one"), Skip("a!/b.log", 70, "two")))], [])
+    ledger = build(
+        [container], [scanned(source, 40, (Skip("a!/b.log", 70, "one"), Skip("a!/b.log", 70, "two")))], []
+    )
     assert [(row.reason, row.bytes) for row in ledger.skipped] == [("one", 70), ("two", 30)]
 
 
@@ -225,7 +242,9 @@ def test_the_order_of_work_does_not_show(tmp_path: Path, order: int) -> None:
     found = collect([str(tmp_path)])
     ledger = build(found.containers, read(found)[::order], found.skipped)
     assert [row.path for row in ledger.skipped] == ["a", "b", "c"]
-    assert ledger.to_json()["skipped"] == [{"path": name, "bytes": 0, "reason": rows(ledger)[name][1]} for name in ("a", "b", "c")]
+    assert ledger.to_json()["skipped"] == [
+        {"path": name, "bytes": 0, "reason": rows(ledger)[name][1]} for name in ("a", "b", "c")
+    ]
     assert list(ledger.to_json()) == ["bytes", "scanned", "skipped"]
 
 
@@ -236,7 +255,11 @@ def test_the_real_scan_brings_the_rows_along(tmp_path: Path) -> None:
     (tmp_path / "rank0.log.gz").write_bytes(gzip.compress(b"step 1\n" * 1000)[:-3])
     found = collect([str(tmp_path)])
     engine = Engine.compile([])
-    got = [scan(source, stream, engine) for container in found.containers for source, stream in open_sources(container)]
+    got = [
+        scan(source, stream, engine)
+        for container in found.containers
+        for source, stream in open_sources(container)
+    ]
     told = rows(build(found.containers, got, found.skipped))
     assert told["core.gz"] == ((tmp_path / "core.gz").stat().st_size, "binary (ELF core)")
     assert told["rank0.log.gz"][1].startswith("gz ends early")

@@ -19,7 +19,10 @@ from postmortem.patterns import EVENT_KINDS, Library
 LIBRARY = patterns.load()
 # An edge from something that is no cause to a cause says that the cause is an echo. Each is here with its reason.
 ECHOES = {
-    ("cpp-terminate-distributed", "faulthandler-fatal-error"): "the fault handler's `Aborted` is the end of the exception thrown above it",
+    (
+        "cpp-terminate-distributed",
+        "faulthandler-fatal-error",
+    ): "the fault handler's `Aborted` is the end of the exception thrown above it",
 }
 
 
@@ -116,10 +119,16 @@ def explaining(pattern_id: str, *targets: str) -> Pattern:
     [
         ([explaining("kernel-oom-killed-process", "kernel-oom-killed-process")], "explains itself"),
         ([explaining("kernel-oom-killed-process", "no-such-thing")], "does not exist"),
-        ([explaining("gloo-connection-closed", "kernel-oom-killed-process")], "is a symptom and explains the cause"),
+        (
+            [explaining("gloo-connection-closed", "kernel-oom-killed-process")],
+            "is a symptom and explains the cause",
+        ),
         ([explaining("nccl-version", "gloo-connection-closed")], "is context and explains"),
         (
-            [explaining("xid-79-gpu-fell-off-bus", "gpu-lost"), explaining("gpu-lost", "xid-79-gpu-fell-off-bus")],
+            [
+                explaining("xid-79-gpu-fell-off-bus", "gpu-lost"),
+                explaining("gpu-lost", "xid-79-gpu-fell-off-bus"),
+            ],
             "a circle: ",
         ),
     ],
@@ -133,7 +142,10 @@ def test_a_bad_edge_is_found(broken: list[Pattern], fault: str) -> None:
     ("broken", "fault"),
     [
         (replace(LIBRARY["kernel-oom-killed-process"], variants=()), "neither a gate"),
-        (replace(LIBRARY["kernel-oom-killed-process"], id="rank-dreamt", derived=True, variants=()), "no reasoning names it"),
+        (
+            replace(LIBRARY["kernel-oom-killed-process"], id="rank-dreamt", derived=True, variants=()),
+            "no reasoning names it",
+        ),
         (replace(LIBRARY["module-not-found"], on="dream"), "which no parser makes"),
     ],
     ids=lambda x: x if isinstance(x, str) else "",

@@ -43,10 +43,15 @@ def test_every_file_fits_the_schema() -> None:
         for letter, forms in yaml.CSafeLoader.yaml_implicit_resolvers.items()
     }
     for file in FILES:
-        errors = [f"{file}: {e.json_path}: {e.message}" for e in validator().iter_errors(yaml.load(file.read_text(), Loader))]
+        errors = [
+            f"{file}: {e.json_path}: {e.message}"
+            for e in validator().iter_errors(yaml.load(file.read_text(), Loader))
+        ]
         assert not errors, errors[0]
 
 
 def test_schema_is_the_one_that_the_types_give() -> None:
-    done = subprocess.run([sys.executable, "scripts/pattern_schema.py", "--check"], cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "scripts/pattern_schema.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout

@@ -43,11 +43,22 @@ def same(a: object, b: object) -> bool:
 # ── what pickle.dumps writes is what loads reads ─────────────────────────────────────────────────────────────────────
 
 WORDS = st.text(st.characters(exclude_categories=[]), max_size=20)
-SCALARS = st.none() | st.booleans() | st.integers(-(1 << 600), 1 << 600) | st.integers(-70000, 70000) | st.floats() | WORDS
-KEYS = st.recursive(SCALARS | st.binary(max_size=9), lambda k: st.tuples(k, k) | st.frozensets(k, max_size=3), max_leaves=4)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(1 << 600), 1 << 600)
+    | st.integers(-70000, 70000)
+    | st.floats()
+    | WORDS
+)
+KEYS = st.recursive(
+    SCALARS | st.binary(max_size=9), lambda k: st.tuples(k, k) | st.frozensets(k, max_size=3), max_leaves=4
+)
 PLAIN = st.recursive(
     SCALARS | st.binary(max_size=300),
-    lambda v: st.lists(v) | st.lists(v).map(tuple) | st.dictionaries(KEYS, v) | st.sets(KEYS) | st.frozensets(KEYS),
+    lambda v: (
+        st.lists(v) | st.lists(v).map(tuple) | st.dictionaries(KEYS, v) | st.sets(KEYS) | st.frozensets(KEYS)
+    ),
     max_leaves=25,
 )
 
@@ -85,7 +96,15 @@ def test_any_plain_value_survives_every_protocol(value: object) -> None:
 def test_what_the_short_forms_of_the_opcodes_do_not_cover() -> None:
     shared = ["a list that stands twice"]
     many = [f"text {i}" for i in range(700)]  # more than one BINPUT and one batch of APPENDS hold
-    for value in (shared, [shared, shared], {"a": shared, "b": shared}, many + many, dict.fromkeys(many, shared), "x" * 70000, 1 << 8000):
+    for value in (
+        shared,
+        [shared, shared],
+        {"a": shared, "b": shared},
+        many + many,
+        dict.fromkeys(many, shared),
+        "x" * 70000,
+        1 << 8000,
+    ):
         check_round_trip(value)
     check_round_trip(b"y" * 70000)
 
@@ -190,19 +209,28 @@ def calls() -> Iterator[tuple[str, bytes]]:
 def bombs() -> Iterator[tuple[str, bytes]]:
     yield "sparse memo", P2 + b"]r\xff\xff\xff\xff."
     yield "sparse memo, fetched", P2 + b"]r\xff\xff\xff\x0f0j\xff\xff\xff\x0f."
-    yield "memo flood", P2 + b"N" + b"".join(b"r" + struct.pack("<I", i) for i in range(LIMITS.memo + 2)) + b"."
+    yield (
+        "memo flood",
+        P2 + b"N" + b"".join(b"r" + struct.pack("<I", i) for i in range(LIMITS.memo + 2)) + b".",
+    )
     yield "MEMOIZE flood", P4 + b"N" + b"\x94" * (LIMITS.memo + 2) + b"."
     yield (
         "memo billion laughs",
         P2
         + b"]q\0"
-        + b"".join(b"0](" + b"h" + bytes((i,)) * 1 + (b"h" + bytes((i,))) * 9 + b"eq" + bytes((i + 1,)) for i in range(12))
+        + b"".join(
+            b"0](" + b"h" + bytes((i,)) * 1 + (b"h" + bytes((i,))) * 9 + b"eq" + bytes((i + 1,))
+            for i in range(12)
+        )
         + b".",
     )
     yield "DUP billion laughs", P2 + b"]" + b"2\x86" * 60 + b"."
     yield "DUP tuples as a key", P2 + b"}N" + b"2\x86" * 60 + b"Ns."
     yield "tuples in a frozenset", P4 + b"(N" + b"2\x86" * 60 + b"\x91."
-    yield "one long string many times", P2 + b"](" + b"X" + struct.pack("<I", 1 << 20) + b"x" * (1 << 20) + b"q\0" + b"h\0" * 3000 + b"e."
+    yield (
+        "one long string many times",
+        P2 + b"](" + b"X" + struct.pack("<I", 1 << 20) + b"x" * (1 << 20) + b"q\0" + b"h\0" * 3000 + b"e.",
+    )
     yield "deep lists", P2 + b"]" * 50_000 + b"a" * 49_999 + b"."
     yield "deep tuples", P2 + b"N" + b"\x85" * 200_000 + b"."
     yield "deep tuple as a key", P2 + b"}N" + b"\x85" * 200_000 + b"Ns."
@@ -222,7 +250,10 @@ def bombs() -> Iterator[tuple[str, bytes]]:
     yield "colliding set", P4 + b"\x8f(" + b"".join(longs) + b"\x90."
     yield "colliding frozenset", P4 + b"(" + b"".join(longs) + b"\x91."
     yield "colliding tuples", P2 + b"}(" + b"".join(x + b"\x85N" for x in longs) + b"u."
-    yield "colliding keys in many dicts", P2 + b"](" + b"".join(b"}(" + b"N".join([*longs[:900], b""]) + b"u" for _ in range(20)) + b"e."
+    yield (
+        "colliding keys in many dicts",
+        P2 + b"](" + b"".join(b"}(" + b"N".join([*longs[:900], b""]) + b"u" for _ in range(20)) + b"e.",
+    )
     yield "MARK flood", P2 + b"(" * 5_000_000 + b"."
     yield "stack flood", P2 + b"N" * 5_000_000 + b"."
     yield "set flood", P4 + b"](" + (b"\x8f" * 90_000 + b"e(") * 40 + b"e."
@@ -243,7 +274,15 @@ def broken() -> Iterator[tuple[str, bytes]]:
     yield "STOP under a mark", P2 + b"N(."
     yield "trailing bytes", P2 + b"N.cos\nsystem\n)R."
     yield "two pickles", pickle.dumps([1], 2) * 2
-    for code, width in ((b"X", 4), (b"\x8d", 8), (b"B", 4), (b"\x8e", 8), (b"\x8c", 1), (b"C", 1), (b"\x95", 8)):
+    for code, width in (
+        (b"X", 4),
+        (b"\x8d", 8),
+        (b"B", 4),
+        (b"\x8e", 8),
+        (b"\x8c", 1),
+        (b"C", 1),
+        (b"\x95", 8),
+    ):
         yield f"length without data {code!r}", P4 + code + b"\xff" * width
         yield f"cut length {code!r}", P4 + code + b"\xff" * (width - 1)
     yield "cut float", P2 + b"G\0\0"
@@ -304,7 +343,9 @@ def test_bombs_fit_into_a_small_process() -> None:
         "    said[name] = message, time.process_time() - started\n"
         "print(json.dumps(said))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=170)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parent, capture_output=True, text=True, timeout=170
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     said = json.loads(done.stdout)
     assert set(said) == {name for name, _ in bombs()}

@@ -46,7 +46,13 @@ def test_bad_items_are_named_and_their_neighbours_are_kept(monkeypatch: pytest.M
     """A death, a fault, a hang, starvation and an exception among forty items in bundles."""
     monkeypatch.setattr(pool, "DEADLINE", 3.0)
     items: list[object] = list(range(40))
-    bad = {3: pool_work.KILL, 4: pool_work.FAULT, 17: pool_work.HANG, 18: pool_work.STARVE, 39: pool_work.RAISE}
+    bad = {
+        3: pool_work.KILL,
+        4: pool_work.FAULT,
+        17: pool_work.HANG,
+        18: pool_work.STARVE,
+        39: pool_work.RAISE,
+    }
     for index, harm in bad.items():
         items[index] = harm
     results = run(items)
@@ -125,5 +131,8 @@ def test_a_factory_is_called_and_its_executor_shut_down() -> None:
 
 @needs("distributed")
 def test_a_scheduler_that_is_not_there_is_told_in_words() -> None:
-    with pytest.raises(UsageError, match="no Dask scheduler answers at tcp://127.0.0.1:9"), pool.dask("tcp://127.0.0.1:9"):
+    with (
+        pytest.raises(UsageError, match="no Dask scheduler answers at tcp://127.0.0.1:9"),
+        pool.dask("tcp://127.0.0.1:9"),
+    ):
         pass

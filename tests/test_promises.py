@@ -24,7 +24,9 @@ LABEL = SAMPLES / "bad-label-one-rank" / "logs"
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "postmortem", *arguments]
-    return subprocess.run(command, capture_output=True, cwd=ROOT, env=os.environ | environment, timeout=300, check=False)
+    return subprocess.run(
+        command, capture_output=True, cwd=ROOT, env=os.environ | environment, timeout=300, check=False
+    )
 
 
 @pytest.mark.parametrize("logs", [OOM, SAMPLES / "healthy-two-hosts" / "logs"], ids=["incident", "two-hosts"])
@@ -32,7 +34,8 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[byte
 def test_time_zone_and_locale_of_the_reader_do_not_matter(logs: Path, form: str) -> None:
     places = [("UTC", "C"), ("Pacific/Kiritimati", "C.UTF-8"), ("America/St_Johns", "tr_TR.UTF-8")]
     outputs = [
-        run("analyze", str(logs), "--format", form, "--output", "-", TZ=zone, LC_ALL=words, LANG=words).stdout for zone, words in places
+        run("analyze", str(logs), "--format", form, "--output", "-", TZ=zone, LC_ALL=words, LANG=words).stdout
+        for zone, words in places
     ]
     assert outputs[0] and outputs[0] == outputs[1] == outputs[2]
 
@@ -130,7 +133,9 @@ def test_bad_files_are_named_and_the_rest_is_analysed(tmp_path: Path) -> None:
     assert document["verdict"]["culprit"]["ranks"] == truth["ranks"]
     named = {row["path"] for row in document["ledger"]["skipped"]}
     assert {"pipe", "python", "cut.log.gz"} <= named
-    assert document["ledger"]["bytes"] == document["ledger"]["scanned"] + sum(r["bytes"] for r in document["ledger"]["skipped"])
+    assert document["ledger"]["bytes"] == document["ledger"]["scanned"] + sum(
+        r["bytes"] for r in document["ledger"]["skipped"]
+    )
 
 
 def test_our_own_report_is_not_read_as_a_log(tmp_path: Path) -> None:
@@ -142,4 +147,6 @@ def test_our_own_report_is_not_read_as_a_log(tmp_path: Path) -> None:
     (logs / "incident.json").write_text(report.render_json(first))
     second = analyze([str(logs)])
     assert second.document["verdict"] == first.document["verdict"]
-    assert {"postmortem-report.html", "incident.json"} <= {row["path"] for row in second.document["ledger"]["skipped"]}
+    assert {"postmortem-report.html", "incident.json"} <= {
+        row["path"] for row in second.document["ledger"]["skipped"]
+    }

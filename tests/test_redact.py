@@ -112,7 +112,10 @@ def test_a_key_over_several_lines_of_a_context() -> None:
     lines = PEM.format("\n".join(BODY)).split("\n")
     clean = Redactor().document({"context": {"before": lines[:9], "after": lines[9:]}})
     assert gone(BODY, json.dumps(clean))
-    assert isinstance(clean, dict) and [len(part) for part in clean["context"].values()] == [9, len(lines) - 9]
+    assert isinstance(clean, dict) and [len(part) for part in clean["context"].values()] == [
+        9,
+        len(lines) - 9,
+    ]
 
 
 ORDINARY = """\
@@ -164,7 +167,9 @@ LINES = st.lists(st.sampled_from(ORDINARY.splitlines()) | st.text(max_size=60), 
     prefix=st.sampled_from(["", "[rank0]: ", "\t", "é "]),
 )
 @settings(max_examples=300, deadline=None)
-def test_a_planted_secret_never_survives(before: list[str], after: list[str], name: str, seed: int, prefix: str) -> None:
+def test_a_planted_secret_never_survives(
+    before: list[str], after: list[str], name: str, seed: int, prefix: str
+) -> None:
     secret, line = forms(seed)[name]
     document = {
         "lines": [*before, prefix + line, *after],
@@ -182,7 +187,21 @@ def test_a_planted_secret_never_survives(before: list[str], after: list[str], na
 @given(
     st.text(max_size=400)
     | st.lists(
-        st.sampled_from(["password=", "token", "\n", "'", '"', "-----BEGIN PRIVATE KEY-----", "eyJ", "://", ":", "@", "a1" * 12])
+        st.sampled_from(
+            [
+                "password=",
+                "token",
+                "\n",
+                "'",
+                '"',
+                "-----BEGIN PRIVATE KEY-----",
+                "eyJ",
+                "://",
+                ":",
+                "@",
+                "a1" * 12,
+            ]
+        )
     ).map("".join)
 )
 @settings(max_examples=300, deadline=None)
@@ -195,7 +214,10 @@ def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: s
 def test_equal_secrets_have_equal_marks_numbered_by_first_appearance() -> None:
     a, b = forms(1)["hf-token"][0], forms(2)["hf-token"][0]
     redactor = Redactor()
-    assert redactor.text(f"{a} then {b} then {a}") == "[REDACTED:hf-token:1] then [REDACTED:hf-token:2] then [REDACTED:hf-token:1]"
+    assert (
+        redactor.text(f"{a} then {b} then {a}")
+        == "[REDACTED:hf-token:1] then [REDACTED:hf-token:2] then [REDACTED:hf-token:1]"
+    )
     assert redactor.text(f"HF_TOKEN={b}") == "HF_TOKEN=[REDACTED:hf-token:2]"
     assert Redactor().text(b) == "[REDACTED:hf-token:1]"
 
@@ -204,21 +226,35 @@ def test_lines_that_differ_in_digits_only_are_each_searched() -> None:
     """What to search for is looked up by a line without its digits; the secrets of such lines still are two."""
     first, second = "ya29." + "a1B2c3D4e5F6g7H8i9J0k", "ya29." + "a2B3c4D5e6F7g8H9i0J1k"
     said = Redactor().texts([f"rank 1 key {first}", f"rank 22 key {second}", "rank 3 key of 29 bytes"])
-    assert said == ["rank 1 key [REDACTED:gcp-token:1]", "rank 22 key [REDACTED:gcp-token:2]", "rank 3 key of 29 bytes"]
+    assert said == [
+        "rank 1 key [REDACTED:gcp-token:1]",
+        "rank 22 key [REDACTED:gcp-token:2]",
+        "rank 3 key of 29 bytes",
+    ]
 
 
 def test_a_secret_learnt_by_its_name_is_found_where_it_stands_bare() -> None:
     key = forms(3)["wandb"][0]
     document = {"argv": f"sweep.py {key}", "log": f"wandb: key: {key}"}
-    assert Redactor().document(document) == {"argv": "sweep.py [REDACTED:wandb-key:1]", "log": "wandb: key: [REDACTED:wandb-key:1]"}
+    assert Redactor().document(document) == {
+        "argv": "sweep.py [REDACTED:wandb-key:1]",
+        "log": "wandb: key: [REDACTED:wandb-key:1]",
+    }
 
 
 def test_names_in_a_document_tell_too() -> None:
     clean = Redactor().document(
-        {"env": {"DB_PASSWORD": "hunter2", "HF_TOKEN": "short7", "MAX_TOKENS": "12"}, "argv": ["--token", "abc1234", "--lr", "1"]}
+        {
+            "env": {"DB_PASSWORD": "hunter2", "HF_TOKEN": "short7", "MAX_TOKENS": "12"},
+            "argv": ["--token", "abc1234", "--lr", "1"],
+        }
     )
     assert clean == {
-        "env": {"DB_PASSWORD": "[REDACTED:password:1]", "HF_TOKEN": "[REDACTED:secret:1]", "MAX_TOKENS": "12"},
+        "env": {
+            "DB_PASSWORD": "[REDACTED:password:1]",
+            "HF_TOKEN": "[REDACTED:secret:1]",
+            "MAX_TOKENS": "12",
+        },
         "argv": ["--token", "[REDACTED:secret:2]", "--lr", "1"],
     }
 

@@ -29,7 +29,11 @@ def test_every_job_has_one_row_and_every_row_one_job() -> None:
 def test_the_job_explains_itself_as_the_catalogue_does(row: Scenario) -> None:
     tree = ast.parse((JOBS / f"{row.module}.py").read_text())
     told = ast.get_docstring(tree) or ""
-    situation, shows, expected = told.partition("\n\nShows: ")[0], "\nShows: " in told, told.rpartition("\nExpected: ")[2]
+    situation, shows, expected = (
+        told.partition("\n\nShows: ")[0],
+        "\nShows: " in told,
+        told.rpartition("\nExpected: ")[2],
+    )
     assert len(situation) > 20 and shows
     assert f"pattern {row.pattern or 'none'}, category {row.category or 'none'}" in expected
     assert ("the rank at fault" in expected) == (row.culprit == "rank")
@@ -79,7 +83,10 @@ def test_only_the_rank_at_fault_is_started_oddly(tmp_path: Path) -> None:
 def test_the_scrubber_takes_out_names_of_this_machine_and_nothing_else(tmp_path: Path) -> None:
     made = _place(tmp_path)
     line = f'  File "{made.job}/train.py", line 3 in main; oom_memcg=/{made.tag},task=python3; loss 2.5\r\n\x00'.encode()
-    assert scrub(line, made) == b'  File "/opt/train/run/train.py", line 3 in main; oom_memcg=/job_4711,task=python3; loss 2.5\r\n\x00'
+    assert (
+        scrub(line, made)
+        == b'  File "/opt/train/run/train.py", line 3 in main; oom_memcg=/job_4711,task=python3; loss 2.5\r\n\x00'
+    )
 
 
 def test_a_scrubbed_pickle_still_loads(tmp_path: Path) -> None:
@@ -95,7 +102,9 @@ def test_a_scrubbed_pickle_still_loads(tmp_path: Path) -> None:
 def test_only_kernel_records_since_the_start_count_even_if_the_ring_dropped_old_ones() -> None:
     assert kernel.since(["<6>[1.0] a", "<6>[2.0] b"], ["<6>[2.0] b", "<3>[3.0] c"]) == ["<3>[3.0] c"]
     assert kernel.since(["<6>[1.0] a"], ["<6>[8.0] x"]) == ["<6>[8.0] x"]
-    assert kernel.pids(["<3>[9.1] Killed process 42 (python3) total-vm:1kB", "<6>[9.2] python3[43]: segfault at 0 ip 0"]) == {42, 43}
+    assert kernel.pids(
+        ["<3>[9.1] Killed process 42 (python3) total-vm:1kB", "<6>[9.2] python3[43]: segfault at 0 ip 0"]
+    ) == {42, 43}
 
 
 def test_what_the_kernel_says_of_others_is_no_evidence() -> None:
@@ -110,7 +119,11 @@ def test_what_the_kernel_says_of_others_is_no_evidence() -> None:
     ours, theirs = ([line.format(pid) for line in crash] for pid in (42, 99))
     reaped = ["<6>[9.3] oom_reaper: reaped process 99 (python3), now anon-rss:0kB"]
     between = ["<6>[9.4] eth0: link up"]
-    assert kernel.of_processes([*oom(99), *reaped, *oom(42), *theirs, *between, *ours], {42}) == [*oom(42), *between, *ours]
+    assert kernel.of_processes([*oom(99), *reaped, *oom(42), *theirs, *between, *ours], {42}) == [
+        *oom(42),
+        *between,
+        *ours,
+    ]
 
 
 def test_a_place_is_refused_where_it_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +142,11 @@ def test_every_sample_tells_the_command_that_makes_it_again(readme: Path) -> Non
         assert any(f" {script.name}" in commands[0] for script in job.iterdir())
         return
 
-    command = next(line.strip() for line in readme.read_text().splitlines() if line.startswith("    python -m postmortem.replay.record "))
+    command = next(
+        line.strip()
+        for line in readme.read_text().splitlines()
+        if line.startswith("    python -m postmortem.replay.record ")
+    )
     plan = _plan(_parser().parse_args(shlex.split(command)[3:]))
     assert f"--out sample_logs/{readme.parent.name}" in command
     assert plan.scenario.id in IDS

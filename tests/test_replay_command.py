@@ -25,7 +25,12 @@ JOBS = ROOT / "postmortem" / "replay" / "scenarios"
 IDS = [row.id for row in SCENARIOS]
 DOCUMENT: dict[str, Any] = {
     "schema": "postmortem/incident/1",
-    "verdict": {"outcome": "incident", "category": "hang", "pattern": "rank-never-arrived", "culprit": {"ranks": [2]}},
+    "verdict": {
+        "outcome": "incident",
+        "category": "hang",
+        "pattern": "rank-never-arrived",
+        "culprit": {"ranks": [2]},
+    },
     "replay": {"scenario": "slow-rank", "arguments": {"world_size": 4, "rank": 2, "timeout_s": 6.0}},
 }
 
@@ -61,7 +66,11 @@ def test_the_list_is_a_table_for_people_and_objects_for_programs(tmp_path: Path)
     assert all(set(row) >= {"id", "pattern", "category", "needs"} for row in rows)
     table = cli("--list", cwd=tmp_path).stdout.splitlines()
     assert len(table) == len(SCENARIOS) + 1
-    assert next(line for line in table if line.startswith("firewall-drop ")).split()[1:4] == ["root,", "two", "hosts"]
+    assert next(line for line in table if line.startswith("firewall-drop ")).split()[1:4] == [
+        "root,",
+        "two",
+        "hosts",
+    ]
 
 
 # ── what may be set ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,35 +114,69 @@ def test_the_hint_of_a_report_is_taken_over() -> None:
 
 
 def test_what_a_miniature_cannot_take_over_is_said() -> None:
-    made = pick.order(document(replay={"arguments": {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}}))
+    made = pick.order(
+        document(replay={"arguments": {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}})
+    )
     assert (made.nproc, made.arguments) == (4, {"rank": 3})
     said = " | ".join(made.notes)
-    assert "512 ranks become 4" in said and "rank 37 becomes rank 3" in said and "8120" in said and "600" in said
+    assert (
+        "512 ranks become 4" in said and "rank 37 becomes rank 3" in said and "8120" in said and "600" in said
+    )
 
 
 def test_the_pattern_sets_what_brings_it_about() -> None:
     verdict = {"pattern": "index-out-of-range", "category": "python-exception"}
     made = pick.order(document(verdict=verdict, replay={"scenario": "python-exception-one-rank"}))
-    assert made.arguments["error"] == "index" and made.expected and made.expected.pattern == "index-out-of-range"
+    assert (
+        made.arguments["error"] == "index" and made.expected and made.expected.pattern == "index-out-of-range"
+    )
 
 
 def test_a_report_without_a_hint_is_matched_by_its_pattern() -> None:
-    made = pick.order(document(verdict={"pattern": "env-var-missing"}, replay={"scenario": None, "arguments": {}}))
+    made = pick.order(
+        document(verdict={"pattern": "env-var-missing"}, replay={"scenario": None, "arguments": {}})
+    )
     assert made.scenario.id == "missing-env"
 
 
-@pytest.mark.parametrize("pattern", [None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"])
+@pytest.mark.parametrize(
+    "pattern", [None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"]
+)
 def test_where_nothing_fits_nothing_is_run(pattern: object) -> None:
     with pytest.raises(ReplayError):
         pick.order(document(verdict={"pattern": pattern}, replay={"scenario": pattern, "arguments": {}}))
 
 
-HOSTILE = ["; reboot", "$(id)", "--help", "\x00", "../x", -1, 2**70, float("nan"), float("inf"), True, None, [], {"rank": 1}, "9" * 5000]
+HOSTILE = [
+    "; reboot",
+    "$(id)",
+    "--help",
+    "\x00",
+    "../x",
+    -1,
+    2**70,
+    float("nan"),
+    float("inf"),
+    True,
+    None,
+    [],
+    {"rank": 1},
+    "9" * 5000,
+]
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=lambda value: repr(value)[:20])
 def test_nothing_of_a_document_reaches_a_job_unless_typed_and_in_range(value: object) -> None:
-    names = [*parameters.COMMON, *parameters.OWN, *parameters.RUNNER, "world_size", "collective", "env", "script", "; rm"]
+    names = [
+        *parameters.COMMON,
+        *parameters.OWN,
+        *parameters.RUNNER,
+        "world_size",
+        "collective",
+        "env",
+        "script",
+        "; rm",
+    ]
     for row in SCENARIOS:
         made = pick.order(document(replay={"scenario": row.id, "arguments": dict.fromkeys(names, value)}))
         for name, taken in made.arguments.items():
@@ -156,7 +199,9 @@ def test_every_hint_of_the_library_shows_the_pattern_that_gives_it() -> None:
     for pattern in patterns.load().patterns.values():
         if pattern.replay:
             row = scenario(pattern.replay)
-            assert pattern.id == row.pattern or pattern.id in row.proves, f"{pattern.id}: {row.id} shows {row.pattern}"
+            assert pattern.id == row.pattern or pattern.id in row.proves, (
+                f"{pattern.id}: {row.id} shows {row.pattern}"
+            )
 
 
 # ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -177,24 +222,39 @@ def test_a_page_and_its_json_lead_to_the_same_replay(reports: tuple[Path, Path])
     assert page == plain and page.scenario.id == "python-exception-one-rank" and page.arguments["rank"] == 2
 
 
-def test_a_result_is_attached_where_people_and_programs_look_for_it(reports: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_result_is_attached_where_people_and_programs_look_for_it(
+    reports: tuple[Path, Path], tmp_path: Path
+) -> None:
     text = "Reproduced: </script><script>alert(1)</script> & more."
     for source in reports:
         path = tmp_path / source.name
         path.write_bytes(source.read_bytes())
         before = documents.read(path)
         for _ in range(2):  # a second replay replaces the first
-            documents.attach(path, {"scenario": "python-exception-one-rank", "outcome": "reproduced", "text": text, "notes": ["on gloo"]})
+            documents.attach(
+                path,
+                {
+                    "scenario": "python-exception-one-rank",
+                    "outcome": "reproduced",
+                    "text": text,
+                    "notes": ["on gloo"],
+                },
+            )
         after = documents.read(path)
         assert after["replay"].pop("result")["text"] == text
         assert after == before
     page = (tmp_path / "report.html").read_text()
-    assert page.count('<section id="replay"') == 1 and page.count("</script>") == reports[0].read_text().count("</script>")
+    assert page.count('<section id="replay"') == 1 and page.count("</script>") == reports[
+        0
+    ].read_text().count("</script>")
     assert "Reproduced: &lt;/script&gt;" in page and page.rstrip().endswith("</html>")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", "<html></html>", '{"schema": "postmortem/incident/1"}', "{" * 100_000, "\x00\xff"])
+@pytest.mark.parametrize(
+    "content",
+    ["", "{}", "[]", "<html></html>", '{"schema": "postmortem/incident/1"}', "{" * 100_000, "\x00\xff"],
+)
 def test_a_file_that_is_no_report_is_refused(content: str, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text(content)
@@ -226,7 +286,11 @@ def test_a_written_script_is_whole(row: Scenario) -> None:
 
 def test_write_runs_nothing_and_gives_the_line(tmp_path: Path) -> None:
     done = cli("slow-rank", "--set", "rank=2", "--nproc", "3", "--write", "job.py", cwd=tmp_path)
-    assert done.returncode == 0 and "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr and "--rank 2" in done.stderr
+    assert (
+        done.returncode == 0
+        and "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr
+        and "--rank 2" in done.stderr
+    )
     assert "nothing was started" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
 
@@ -240,7 +304,9 @@ def test_write_runs_nothing_and_gives_the_line(tmp_path: Path) -> None:
      (8, "auto", "slow-rank", "nccl", 4), (8, "gloo", "slow-rank", "gloo", 4), (1, "nccl", "slow-rank", "nccl", 4),
      (8, "auto", "shape-mismatch", "gloo", 3), (1, "auto", "gpu-oom-one-rank", "gloo", 2), (1, "auto", "two-ranks-one-gpu", "nccl", 2)],
 )  # fmt: skip
-def test_the_backend_follows_the_gpus(monkeypatch: pytest.MonkeyPatch, gpus: int, asked: str, name: str, backend: str, nproc: int) -> None:
+def test_the_backend_follows_the_gpus(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, asked: str, name: str, backend: str, nproc: int
+) -> None:
     monkeypatch.setattr(able, "gpus", lambda: gpus)
     chosen = able.transport(scenario(name), asked, 0)
     assert (chosen.backend, chosen.nproc) == (backend, nproc)
@@ -257,7 +323,9 @@ def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
     assert command.execute(row.id, Wishes(as_json=True)) == 7
     told = capsys.readouterr()
     assert "it needs an NVIDIA GPU" in told.err and json.loads(told.out)["needs"] == [able.NO_GPU]
-    assert command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
+    assert (
+        command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
+    )
     said = capsys.readouterr().err
     assert f"--backend {row.backend}" in said and "--rank 0" in said and "--step 3" in said
     compile((tmp_path / "job.py").read_text(), "job.py", "exec")
@@ -270,7 +338,9 @@ def test_without_torch_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -
     assert "pip install 'torch-postmortem[replay]'" in result.text
 
 
-def test_without_root_a_limit_of_address_space_stands_in_for_the_cgroup(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_root_a_limit_of_address_space_stands_in_for_the_cgroup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     ready = verify.prepare(Order(scenario("host-oom-rank")))
@@ -283,14 +353,31 @@ def test_without_root_a_limit_of_address_space_stands_in_for_the_cgroup(monkeypa
 
 # ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-READY = Ready(verify.written(Order(scenario("slow-rank"), {"rank": 2})), Expected("rank-never-arrived", ("hang",), (2,)), "gloo", ())
+READY = Ready(
+    verify.written(Order(scenario("slow-rank"), {"rank": 2})),
+    Expected("rank-never-arrived", ("hang",), (2,)),
+    "gloo",
+    (),
+)
 
 
 NEVER = "rank-never-arrived"
 
 
-def verdict(outcome: str = "incident", pattern: str | None = NEVER, category: str = "hang", ranks: tuple[int, ...] = (2,)) -> Any:
-    return {"verdict": {"outcome": outcome, "pattern": pattern, "category": category, "culprit": {"ranks": list(ranks)}}}
+def verdict(
+    outcome: str = "incident",
+    pattern: str | None = NEVER,
+    category: str = "hang",
+    ranks: tuple[int, ...] = (2,),
+) -> Any:
+    return {
+        "verdict": {
+            "outcome": outcome,
+            "pattern": pattern,
+            "category": category,
+            "culprit": {"ranks": list(ranks)},
+        }
+    }
 
 
 @pytest.mark.parametrize(
@@ -303,11 +390,17 @@ def verdict(outcome: str = "incident", pattern: str | None = NEVER, category: st
      (verdict("healthy", None, "", ()), "did-not-fail", 6, ("pattern", "category", "ranks")),
      ({}, "different", 5, ("pattern", "category", "ranks"))],
 )  # fmt: skip
-def test_reproduced_means_that_everything_agrees(found: Any, outcome: str, code: int, differs: tuple[str, ...]) -> None:
+def test_reproduced_means_that_everything_agrees(
+    found: Any, outcome: str, code: int, differs: tuple[str, ...]
+) -> None:
     result = verify.judged(READY, found)
     assert (result.outcome, result.code, result.differs) == (outcome, code, differs)
     assert all(name in result.text or outcome == "did-not-fail" for name in differs)
-    assert json.loads(json.dumps(result.to_json()))["expected"] == {"pattern": "rank-never-arrived", "category": "hang", "ranks": [2]}
+    assert json.loads(json.dumps(result.to_json()))["expected"] == {
+        "pattern": "rank-never-arrived",
+        "category": "hang",
+        "ranks": [2],
+    }
 
 
 @pytest.mark.parametrize(
@@ -317,7 +410,9 @@ def test_reproduced_means_that_everything_agrees(found: Any, outcome: str, code:
      (("wrong-interface", "--backend", "nccl"), 2, "gloo's own"), (("two-ranks-one-gpu", "--backend", "gloo"), 2, "about backend nccl"),
      (("slow-rank", "--attach", "none.html"), 2, "none.html is no file"), (("gpu-oom-one-rank",), 7, "it needs an NVIDIA GPU")],
 )  # fmt: skip
-def test_what_cannot_be_done_is_said_before_anything_starts(tmp_path: Path, words: tuple[str, ...], code: int, said: str) -> None:
+def test_what_cannot_be_done_is_said_before_anything_starts(
+    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+) -> None:
     if code == 7 and able.gpus():
         pytest.skip("this machine has a GPU")
     (tmp_path / "old.log").touch()

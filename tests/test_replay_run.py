@@ -27,7 +27,9 @@ def traces(pid: int) -> list[str]:
     """All that a run of the process `pid` could have left: processes, cgroups, namespaces, mounts, folders."""
     mark = f"{PREFIX}{pid}-"
     found = [
-        str(path) for base in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/run/netns", "/tmp") for path in Path(base).glob(f"{mark}*")
+        str(path)
+        for base in ("/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/run/netns", "/tmp")
+        for path in Path(base).glob(f"{mark}*")
     ]
     found += [line for line in Path("/proc/mounts").read_text().splitlines() if mark in line]
     for entry in Path("/proc").iterdir():
@@ -51,7 +53,18 @@ def record(scenario: str, out: Path, *words: str) -> dict[str, object]:
 
 @needs("root", "cgroup", "dmesg")
 def test_a_memory_cgroup_really_kills_the_rank_and_is_gone_afterwards(tmp_path: Path) -> None:
-    truth = record("host-oom-rank", tmp_path / "oom", "--nproc", "2", "--set", "rank=1", "--kernel", "dmesg", "--kernel", "dmesg_iso")
+    truth = record(
+        "host-oom-rank",
+        tmp_path / "oom",
+        "--nproc",
+        "2",
+        "--set",
+        "rank=1",
+        "--kernel",
+        "dmesg",
+        "--kernel",
+        "dmesg_iso",
+    )
     assert truth["ranks"] == [1] and truth["categories"] == ["host-oom"]
     kernel = (tmp_path / "oom" / "logs" / "kernel" / "dmesg.txt").read_text()
     assert "oom_memcg=/job_" in kernel and PREFIX not in kernel
@@ -65,7 +78,9 @@ def test_a_filter_between_two_hosts_stops_the_rendezvous_and_is_gone_afterwards(
 
 
 def test_a_failing_rank_is_recorded_without_any_privilege(tmp_path: Path) -> None:
-    truth = record("python-exception-one-rank", tmp_path / "plain", "--nproc", "2", "--set", "step=2", "--record")
+    truth = record(
+        "python-exception-one-rank", tmp_path / "plain", "--nproc", "2", "--set", "step=2", "--record"
+    )
     errors = list((tmp_path / "plain" / "logs").rglob("error.json"))
     assert truth["ranks"] == [1] and errors and "/opt/train/run/train.py" in errors[0].read_text()
 
@@ -81,12 +96,36 @@ def replay(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_a_verdict_is_repeated_and_the_report_says_so(tmp_path: Path) -> None:
     """The whole way: logs, report, replay of the report, the result in the report."""
     report = tmp_path / "report.html"
-    analysed = [sys.executable, "-m", "postmortem", "analyze", str(ROOT / "sample_logs/bad-label-one-rank/logs"), "-o", str(report)]
+    analysed = [
+        sys.executable,
+        "-m",
+        "postmortem",
+        "analyze",
+        str(ROOT / "sample_logs/bad-label-one-rank/logs"),
+        "-o",
+        str(report),
+    ]
     subprocess.run(analysed, check=True, capture_output=True)
-    done = replay(report, "--set", "step=2", "--nproc", "3", "--attach", report, "--keep", "kept", "--json", cwd=tmp_path)
+    done = replay(
+        report,
+        "--set",
+        "step=2",
+        "--nproc",
+        "3",
+        "--attach",
+        report,
+        "--keep",
+        "kept",
+        "--json",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
-    assert result["outcome"] == "reproduced" and result["found"]["ranks"] == [2] and result["found"]["pattern"] == "python-exception"
+    assert (
+        result["outcome"] == "reproduced"
+        and result["found"]["ranks"] == [2]
+        and result["found"]["pattern"] == "python-exception"
+    )
     assert "ended after" in done.stderr and "gloo" in done.stderr
     assert "Reproduced: the verdict on the replay" in report.read_text()
     assert list((tmp_path / "kept").rglob("stderr.log"))
@@ -98,9 +137,16 @@ def test_a_run_that_does_not_fail_is_no_reproduction(tmp_path: Path) -> None:
 
 
 def test_another_failure_is_told_as_such(tmp_path: Path) -> None:
-    verdict = {"pattern": "index-out-of-range", "category": "python-exception", "outcome": "incident", "culprit": {"ranks": [1]}}
+    verdict = {
+        "pattern": "index-out-of-range",
+        "category": "python-exception",
+        "outcome": "incident",
+        "culprit": {"ranks": [1]},
+    }
     hint = {"scenario": "python-exception-one-rank", "arguments": {"world_size": 2, "rank": 1}}
-    (tmp_path / "incident.json").write_text(json.dumps({"schema": "postmortem/incident/1", "verdict": verdict, "replay": hint}))
+    (tmp_path / "incident.json").write_text(
+        json.dumps({"schema": "postmortem/incident/1", "verdict": verdict, "replay": hint})
+    )
     done = replay("incident.json", "--set", "error=value", "--set", "step=2", cwd=tmp_path)
     assert done.returncode == 5 and "index-out-of-range was expected, python-exception came" in done.stderr
 
@@ -112,7 +158,13 @@ def begun(temporary: Path, *words: str) -> subprocess.Popen[str]:
     """A replay whose job runs; it has a temporary folder to itself."""
     temporary.mkdir(exist_ok=True)
     line = [sys.executable, "-m", "postmortem", "replay", *words]
-    run = subprocess.Popen(line, cwd=temporary.parent, stderr=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(temporary)})
+    run = subprocess.Popen(
+        line,
+        cwd=temporary.parent,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
     while run.poll() is None and not any(line.startswith("process") for line in traces(run.pid)):
         time.sleep(0.1)
     return run
@@ -135,7 +187,9 @@ SMALL_DISK = ["disk-full-checkpoint", "--set", "step=400", "--set", "steps=2000"
         pytest.param([*PLAIN, "--record", "sample"], signal.SIGTERM, id="recording"),
     ],
 )
-def test_every_way_out_takes_everything_away(tmp_path: Path, words: list[str], number: signal.Signals) -> None:
+def test_every_way_out_takes_everything_away(
+    tmp_path: Path, words: list[str], number: signal.Signals
+) -> None:
     """Nobody waits after one Ctrl-C: a second one comes while all is being taken away."""
     run = begun(tmp_path / "tmp", *words)
     run.send_signal(number)
@@ -155,7 +209,9 @@ def test_every_way_out_takes_everything_away(tmp_path: Path, words: list[str], n
         pytest.param(SMALL_DISK, id="mount", marks=needs("root")),
     ],
 )
-def test_what_a_killed_replay_leaves_behind_is_removed_by_the_next_one(tmp_path: Path, words: list[str]) -> None:
+def test_what_a_killed_replay_leaves_behind_is_removed_by_the_next_one(
+    tmp_path: Path, words: list[str]
+) -> None:
     killed = begun(tmp_path / "tmp", *words)
     killed.kill()
     killed.communicate()
@@ -166,7 +222,9 @@ def test_what_a_killed_replay_leaves_behind_is_removed_by_the_next_one(tmp_path:
     assert traces(killed.pid) == [] and traces(again.pid) == [] and list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_live_replay_is_left_alone_and_a_folder_without_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_live_replay_is_left_alone_and_a_folder_without_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In a container every run may have the same pid: the lock of the folder tells whether its run lives."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     reused, foreign = (tmp_path / f"{PREFIX}{pid}-x7k2" for pid in (os.getpid(), 2**22 + 1))
@@ -191,7 +249,12 @@ def test_a_replay_records_itself_as_a_sample(tmp_path: Path) -> None:
 
 
 def test_a_written_script_fails_by_itself_as_promised(tmp_path: Path) -> None:
-    assert replay("python-exception-one-rank", "--nproc", "2", "--set", "step=1", "--write", "job.py", cwd=tmp_path).returncode == 0
+    assert (
+        replay(
+            "python-exception-one-rank", "--nproc", "2", "--set", "step=1", "--write", "job.py", cwd=tmp_path
+        ).returncode
+        == 0
+    )
     torchrun = Path(sys.executable).with_name("torchrun")
     words = [str(torchrun), "--nproc-per-node=2", "--standalone", "job.py", "--rank", "1", "--step", "1"]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
@@ -203,11 +266,23 @@ def test_a_sample_recorded_again_gives_the_same_verdict(tmp_path: Path, name: st
     from postmortem.analyze import analyze
 
     readme = (ROOT / "sample_logs" / name / "README.md").read_text()
-    command = next(line.strip() for line in readme.splitlines() if line.startswith("    python -m postmortem.replay.record "))
-    words = [str(tmp_path / "again") if word == f"sample_logs/{name}" else word for word in shlex.split(command)[3:]]
+    command = next(
+        line.strip()
+        for line in readme.splitlines()
+        if line.startswith("    python -m postmortem.replay.record ")
+    )
+    words = [
+        str(tmp_path / "again") if word == f"sample_logs/{name}" else word
+        for word in shlex.split(command)[3:]
+    ]
     assert main(words) == 0
-    old, new = (analyze([str(folder / "logs")]).document["verdict"] for folder in (ROOT / "sample_logs" / name, tmp_path / "again"))
-    assert [new[key] for key in ("outcome", "category", "pattern")] == [old[key] for key in ("outcome", "category", "pattern")]
+    old, new = (
+        analyze([str(folder / "logs")]).document["verdict"]
+        for folder in (ROOT / "sample_logs" / name, tmp_path / "again")
+    )
+    assert [new[key] for key in ("outcome", "category", "pattern")] == [
+        old[key] for key in ("outcome", "category", "pattern")
+    ]
     assert new["culprit"]["ranks"] == old["culprit"]["ranks"]
 
 
@@ -232,7 +307,9 @@ def test_every_scenario_that_needs_no_gpu_shows_what_it_promises(row: Scenario) 
 VARIANTS = [(row, pattern) for row in ON_CPU for pattern in row.proves if row.proves[pattern]][::EACH]
 
 
-@pytest.mark.parametrize(("row", "pattern"), VARIANTS, ids=[f"{row.id}-{pattern}" for row, pattern in VARIANTS])
+@pytest.mark.parametrize(
+    ("row", "pattern"), VARIANTS, ids=[f"{row.id}-{pattern}" for row, pattern in VARIANTS]
+)
 def test_every_other_pattern_of_a_scenario_comes_with_its_arguments(row: Scenario, pattern: str) -> None:
     from postmortem.replay.verify import Order, Result, prepare, promised, verify
 

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-ELEMENTS = "[...document.querySelectorAll('*')].map(e => e.tagName + [...e.attributes].map(a => a.name).join())"
+ELEMENTS = (
+    "[...document.querySelectorAll('*')].map(e => e.tagName + [...e.attributes].map(a => a.name).join())"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,11 +40,18 @@ class Watched:
         self.page: Page = browser.new_page(**options)
         self.misdeeds: list[str] = []
         self.opened = ""
-        self.page.on("dialog", lambda dialog: (self.misdeeds.append(f"dialog {dialog.message}"), dialog.dismiss()))
+        self.page.on(
+            "dialog", lambda dialog: (self.misdeeds.append(f"dialog {dialog.message}"), dialog.dismiss())
+        )
         self.page.on("console", lambda message: self.misdeeds.append(f"console {message.text}"))
         self.page.on("pageerror", lambda error: self.misdeeds.append(f"error {error}"))
-        self.page.on("request", lambda request: request.url == self.opened or self.misdeeds.append(f"request {request.url}"))
-        self.page.add_init_script("addEventListener('securitypolicyviolation', e => console.error('policy ' + e.violatedDirective))")
+        self.page.on(
+            "request",
+            lambda request: request.url == self.opened or self.misdeeds.append(f"request {request.url}"),
+        )
+        self.page.add_init_script(
+            "addEventListener('securitypolicyviolation', e => console.error('policy ' + e.violatedDirective))"
+        )
 
     def open(self, case: Case, folder: Path, name: str = "report.html") -> Page:
         path = folder / name
@@ -56,7 +65,9 @@ class Watched:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 400])
-def test_it_opens_without_a_request_an_error_or_a_sideways_scroll(browser: Browser, tmp_path: Path, width: int, scheme: Any) -> None:
+def test_it_opens_without_a_request_an_error_or_a_sideways_scroll(
+    browser: Browser, tmp_path: Path, width: int, scheme: Any
+) -> None:
     watched = Watched(browser, viewport={"width": width, "height": 850}, color_scheme=scheme)
     for name in NAMES:
         page = watched.open(load(name), tmp_path)
@@ -72,7 +83,9 @@ def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) ->
     watched = Watched(browser)
     words = tuple(f"word{place}" for place in range(len(PAYLOADS)))
     for start in range(0, len(PAYLOADS), 7):
-        harmless = Counter(watched.open(mixed(start, words), tmp_path, f"{start}-harmless.html").evaluate(ELEMENTS))
+        harmless = Counter(
+            watched.open(mixed(start, words), tmp_path, f"{start}-harmless.html").evaluate(ELEMENTS)
+        )
         assert Counter(watched.open(mixed(start), tmp_path, f"{start}.html").evaluate(ELEMENTS)) == harmless
         assert not watched.misdeeds
 
@@ -119,7 +132,9 @@ def test_copy_as_markdown_is_the_markdown_output(browser: Browser, tmp_path: Pat
 
 def test_a_link_to_folded_evidence_unfolds_it(browser: Browser, tmp_path: Path) -> None:
     case = load("oom")
-    case.document["verdict"]["evidence"].append({"source": "other.log", "line": 7, "text": "seen, and not needed"})
+    case.document["verdict"]["evidence"].append(
+        {"source": "other.log", "line": 7, "text": "seen, and not needed"}
+    )
     page = Watched(browser).open(case, tmp_path)
     assert not page.locator("#e4").is_visible()
     page.goto(page.url + "#e4")

@@ -19,7 +19,13 @@ from postmortem.cli import run
 from postmortem.report import brief, lanes
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-EVERY = [report.render_github, report.render_ndjson, report.render_trace, report.render_junit, report.render_brief]
+EVERY = [
+    report.render_github,
+    report.render_ndjson,
+    report.render_trace,
+    report.render_junit,
+    report.render_brief,
+]
 
 
 @pytest.mark.parametrize("render", EVERY, ids=lambda f: f.__name__)
@@ -35,7 +41,11 @@ def test_no_log_text_acts_where_it_is_shown(render: Any, payload: str) -> None:
 @pytest.mark.parametrize("render", EVERY, ids=lambda f: f.__name__)
 def test_the_same_incident_gives_the_same_bytes_and_a_thin_one_an_answer(render: Any) -> None:
     assert render(load("oom")) == render(load("oom"))
-    thin: list[dict[str, Any]] = [{}, dict.fromkeys(load("oom").document), {"verdict": {"outcome": "undetermined", "headline": "?"}}]
+    thin: list[dict[str, Any]] = [
+        {},
+        dict.fromkeys(load("oom").document),
+        {"verdict": {"outcome": "undetermined", "headline": "?"}},
+    ]
     for document in thin:
         assert isinstance(render(Case(document)), str)
 
@@ -45,7 +55,13 @@ def test_the_same_incident_gives_the_same_bytes_and_a_thin_one_an_answer(render:
 
 def unescaped(words: str) -> str:
     """As the runner reads it."""
-    return words.replace("%0A", "\n").replace("%0D", "\r").replace("%3A", ":").replace("%2C", ",").replace("%25", "%")
+    return (
+        words.replace("%0A", "\n")
+        .replace("%0D", "\r")
+        .replace("%3A", ":")
+        .replace("%2C", ",")
+        .replace("%25", "%")
+    )
 
 
 def commands(shown: str) -> list[tuple[str, dict[str, str], str]]:
@@ -64,7 +80,9 @@ def test_an_annotation_stands_at_the_culprits_code_line() -> None:
     assert second == "notice" and todo.startswith("1. ")
 
 
-@pytest.mark.parametrize("payload", ["::error::forged", "a\n::add-mask::b", "%0A::warning::x", "##[group]x", "x::y,z=1:2"])
+@pytest.mark.parametrize(
+    "payload", ["::error::forged", "a\n::add-mask::b", "%0A::warning::x", "##[group]x", "x::y,z=1:2"]
+)
 def test_a_log_line_never_becomes_a_command_of_the_runner(payload: str) -> None:
     found = commands(report.render_github(poisoned(payload)))
     assert len(found) == 2
@@ -77,7 +95,12 @@ def test_the_level_follows_the_outcome() -> None:
     for outcome in ("incident", "recovered", "undetermined", "healthy"):
         case.document["verdict"]["outcome"] = outcome
         levels[outcome] = commands(report.render_github(case))[0][0]
-    assert levels == {"incident": "error", "recovered": "warning", "undetermined": "error", "healthy": "notice"}
+    assert levels == {
+        "incident": "error",
+        "recovered": "warning",
+        "undetermined": "error",
+        "healthy": "notice",
+    }
 
 
 # ── ndjson ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,7 +114,9 @@ def test_every_event_is_a_line_that_timesketch_takes() -> None:
     assert all(line["message"] and line["timestamp_desc"] for line in lines)
     assert [line["datetime"] for line in timed] == sorted(line["time"] for line in timed)
     assert all(datetime.fromisoformat(line["datetime"]).tzinfo for line in timed)
-    assert lines[len(timed) :] == [line for line in lines if not line["time"]], "what no clock places comes last"
+    assert lines[len(timed) :] == [line for line in lines if not line["time"]], (
+        "what no clock places comes last"
+    )
     killed = next(line for line in lines if "Killed process" in line["text"])
     assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", 81, "fatal")
 
@@ -102,7 +127,11 @@ def test_every_event_is_a_line_that_timesketch_takes() -> None:
 def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
     trace = json.loads(report.render_trace(many(16, 4)))
     events = trace["traceEvents"]
-    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
+    names = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in events
+        if e["ph"] == "M" and e["name"] == "thread_name"
+    }
     hosts = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
     assert set(hosts.values()) == {"n000", "n001", "n004"} and "rank 9" in names.values()
     assert all(e["ts"] >= 0 and isinstance(e["ts"], int) for e in events if e["ph"] != "M")
@@ -143,9 +172,16 @@ def test_the_brief_holds_verdict_proof_and_next_step(name: str) -> None:
     case = load(name)
     found = json.loads(report.render_brief(case))
     verdict = case.document["verdict"]
-    assert (found["schema"], found["outcome"], found["headline"]) == ("postmortem/brief/1", verdict["outcome"], verdict["headline"])
+    assert (found["schema"], found["outcome"], found["headline"]) == (
+        "postmortem/brief/1",
+        verdict["outcome"],
+        verdict["headline"],
+    )
     if verdict["evidence"]:
-        assert found["evidence"][0]["where"] == f"{verdict['evidence'][0]['source']}:{verdict['evidence'][0]['line']}"
+        assert (
+            found["evidence"][0]["where"]
+            == f"{verdict['evidence'][0]['source']}:{verdict['evidence'][0]['line']}"
+        )
     assert len(found.get("actions", [])) == len(verdict["actions"])
 
 
@@ -166,8 +202,12 @@ def test_the_brief_is_brief_whatever_the_incident() -> None:
 LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
 
 
-@pytest.mark.parametrize(("name", "begins"), [("ndjson", '{"time":'), ("github", "::error "), ("trace", "{"), ("junit", "<?xml")])
-def test_each_format_goes_to_standard_output(name: str, begins: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+@pytest.mark.parametrize(
+    ("name", "begins"), [("ndjson", '{"time":'), ("github", "::error "), ("trace", "{"), ("junit", "<?xml")]
+)
+def test_each_format_goes_to_standard_output(
+    name: str, begins: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
     assert run(["analyze", LOGS, "--format", name]) == 0
     assert capfdbinary.readouterr().out.decode().startswith(begins)
 
@@ -185,7 +225,9 @@ def test_brief_and_anonymise_together(capfdbinary: pytest.CaptureFixture[bytes])
     assert run(["analyze", LOGS, "--brief"]) == 2
 
 
-def test_a_step_summary_is_added_to_what_stands_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_summary_is_added_to_what_stands_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("# before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
@@ -193,10 +235,14 @@ def test_a_step_summary_is_added_to_what_stands_there(tmp_path: Path, monkeypatc
     assert summary.read_text().startswith("# before\n# Rank 3 on node-b")
 
 
-def test_the_terminal_verdict_gives_the_runner_no_commands(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_terminal_verdict_gives_the_runner_no_commands(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The runner reads commands from standard error too, and skips blanks before them."""
     from postmortem import output
 
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     output.say("proof\n   ::add-mask::x\n##[group]y a::b")
-    assert [line for line in capsys.readouterr().err.splitlines() if line.lstrip().startswith(("::", "##["))] == []
+    assert [
+        line for line in capsys.readouterr().err.splitlines() if line.lstrip().startswith(("::", "##["))
+    ] == []

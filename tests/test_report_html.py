@@ -34,10 +34,16 @@ class Skeleton(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         self.elements.append((tag, tuple(sorted(given))))
-        self.links += [f"{name}={value}" for name, value in attrs if name in ("href", "src", "action", "data", "srcset", "xlink:href")]
+        self.links += [
+            f"{name}={value}"
+            for name, value in attrs
+            if name in ("href", "src", "action", "data", "srcset", "xlink:href")
+        ]
         if given.get("http-equiv") == "Content-Security-Policy":
             self.policy = given["content"] or ""
-        named = tag in ("script", "style", "h1") or (tag == "title" and "title" not in self.inside)  # pictures have titles too
+        named = tag in ("script", "style", "h1") or (
+            tag == "title" and "title" not in self.inside
+        )  # pictures have titles too
         self._open = given.get("id") or tag if named else ""
 
     def handle_endtag(self, tag: str) -> None:
@@ -52,7 +58,11 @@ class Skeleton(HTMLParser):
 def test_nothing_comes_from_outside_and_only_our_style_and_script_may_run(name: str) -> None:
     page = Skeleton(report.render_html(load(name)))
     assert page.links and all(re.fullmatch(r"href=#[a-z]+\d*", link) for link in page.links)
-    assert not [e for e in page.elements if any(attribute.startswith("on") or attribute == "style" for attribute in e[1])]
+    assert not [
+        e
+        for e in page.elements
+        if any(attribute.startswith("on") or attribute == "style" for attribute in e[1])
+    ]
     rules = dict(rule.strip().split(" ", 1) for rule in page.policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
     for directive, content in (("style-src", page.inside["style"]), ("script-src", page.inside["script"])):
@@ -81,17 +91,42 @@ def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
     page = Skeleton(text)
     assert page.elements == HARMLESS
     assert all(re.fullmatch(r"href=#[a-z]+\d*", link) for link in page.links)
-    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
+    assert not re.search(
+        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text
+    )
     read_back = json.loads(page.inside["postmortem-incident"])
     assert json.dumps(read_back, sort_keys=True) == json.dumps(case.document, sort_keys=True)
 
 
 def test_the_page_reads_in_the_order_an_engineer_asks() -> None:
     page = report.render_html(load("oom"))
-    order = ["headline", "chips", "What to do now", "How it happened", "What else it could have been", "Missing evidence", "Timeline"]
-    order += ["Ranks", "Evidence", "Clocks", "Replay", "Other jobs in these logs", "What was read", "How this was made"]
+    order = [
+        "headline",
+        "chips",
+        "What to do now",
+        "How it happened",
+        "What else it could have been",
+        "Missing evidence",
+        "Timeline",
+    ]
+    order += [
+        "Ranks",
+        "Evidence",
+        "Clocks",
+        "Replay",
+        "Other jobs in these logs",
+        "What was read",
+        "How this was made",
+    ]
     places = [
-        page.index(f'id="{word}"' if word == "headline" else f'class="{word}"' if word == "chips" else f">{word}</h2>") for word in order
+        page.index(
+            f'id="{word}"'
+            if word == "headline"
+            else f'class="{word}"'
+            if word == "chips"
+            else f">{word}</h2>"
+        )
+        for word in order
     ]
     assert places == sorted(places)
 
@@ -115,8 +150,23 @@ def test_secrets_in_the_timeline_stay_out_of_the_picture() -> None:
     """The document comes redacted; the events are the logs' own words, and the picture quotes some of them."""
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
     case = load("oom")
-    columns = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
-    rows = [[1795209228.0 + i, 0.0, "a", 0, "line", "error", None, f"401 for {token}", f"{token}.log", i, "naive"] for i in range(3)]
+    columns = [
+        "time",
+        "sigma",
+        "host",
+        "rank",
+        "kind",
+        "severity",
+        "pattern",
+        "text",
+        "source",
+        "line",
+        "clock",
+    ]
+    rows = [
+        [1795209228.0 + i, 0.0, "a", 0, "line", "error", None, f"401 for {token}", f"{token}.log", i, "naive"]
+        for i in range(3)
+    ]
     page = report.render_html(Case(case.document, frames({"columns": columns, "rows": rows})))
     assert token not in page
     assert "401 for [REDACTED:" in page
@@ -126,7 +176,10 @@ def test_who_asks_for_the_logs_as_they_are_gets_them_in_the_timeline_too(tmp_pat
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
     frame = '  File "train.py", line 3, in <module>\n    main()\n'
     said = [f"2026-11-20 21:03:{second},120 INFO step {second}\n" for second in (35, 36)]
-    said += [f"[rank0]: {line}\n" for line in f"Traceback (most recent call last):\n{frame}RuntimeError: 401 for {token}".splitlines()]
+    said += [
+        f"[rank0]: {line}\n"
+        for line in f"Traceback (most recent call last):\n{frame}RuntimeError: 401 for {token}".splitlines()
+    ]
     (tmp_path / "rank0.log").write_text("".join(said))
     for redact in (True, False):
         page = Skeleton(report.render_html(analyze([str(tmp_path)], Options(redact=redact))))
@@ -149,4 +202,7 @@ def test_a_card_for_notebooks_is_short_and_inert() -> None:
 def test_asking_for_the_verdict_on_a_terminal_costs_neither_jinja_nor_pandas() -> None:
     """`postmortem --help` and a terminal verdict must stay light on an engineer's laptop."""
     script = "import sys; from postmortem import report; report.render_terminal; print({'jinja2', 'pandas', 'rich'} & {*sys.modules})"
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
+    assert (
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+        == "set()\n"
+    )

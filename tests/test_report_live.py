@@ -48,7 +48,9 @@ def opened(browser: Browser, folder: Path, case: Case, hash_: str = "", **option
 
 def settled(page: Page) -> None:
     page.locator("#timeline-live[data-drawn]").wait_for()
-    page.wait_for_timeout(400)  # typing and links are waited for, so that not every key costs a pass over all events
+    page.wait_for_timeout(
+        400
+    )  # typing and links are waited for, so that not every key costs a pass over all events
 
 
 def state(page: Page) -> str:
@@ -118,7 +120,10 @@ def test_filters_say_how_much_is_left_and_escape_brings_all_back(browser: Browse
     assert page.locator(".tl-count").inner_text() == "1 of 97 events"
     page.locator(".tl-table summary").click()
     settled(page)
-    assert page.locator(".tl-table tbody tr").count() == 0 or "Killed process 9" in page.locator(".tl-table tbody").inner_text()
+    assert (
+        page.locator(".tl-table tbody tr").count() == 0
+        or "Killed process 9" in page.locator(".tl-table tbody").inner_text()
+    )
     page.locator(".tl canvas").press("Escape")
     settled(page)
     assert page.locator(".tl-count").inner_text() == ""
@@ -159,7 +164,14 @@ def test_pointer_shows_the_line_and_its_address(browser: Browser, tmp_path: Path
 @pytest.mark.parametrize("width", [1280, 400])
 def test_accessible_in_both_colour_schemes(browser: Browser, tmp_path: Path, scheme: Any, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
-    page = opened(browser, tmp_path, load("oom"), color_scheme=scheme, bypass_csp=True, viewport={"width": width, "height": 900})
+    page = opened(
+        browser,
+        tmp_path,
+        load("oom"),
+        color_scheme=scheme,
+        bypass_csp=True,
+        viewport={"width": width, "height": 900},
+    )
     page.get_by_role("button", name="Culprit").click()
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
     settled(page)
@@ -200,7 +212,10 @@ def test_refused_clocks_are_hatched_and_unsure_times_are_wide(browser: Browser, 
     assert pixels(opened(browser, tmp_path, case)) != before
     rows = [[ZERO + i, 0.0, "a", 0, "line", "error", None, "e", "a.log", i, "naive"] for i in range(3)]
     unsure = [[*row[:1], 0.4, *row[2:]] for row in rows]
-    sure, wide = (pixels(opened(browser, tmp_path, Case({}, frames({"columns": COLUMNS, "rows": some})))) for some in (rows, unsure))
+    sure, wide = (
+        pixels(opened(browser, tmp_path, Case({}, frames({"columns": COLUMNS, "rows": some}))))
+        for some in (rows, unsure)
+    )
     assert sure != wide
 
 
@@ -221,24 +236,39 @@ def test_the_page_reads_back_every_event(browser: Browser, tmp_path: Path) -> No
     page.get_by_role("button", name="Whole job").click()
     page.locator(".tl-table summary").click()
     settled(page)
-    rows = page.locator(".tl-table tbody tr").evaluate_all("rows => rows.map(row => [...row.cells].map(cell => cell.textContent))")
+    rows = page.locator(".tl-table tbody tr").evaluate_all(
+        "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
+    )
     expected = {(row.text, row.address) for row in lanes.read(case) if row.time == row.time}
-    assert {(re.sub(" +", " ", words), address) for _, _, _, words, address in rows} == {(re.sub(" +", " ", t), a) for t, a in expected}
+    assert {(re.sub(" +", " ", words), address) for _, _, _, words, address in rows} == {
+        (re.sub(" +", " ", t), a) for t, a in expected
+    }
     assert len(rows) == packed(case).events
 
 
 @needs("node")
 def test_every_text_comes_out_as_it_went_in(tmp_path: Path) -> None:
     """Numbers that count on, jump, have leading zeros, points, or more digits than a double holds; and all that is hostile."""
-    said = [f"step {n}: loss {n / 7:.4f} {n:03d} 0x{n:x} {10**n} {n}.{n} {n * 7919 % 1000}" for n in range(40)]
+    said = [
+        f"step {n}: loss {n / 7:.4f} {n:03d} 0x{n:x} {10**n} {n}.{n} {n * 7919 % 1000}" for n in range(40)
+    ]
     said += [text.line(payload)[:300] for payload in PAYLOADS] + ["", "0", "00", "1.", ".5", "٣ ３ 1٣"]
-    rows = [[ZERO + i, 0.0, "a", i % 3, "line", "info", None, words, "a.log", i, "naive"] for i, words in enumerate(said)]
+    rows = [
+        [ZERO + i, 0.0, "a", i % 3, "line", "info", None, words, "a.log", i, "naive"]
+        for i, words in enumerate(said)
+    ]
     found = packed(Case({}, frames({"columns": COLUMNS, "rows": rows})))
     (tmp_path / "block").write_text(found.data)
     script = f"""import {{ decode, unpack }} from "{(SCRIPTS / "src" / "data.js").as_uri()}"; import {{ readFileSync }} from "node:fs";
       const events = decode(await unpack(readFileSync("{tmp_path / "block"}", "utf8")));
       console.log(JSON.stringify([...Array(events.count).keys()].map((i) => [events.line[i], events.text(i)])));"""
-    done = subprocess.run(["node", "--input-type=module", "--eval", script], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        ["node", "--input-type=module", "--eval", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     read = dict(json.loads(done.stdout))
     assert [read[i] for i in range(1, len(said)) if said[i]] == [words for words in said[1:] if words]
 
@@ -251,13 +281,18 @@ def test_thinning_keeps_what_is_bad_and_what_is_cited_and_says_what_it_left_out(
     assert "of 12,864 events" in note and "lines that are no warning and no error" in note
     rows = [row for row in lanes.read(case) if row.severity != "info"]
     kept, _ = columns.thinned(lanes.read(case), 3000, set())
-    assert [row for row in kept if row.severity != "info"] == sorted(rows, key=lambda r: r.severity != "fatal")
+    assert [row for row in kept if row.severity != "info"] == sorted(
+        rows, key=lambda r: r.severity != "fatal"
+    )
     assert not packed(case).notes
 
 
 def test_secrets_stay_out_of_the_block() -> None:
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
-    rows = [[ZERO + i, 0.0, "a", 0, "line", "info", None, f"login {token}", f"{token}.log", i, "naive"] for i in range(3)]
+    rows = [
+        [ZERO + i, 0.0, "a", 0, "line", "info", None, f"login {token}", f"{token}.log", i, "naive"]
+        for i in range(3)
+    ]
     shown = lanes.read(Case({}, frames({"columns": COLUMNS, "rows": rows})))
     assert len(shown) == 3 and not [row for row in shown if token in row.text + row.address]
 
@@ -301,7 +336,10 @@ def test_the_modules_of_the_script() -> None:
 
 def test_the_script_can_stand_in_a_page() -> None:
     bundle = (SCRIPTS / "report.js").read_text(encoding="ascii")
-    assert not re.search(r"</script|\beval\(|new Function|(inner|outer)HTML|insertAdjacentHTML|document\.write|fetch\(|https?://", bundle)
+    assert not re.search(
+        r"</script|\beval\(|new Function|(inner|outer)HTML|insertAdjacentHTML|document\.write|fetch\(|https?://",
+        bundle,
+    )
 
 
 def test_the_shell_is_small() -> None:

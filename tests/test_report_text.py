@@ -36,7 +36,10 @@ def test_markdown_reads_as_it_did(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_terminal_reads_as_it_did(name: str) -> None:
-    golden(DATA / "golden" / f"{name}.txt", report.render_terminal(load(name), width=80, report="postmortem-report.html"))
+    golden(
+        DATA / "golden" / f"{name}.txt",
+        report.render_terminal(load(name), width=80, report="postmortem-report.html"),
+    )
 
 
 def test_the_reasons_behind_a_verdict_read_as_they_did() -> None:
@@ -55,7 +58,9 @@ def test_no_log_text_acts_on_a_terminal(payload: str) -> None:
         )
     coloured = report.render_terminal(case, colour=True)
     assert "\x1b" not in re.sub("\x1b\\[[0-9;]{1,5}m", "", coloured)
-    assert coloured.count("\x1b[0m") == len(re.findall("\x1b\\[[1-9][0-9;]*m", coloured)), "a colour is left on"
+    assert coloured.count("\x1b[0m") == len(re.findall("\x1b\\[[1-9][0-9;]*m", coloured)), (
+        "a colour is left on"
+    )
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -63,7 +68,10 @@ def test_lines_keep_to_the_width_and_colour_changes_no_word(width: int) -> None:
     for name in NAMES:
         shown = report.render_terminal(load(name), width=width)
         assert max(map(text.cells, shown.splitlines())) <= width
-        assert re.sub("\x1b\\[[0-9;]*m", "", report.render_terminal(load(name), width=width, colour=True)) == shown
+        assert (
+            re.sub("\x1b\\[[0-9;]*m", "", report.render_terminal(load(name), width=width, colour=True))
+            == shown
+        )
 
 
 def test_the_address_of_the_proof_is_never_broken() -> None:
@@ -85,10 +93,16 @@ def test_prose_renders_as_the_text_itself(words: str) -> None:
         if not shown:
             continue
         inlines = [token for token in GITHUB.parse(frame.format(shown)) if token.type == "inline"]
-        kinds = {child.type for token in inlines for child in token.children or []} - {"strong_open", "strong_close"}
+        kinds = {child.type for token in inlines for child in token.children or []} - {
+            "strong_open",
+            "strong_close",
+        }
         assert kinds <= {"text", "text_special"}
         if frame != "**{}**":
-            assert "".join(child.content for token in inlines for child in token.children or []) == text.sentence(words).strip()
+            assert (
+                "".join(child.content for token in inlines for child in token.children or [])
+                == text.sentence(words).strip()
+            )
     # GitHub's own markup: links without brackets, mentions, issue numbers, formulas
     assert not re.search(r"(?i)\bhttps?:|\bwww\.|@|(?<!&)#|\bGH-\d|\$", markdown.prose(words))
 
@@ -97,7 +111,9 @@ def test_prose_renders_as_the_text_itself(words: str) -> None:
 def test_code_spans_and_fences_hold_whatever_they_are_given(words: str) -> None:
     shown = text.line(words, 300)
     if shown.strip():
-        (inline,) = [token for token in GITHUB.parse(f"see {markdown.code(words)} there") if token.type == "inline"]
+        (inline,) = [
+            token for token in GITHUB.parse(f"see {markdown.code(words)} there") if token.type == "inline"
+        ]
         assert [child.content for child in inline.children or [] if child.type == "code_inline"] == [shown]
     (block,) = GITHUB.parse(markdown.fenced(text.line(line) for line in (words, "second")))
     assert block.type == "fence"
@@ -108,7 +124,10 @@ def test_code_spans_and_fences_hold_whatever_they_are_given(words: str) -> None:
 def test_markdown_holds_no_link_no_image_and_no_html(payload: str) -> None:
     tokens = GITHUB.parse(report.render_markdown(poisoned(payload)))
     inside = [child.type for token in tokens for child in token.children or []]
-    assert not {"link_open", "image", "html_inline", "html_block", "s_open"} & {*inside, *(token.type for token in tokens)}
+    assert not {"link_open", "image", "html_inline", "html_block", "s_open"} & {
+        *inside,
+        *(token.type for token in tokens),
+    }
     assert sum(token.type == "heading_open" and token.tag == "h1" for token in tokens) == 1
 
 
@@ -117,7 +136,9 @@ def test_markdown_fits_into_a_comment_whatever_the_incident() -> None:
     case = load("oom")
     verdict = case.document["verdict"]
     verdict["evidence"] = [{**verdict["evidence"][0], "line": n, "text": "x" * 1500} for n in range(400)]
-    case.document["ranks"] = [{"rank": r, "state": "victim", "group": str(r), "why": "y" * 200} for r in range(5000)]
+    case.document["ranks"] = [
+        {"rank": r, "state": "victim", "group": str(r), "why": "y" * 200} for r in range(5000)
+    ]
     shown = report.render_markdown(case)
     assert len(shown) <= markdown.LIMIT
     assert re.search(r"\d+ blocks left out", shown)
@@ -127,7 +148,11 @@ def test_markdown_fits_into_a_comment_whatever_the_incident() -> None:
 # ── JSON ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VALUES: Any = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | ANY,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | ANY,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ANY, inner, max_size=4),
     max_leaves=12,
 )
@@ -145,8 +170,13 @@ def test_json_is_stable_starts_with_its_schema_and_knows_no_nan() -> None:
     document = load("oom").document
     backwards = dict(reversed(document.items()))
     assert report.render_json(Case(document)) == report.render_json(Case(backwards))
-    assert report.render_json(Case(document)).startswith('{\n "schema": "postmortem/incident/1",\n "verdict": {\n  "outcome": "incident"')
-    assert json.loads(report.render_json(Case({"a": float("nan"), "b": [float("inf")]}))) == {"a": None, "b": [None]}
+    assert report.render_json(Case(document)).startswith(
+        '{\n "schema": "postmortem/incident/1",\n "verdict": {\n  "outcome": "incident"'
+    )
+    assert json.loads(report.render_json(Case({"a": float("nan"), "b": [float("inf")]}))) == {
+        "a": None,
+        "b": [None],
+    }
     assert "é" in report.render_json(Case({"a": "é"}))
 
 
@@ -159,10 +189,21 @@ def test_every_output_copes_with_a_document_that_knows_nothing() -> None:
     thin: list[dict[str, Any]] = [{}, {"verdict": {"outcome": "undetermined", "headline": headline}}]
     full = load("oom").document
     thin.append(dict.fromkeys(full))
-    thin.append({key: [dict.fromkeys(item) for item in value] if isinstance(value, list) else value for key, value in full.items()})
+    thin.append(
+        {
+            key: [dict.fromkeys(item) for item in value] if isinstance(value, list) else value
+            for key, value in full.items()
+        }
+    )
     for document in thin:
         case = Case(document)
-        for render in (report.render_html, report.render_markdown, report.render_json, report.render_terminal, report.render_verbose):
+        for render in (
+            report.render_html,
+            report.render_markdown,
+            report.render_json,
+            report.render_terminal,
+            report.render_verbose,
+        ):
             assert render(case)
         assert report.card(document)
 

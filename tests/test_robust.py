@@ -53,7 +53,11 @@ def engine() -> scan.Engine:
     return scan.Engine.compile([*patterns.load().signatures(), *parsers.OPENERS])
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(data=soup, kind=st.sampled_from(KINDS), rank=st.one_of(st.none(), st.integers(0, 3)))
 def test_no_parser_raises_on_any_bytes(engine: scan.Engine, data: bytes, kind: str, rank: int | None) -> None:
     source = Source("x.log", kind, len(data), rank=rank)
@@ -66,12 +70,19 @@ def test_no_parser_raises_on_any_bytes(engine: scan.Engine, data: bytes, kind: s
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     files=st.lists(
-        st.tuples(st.sampled_from(["rank0.log", "rank1.err", "dmesg.txt", "error.json", "agent.err", "fr_rank0.pkl"]), soup),
+        st.tuples(
+            st.sampled_from(
+                ["rank0.log", "rank1.err", "dmesg.txt", "error.json", "agent.err", "fr_rank0.pkl"]
+            ),
+            soup,
+        ),
         min_size=1,
         max_size=4,
     )
 )
-def test_the_whole_analysis_never_raises(files: list[tuple[str, bytes]], tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_whole_analysis_never_raises(
+    files: list[tuple[str, bytes]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
     folder = tmp_path_factory.mktemp("soup")
     for name, data in files:
         (folder / name).write_bytes(data)
@@ -80,7 +91,9 @@ def test_the_whole_analysis_never_raises(files: list[tuple[str, bytes]], tmp_pat
     except NothingReadable:
         return
     assert document["verdict"]["headline"]
-    assert document["ledger"]["bytes"] == document["ledger"]["scanned"] + sum(row["bytes"] for row in document["ledger"]["skipped"])
+    assert document["ledger"]["bytes"] == document["ledger"]["scanned"] + sum(
+        row["bytes"] for row in document["ledger"]["skipped"]
+    )
 
 
 @pytest.mark.parametrize("case", INCIDENTS, ids=lambda p: p.name)
@@ -121,7 +134,9 @@ def test_a_stale_kernel_log_changes_nothing(case: Path, stamp: str, tmp_path: Pa
     after = analyze([str(copy)], Options()).document["verdict"]
     if before["confidence"] == "hypothesis" and after["confidence"] in ("hypothesis", "supported"):
         return  # a rank vanished and nobody says why: another guess may take the place of that one, but none becomes certain
-    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after["headline"]
+    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), (
+        after["headline"]
+    )
 
 
 @pytest.mark.parametrize("case", [c for c in INCIDENTS if "healthy" not in c.name], ids=lambda p: p.name)
@@ -133,5 +148,7 @@ def test_an_older_healthy_run_beside_it_changes_nothing(case: Path, tmp_path: Pa
     shutil.copytree(SAMPLES / "healthy-torchrun" / "logs", copy / "previous_run")
     document = analyze([str(copy)]).document
     after = document["verdict"]
-    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after["headline"]
+    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), (
+        after["headline"]
+    )
     assert [job["outcome"] for job in document["other_jobs"]] == ["healthy"]

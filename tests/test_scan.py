@@ -19,10 +19,18 @@ from postmortem.scan import Engine, Limits, gate_of, joined, parts, reads_from, 
 
 SOURCE = Source("rank0.log", "console", 0)
 SIGNATURES = (
-    Signature("killed", r"Killed process \d+ \((?P<comm>[^)]*)\)", r"Killed process \d+ \((?P<comm>[^)]*)\)", after=40, before=30),
+    Signature(
+        "killed",
+        r"Killed process \d+ \((?P<comm>[^)]*)\)",
+        r"Killed process \d+ \((?P<comm>[^)]*)\)",
+        after=40,
+        before=30,
+    ),
     Signature("error", r"^(?P<type>\w+Error): .*", r"^(?P<type>\w+Error): .*", after=0, before=0),
     Signature("loss", r"(?i)LOSS\s*=\s*nan", r"(?i)LOSS\s*=\s*nan\b", after=10, before=80),
-    Signature("loss", r"perte nulle é", r"perte nulle é", after=25, before=10),  # a second wording of the same
+    Signature(
+        "loss", r"perte nulle é", r"perte nulle é", after=25, before=10
+    ),  # a second wording of the same
     Signature("ends", r"exit code: \d+$", r"exit code: (?P<exitcode>\d+)$", after=2048, before=2048),
     Signature("opener", r"Traceback \(most recent call last\)", None, after=60, before=0),
 )
@@ -48,7 +56,14 @@ class Trickle:
         return self.inner.read(min(n, self.most))
 
 
-def run(data: bytes, *, engine: str = "hyperscan", chunk: int = 1 << 20, most: int = 1 << 30, limits: Limits = Limits()) -> Scanned:
+def run(
+    data: bytes,
+    *,
+    engine: str = "hyperscan",
+    chunk: int = 1 << 20,
+    most: int = 1 << 30,
+    limits: Limits = Limits(),
+) -> Scanned:
     return scan(SOURCE, Trickle(data, most), ENGINES[engine], limits=replace(limits, chunk=chunk))
 
 
@@ -67,7 +82,9 @@ def obvious(data: bytes) -> list[tuple[int, int, bytes, dict[str, dict[str, str]
             if found and signature.regex is None:
                 openers.append(signature.id)
             elif found and signature.id not in matches:
-                matches[signature.id] = {k: v.decode("utf-8", "backslashreplace") for k, v in found.groupdict().items()}
+                matches[signature.id] = {
+                    k: v.decode("utf-8", "backslashreplace") for k, v in found.groupdict().items()
+                }
         if matches or openers:
             rows.append((number, offset, line.removesuffix(b"\r"), matches, tuple(openers)))
         offset += len(line) + 1
@@ -97,13 +114,18 @@ def whole_lines_after(data: bytes, start: int, most: int) -> bytes:
 @settings(max_examples=250, deadline=None)
 def test_it_finds_what_a_plain_reading_finds(data: bytes) -> None:
     got = run(data, limits=MANY)
-    rows = [(h.line, h.offset, h.text, {m.pattern: dict(m.captures) for m in h.matches}, h.openers) for h in got.hits]
+    rows = [
+        (h.line, h.offset, h.text, {m.pattern: dict(m.captures) for m in h.matches}, h.openers)
+        for h in got.hits
+    ]
     assert rows == obvious(data)
     assert got.lines == data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
     assert got.bytes == len(data)
 
 
-@given(st.lists(st.sampled_from(FRAGMENTS), max_size=80).map(b"".join), st.integers(1, 700), st.integers(1, 300))
+@given(
+    st.lists(st.sampled_from(FRAGMENTS), max_size=80).map(b"".join), st.integers(1, 700), st.integers(1, 300)
+)
 @settings(max_examples=250, deadline=None)
 def test_neither_chunks_nor_the_engine_change_anything(data: bytes, chunk: int, most: int) -> None:
     """Tiny limits, so that caps, long lines, samples and surroundings all cross the cuts."""
@@ -116,9 +138,16 @@ def test_neither_chunks_nor_the_engine_change_anything(data: bytes, chunk: int, 
 PIECES = st.lists(st.sampled_from(FRAGMENTS), min_size=5, max_size=60).map(b"".join)
 
 
-@given(st.lists(PIECES, min_size=1, max_size=4), st.integers(0, 90_000), st.integers(9_000, 40_000), st.integers(1, 60_000))
+@given(
+    st.lists(PIECES, min_size=1, max_size=4),
+    st.integers(0, 90_000),
+    st.integers(9_000, 40_000),
+    st.integers(1, 60_000),
+)
 @settings(max_examples=40, deadline=None)
-def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant: int, size: int, chunk: int) -> None:
+def test_a_source_scanned_in_parts_is_the_same_source(
+    pieces: list[bytes], giant: int, size: int, chunk: int
+) -> None:
     """Lines across the bounds, lines longer than parts, parts without a line of their own, caps that only the whole reaches.
 
     Without trust: after 1,000 lines a pass trusts a pattern's gate, and each part begins anew with that (see `tally`).
@@ -139,7 +168,13 @@ def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant
 @given(st.lists(st.sampled_from(FRAGMENTS), max_size=60).map(b"".join), st.integers(1, 100))
 @settings(max_examples=150, deadline=None)
 def test_surroundings_are_whole_lines_and_as_many_as_fit(data: bytes, chunk: int) -> None:
-    reach: dict[str, tuple[int, int]] = {"killed": (30, 40), "error": (0, 0), "loss": (80, 25), "ends": (2048, 2048), "opener": (0, 60)}
+    reach: dict[str, tuple[int, int]] = {
+        "killed": (30, 40),
+        "error": (0, 0),
+        "loss": (80, 25),
+        "ends": (2048, 2048),
+        "opener": (0, 60),
+    }
     for hit in run(data, chunk=chunk, limits=MANY).hits:
         ids = [m.pattern for m in hit.matches] + list(hit.openers)
         end = data.find(b"\n", hit.offset) + 1 or len(data)
@@ -191,8 +226,12 @@ def test_hits_near_every_cut_of_an_endless_line_are_found() -> None:
     """A line of 6 MiB is looked at in pieces of 1 MiB: needles are put across each cut, byte by byte, and where windows meet."""
     size = 6 << 20
     around = (-24600, -24576, -8200, -8192, -19, -15, -9, -1, 0, 1, 8180, 8190, 8192, 24570, 24576, 24580)
-    places = [cut + d for n, cut in enumerate(range(1 << 20, size, 1 << 20)) for d in around[n::5]]  # so that none lies on another
-    signatures = [Signature(f"n{n}", f"needle-{n:04d}", rf"needle-{n:04d}-(?P<all>[a-z]+)!") for n in range(len(places))]
+    places = [
+        cut + d for n, cut in enumerate(range(1 << 20, size, 1 << 20)) for d in around[n::5]
+    ]  # so that none lies on another
+    signatures = [
+        Signature(f"n{n}", f"needle-{n:04d}", rf"needle-{n:04d}-(?P<all>[a-z]+)!") for n in range(len(places))
+    ]
     line = bytearray(b"." * size)
     for n, place in enumerate(places):
         line[place : place + 20] = b"needle-%04d-abcdef!." % n
@@ -207,7 +246,12 @@ def test_hits_near_every_cut_of_an_endless_line_are_found() -> None:
 
 def test_numbers_stay_right_behind_an_endless_line_and_a_hole() -> None:
     """copytruncate leaves a hole of NULs in front of the first line that is written after it."""
-    data = b"\0" * (9 << 20) + b"ValueError: after the hole\n" + b"x" * (5 << 20) + b"\nKeyError: 1\nIndexError: cut off"
+    data = (
+        b"\0" * (9 << 20)
+        + b"ValueError: after the hole\n"
+        + b"x" * (5 << 20)
+        + b"\nKeyError: 1\nIndexError: cut off"
+    )
     got = run(data, chunk=700_001)
     assert [(h.line, [m.captures.get("type") for m in h.matches]) for h in got.hits] == [
         (1, ["ValueError"]),
@@ -231,7 +275,10 @@ def test_a_match_in_a_middling_line_is_whole_and_its_text_is_around_it() -> None
 @pytest.mark.parametrize(
     ("gate", "expected"),
     [
-        (r"Killed process (?P<pid>\d+) \((?P<comm>[^)]*)\) total.*", r"Killed process (?:\d+) \((?:[^\n)]*)\) total"),
+        (
+            r"Killed process (?P<pid>\d+) \((?P<comm>[^)]*)\) total.*",
+            r"Killed process (?:\d+) \((?:[^\n)]*)\) total",
+        ),
         (r"\S+ lost (?P<rest>.{1,80})$", r"[^ \t\n\r\f\x0b] lost (?:.)"),
         (r"code (?:\d{2,5})?", r"code "),
         (r"\s*x[\s,]", r"x[ \t\f\x0b,]"),

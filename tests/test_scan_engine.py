@@ -34,7 +34,9 @@ def shipped(request: pytest.FixtureRequest) -> Engine:
     return Engine.compile(LIBRARY.signatures(), prefer=request.param, cache=False)
 
 
-@pytest.mark.parametrize("pattern", [p for p in LIBRARY.patterns.values() if p.id in READ_BY_LINE], ids=lambda p: p.id)
+@pytest.mark.parametrize(
+    "pattern", [p for p in LIBRARY.patterns.values() if p.id in READ_BY_LINE], ids=lambda p: p.id
+)
 def test_the_gates_of_shipped_patterns_let_their_examples_through(pattern: Pattern, shipped: Engine) -> None:
     """A gate narrower than its regex would hide events, and nobody would notice."""
     for example in pattern.matches:
@@ -49,7 +51,11 @@ def test_where_a_gate_says_all_that_its_regex_says_both_agree_on_every_line(ship
     lines = [line.replace(b"\r", b"") for text in texts for line in text.split(b"\n")]
     for line in lines[:]:
         at = rng.randrange(len(line) + 1)
-        lines += [line[at:], line[:at], line[:at] + rng.choice((b" ", b"\x0b", b"\x85", b"\xa0", b"7", b"_")) + line[at + 1 :]]
+        lines += [
+            line[at:],
+            line[:at],
+            line[:at] + rng.choice((b" ", b"\x0b", b"\x85", b"\xa0", b"7", b"_")) + line[at + 1 :],
+        ]
     asked = 0
     for line in lines:
         for number in {key & 0xFFFF for key in shipped.find(line)}:
@@ -59,7 +65,9 @@ def test_where_a_gate_says_all_that_its_regex_says_both_agree_on_every_line(ship
     assert asked > 1000 and 300 < sum(shipped.exact) < len(shipped.exact)
 
 
-@pytest.mark.parametrize("gate", [r"code \d+$", r"(?i)NaN(?-i:Loss)", r"foo\Z", r"[[:alpha:]]oo", "(?:fou){e<=1}"])
+@pytest.mark.parametrize(
+    "gate", [r"code \d+$", r"(?i)NaN(?-i:Loss)", r"foo\Z", r"[[:alpha:]]oo", "(?:fou){e<=1}"]
+)
 def test_a_gate_that_says_less_than_its_regex_is_not_exact(gate: str) -> None:
     assert not is_exact(Signature("x", gate, gate))
     assert not is_exact(Signature("x", "code", r"code \d"))
@@ -72,7 +80,10 @@ def test_shipped_gates_are_silent_on_a_healthy_log(shipped: Engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ["hyperscan", "re2"])
-@pytest.mark.parametrize("gate", [r"(?=x)foo", r"(foo)\1", r"a*", r"foo\nbar", r"(foo", r"foo)", r"x++y", r"[é]tat", r"(?i)état", r"^"])
+@pytest.mark.parametrize(
+    "gate",
+    [r"(?=x)foo", r"(foo)\1", r"a*", r"foo\nbar", r"(foo", r"foo)", r"x++y", r"[é]tat", r"(?i)état", r"^"],
+)
 def test_a_gate_that_no_scanner_takes_is_refused_by_name(engine: str, gate: str) -> None:
     with pytest.raises(PatternError, match="pattern odd-one: "):
         Engine.compile([OOM, Signature("odd-one", gate, gate)], prefer=engine, cache=False)
@@ -100,15 +111,22 @@ def cached(folder: Path) -> list[Path]:
     return list((folder / "postmortem").glob("*"))
 
 
-@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:100], lambda b: b[:-9] + b"123456789", lambda b: os.urandom(len(b))])
-def test_a_damaged_cache_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [lambda b: b"", lambda b: b[:100], lambda b: b[:-9] + b"123456789", lambda b: os.urandom(len(b))],
+)
+def test_a_damaged_cache_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
     """Hyperscan takes a damaged database without a word; what it then finds is anybody's guess."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     Engine.compile([OOM], prefer="hyperscan")
     (path,) = cached(tmp_path)
     good = path.read_bytes()
     path.write_bytes(damage(good))
-    assert scan(SOURCE, io.BytesIO(b"CUDA out of memory\n"), Engine.compile([OOM], prefer="hyperscan")).counts == {"oom": 1}
+    assert scan(
+        SOURCE, io.BytesIO(b"CUDA out of memory\n"), Engine.compile([OOM], prefer="hyperscan")
+    ).counts == {"oom": 1}
     assert path.read_bytes() == good
     assert cached(tmp_path) == [path]
 
@@ -123,7 +141,9 @@ def test_a_good_cache_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert engine.find(b"CUDA out of memory")
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert Engine.compile([OOM], prefer="hyperscan").find(b"CUDA out of memory")
@@ -144,33 +164,51 @@ class Short:
 
 @pytest.mark.parametrize(
     ("lines", "pack", "unpack"),
-    [(8_000, gzip.compress, gzip.open), (30_000, bz2.compress, bz2.open), (8_000, lzma.compress, lzma.open)],  # a block of bz2 is 900 kB
+    [
+        (8_000, gzip.compress, gzip.open),
+        (30_000, bz2.compress, bz2.open),
+        (8_000, lzma.compress, lzma.open),
+    ],  # a block of bz2 is 900 kB
     ids=["gz", "bz2", "xz"],
 )
-def test_a_truncated_archive_keeps_what_was_read(lines: int, pack: Callable[[bytes], bytes], unpack: Callable[..., Any]) -> None:
+def test_a_truncated_archive_keeps_what_was_read(
+    lines: int, pack: Callable[[bytes], bytes], unpack: Callable[..., Any]
+) -> None:
     """A job that dies while it writes a .gz leaves it without an end."""
     whole = b"".join(b"%d CUDA out of memory %s\n" % (n, os.urandom(20).hex().encode()) for n in range(lines))
     packed = pack(whole)
-    got = scan(SOURCE, Short(unpack(io.BytesIO(packed[: len(packed) * 3 // 4]))), Engine.compile([OOM], cache=False))
+    got = scan(
+        SOURCE, Short(unpack(io.BytesIO(packed[: len(packed) * 3 // 4]))), Engine.compile([OOM], cache=False)
+    )
     assert 0 < got.bytes < len(whole)
     assert got.counts["oom"] == whole[: got.bytes].count(b"memory")
     (skip,) = got.skips
-    assert skip.path == "rank0.log" and skip.bytes == 0 and f"at decompressed offset {got.bytes}" in skip.reason
+    assert (
+        skip.path == "rank0.log" and skip.bytes == 0 and f"at decompressed offset {got.bytes}" in skip.reason
+    )
 
 
 def test_a_document_comes_back_whole_or_with_a_reason() -> None:
     engine = Engine.compile([OOM], cache=False)
     data = b'{"message": "CUDA out of memory"}' * 1000
     assert scan(SOURCE, Short(io.BytesIO(data)), engine, want_content=True).content == data
-    too_large = scan(SOURCE, Short(io.BytesIO(data)), engine, want_content=True, limits=Limits(content=len(data) - 1))
-    assert too_large.content is None and too_large.counts == {"oom": 1} and "not read as a document" in too_large.skips[0].reason
+    too_large = scan(
+        SOURCE, Short(io.BytesIO(data)), engine, want_content=True, limits=Limits(content=len(data) - 1)
+    )
+    assert (
+        too_large.content is None
+        and too_large.counts == {"oom": 1}
+        and "not read as a document" in too_large.skips[0].reason
+    )
     assert scan(SOURCE, io.BytesIO(data), engine).content is None
 
 
 @pytest.mark.parametrize("size", [0, 10, 60_000, 100_000, 128 << 10])
 def test_samples_of_a_short_source_cover_each_line_once(size: int) -> None:
     data = healthy(1 << 18)[:size]
-    samples = scan(SOURCE, io.BytesIO(data), Engine.compile([OOM], cache=False), limits=Limits(chunk=5000)).samples
+    samples = scan(
+        SOURCE, io.BytesIO(data), Engine.compile([OOM], cache=False), limits=Limits(chunk=5000)
+    ).samples
     assert b"".join(s.text for s in samples) == data
 
 
@@ -218,7 +256,9 @@ print(got.bytes, len(got.hits), int(peak.split()[1]) // 1024)
     ],
 )
 def test_memory_stays_bounded(what: str, mib: int, read: str, hits: int) -> None:
-    out = subprocess.run([sys.executable, "-c", SPAM % (mib, read)], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(
+        [sys.executable, "-c", SPAM % (mib, read)], capture_output=True, text=True, check=True
+    ).stdout
     size, kept, peak = map(int, out.split())
     assert size == mib << 20
     assert kept >= hits

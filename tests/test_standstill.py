@@ -14,14 +14,25 @@ START = datetime(2026, 11, 20, 8, 0, tzinfo=UTC)
 
 
 def job(
-    folder: Path, *, pace: float = 2.0, steps: int = 400, limit: timedelta, zone: str = "", shift: timedelta = timedelta(), end: str = ""
+    folder: Path,
+    *,
+    pace: float = 2.0,
+    steps: int = 400,
+    limit: timedelta,
+    zone: str = "",
+    shift: timedelta = timedelta(),
+    end: str = "",
 ) -> Any:
     """Four ranks that stop printing after `steps` steps; Slurm ends them `limit` after the start, by a clock that is `shift` ahead."""
     for rank in range(4):
-        lines = [f"{START:%Y-%m-%d %H:%M:%S}{zone} INFO [rank{rank}] process group ready: rank {rank} of 4, pid {1000 + rank}"]
+        lines = [
+            f"{START:%Y-%m-%d %H:%M:%S}{zone} INFO [rank{rank}] process group ready: rank {rank} of 4, pid {1000 + rank}"
+        ]
         for step in range(1, steps):
             at = START + timedelta(seconds=pace * step, milliseconds=7 * rank)
-            lines.append(f"{at:%Y-%m-%d %H:%M:%S.%f}{zone} INFO [rank{rank}] step {step} loss {3 - step / 400:.4f}")
+            lines.append(
+                f"{at:%Y-%m-%d %H:%M:%S.%f}{zone} INFO [rank{rank}] step {step} loss {3 - step / 400:.4f}"
+            )
         lines += [end] if end else []
         (folder / f"rank{rank}.log").write_text("\n".join(lines) + "\n")
     ended = START + limit + shift
@@ -36,7 +47,10 @@ def test_hours_of_silence_are_the_story_and_not_the_limit(tmp_path: Path) -> Non
     verdict = job(tmp_path, limit=timedelta(hours=12))
     assert (verdict["category"], verdict["pattern"]) == ("hang", "job-stood-still")
     assert verdict["culprit"]["ranks"] == []
-    assert "no rank printed a line in the last 11.8 hours; until then, up to step 399, a step had taken 2.0 s" in verdict["headline"]
+    assert (
+        "no rank printed a line in the last 11.8 hours; until then, up to step 399, a step had taken 2.0 s"
+        in verdict["headline"]
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,13 +58,19 @@ def test_hours_of_silence_are_the_story_and_not_the_limit(tmp_path: Path) -> Non
     [
         ("the ranks worked until the end", {"limit": timedelta(seconds=801)}),
         ("an evaluation may take twenty minutes", {"limit": timedelta(minutes=33)}),
-        ("the scheduler's clock may be eight hours ahead", {"limit": timedelta(seconds=801), "shift": timedelta(hours=8)}),
+        (
+            "the scheduler's clock may be eight hours ahead",
+            {"limit": timedelta(seconds=801), "shift": timedelta(hours=8)},
+        ),
         ("a step takes an hour", {"limit": timedelta(hours=12), "pace": 3600.0, "steps": 4}),
         (
             "a progress bar without stamps may have gone on",
             {"limit": timedelta(hours=12), "end": "eval:  40%|####      | 4/10 [20:11<30:05]"},
         ),
-        ("it had finished", {"limit": timedelta(hours=12), "end": "2026-11-20 08:14:00 INFO Training finished."}),
+        (
+            "it had finished",
+            {"limit": timedelta(hours=12), "end": "2026-11-20 08:14:00 INFO Training finished."},
+        ),
     ],
 )
 def test_a_time_limit_remains_one_where(tmp_path: Path, why: str, how: dict[str, Any]) -> None:

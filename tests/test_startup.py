@@ -11,7 +11,19 @@ import pytest
 import postmortem
 from postmortem.__main__ import OVERVIEW
 
-HEAVY = {"pandas", "numpy", "jinja2", "torch", "hyperscan", "regex", "re2", "yaml", "rich", "pebble", "distributed"}
+HEAVY = {
+    "pandas",
+    "numpy",
+    "jinja2",
+    "torch",
+    "hyperscan",
+    "regex",
+    "re2",
+    "yaml",
+    "rich",
+    "pebble",
+    "distributed",
+}
 
 
 def modules_after(*arguments: str) -> set[str]:
@@ -44,14 +56,24 @@ def test_reading_the_library_needs_neither_frames_nor_templates() -> None:
 
 
 def test_import_of_the_package_is_free() -> None:
-    code = "import sys; before = set(sys.modules); import postmortem; print(sorted(set(sys.modules) - before))"
+    code = (
+        "import sys; before = set(sys.modules); import postmortem; print(sorted(set(sys.modules) - before))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(eval(done.stdout)) <= {"postmortem", "__future__", "typing", "collections.abc", *typing_parts()}
+    assert set(eval(done.stdout)) <= {
+        "postmortem",
+        "__future__",
+        "typing",
+        "collections.abc",
+        *typing_parts(),
+    }
 
 
 def typing_parts() -> set[str]:
     code = "import sys; before = set(sys.modules); import typing, __future__; print(sorted(set(sys.modules) - before))"
-    return set(eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout))
+    return set(
+        eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
+    )
 
 
 def test_public_names_are_there_when_asked_for() -> None:
@@ -70,6 +92,8 @@ def test_public_function_survives_the_import_of_its_module() -> None:
 def test_overview_names_every_command() -> None:
     from postmortem.cli import app
 
-    commands = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback} | {g.name for g in app.registered_groups}
+    commands = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback} | {
+        g.name for g in app.registered_groups
+    }
     listed = OVERVIEW.partition("commands:\n")[2].partition("\n\n")[0]
     assert {line.split()[0] for line in listed.splitlines()} == commands

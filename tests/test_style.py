@@ -22,6 +22,10 @@ def test_ruff() -> None:
     assert not run("ruff", "check", "--output-format", "concise", ".")
 
 
+def test_ruff_format() -> None:
+    assert not run("ruff", "format", "--check", ".")
+
+
 def test_mypy_strict() -> None:
     assert not run("mypy")
 

@@ -33,8 +33,13 @@ RAY = (
 CANCELLED = "slurmstepd: error: *** STEP 40341.0 ON node7 CANCELLED AT 2023-12-12T17:52:24 ***\nsrun: error: node7: tasks 0-2: Terminated\n"
 EVICTED = "004 (77.000.000) 2024-01-01 00:00:02 Job was evicted.\n\t(0) CPU times\n\tReason: Job not found at execution machine\n"
 STEPS = "epoch 0 step 3 loss 2.11\nepoch 0 step 4 loss 2.05\n"
-NAMELESS = 'Traceback (most recent call last):\n  File "train.py", line 61, in main\nIndexError: list index out of range\n' + STEPS
-FAULT = "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
+NAMELESS = (
+    'Traceback (most recent call last):\n  File "train.py", line 61, in main\nIndexError: list index out of range\n'
+    + STEPS
+)
+FAULT = (
+    "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
+)
 AGENT = (
     "E1120 21:11:13.884000 4711 torch/distributed/elastic/multiprocessing/api.py:984] "
     "failed (exitcode: 1) local_rank: 1 (pid: 4713) of binary: python3\n"
@@ -89,14 +94,21 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_told_of_an_end(name: str, tmp_path: Path) -> None:
     text, expected = CASES[name]
-    (tmp_path / "train.log").write_text("epoch 0 | loss 2.31\n" + text if not text.startswith("5: ") else text)
+    (tmp_path / "train.log").write_text(
+        "epoch 0 | loss 2.31\n" + text if not text.startswith("5: ") else text
+    )
     verdict = analyze([str(tmp_path)], Options()).document["verdict"]
     assert (verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]) == expected
 
 
 def test_an_unknown_prefix_before_every_line_of_a_traceback(tmp_path: Path) -> None:
     """Collectors label lines in ways nobody can list; what stands before the word Traceback stands before the rest too."""
-    lines = ("Traceback (most recent call last):", '  File "train.py", line 412, in main', "    f(x)", "KeyError: 'mask'")
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "train.py", line 412, in main',
+        "    f(x)",
+        "KeyError: 'mask'",
+    )
     (tmp_path / "out.log").write_text("loading\n" + "".join(f"stderr | {line}\n" for line in lines))
     evidence = analyze([str(tmp_path)], Options()).document["verdict"]["evidence"]
     assert evidence[0]["line"] == 5
@@ -108,7 +120,9 @@ def test_nccl_writes_the_pid_of_the_rank_whose_file_it_is(tmp_path: Path) -> Non
         said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\n"
         (tmp_path / f"rank{rank}.log").write_text(said + "step 1 loss 2.3\nstep 2 loss 2.2\n")
     killed = "Out of memory: Killed process 4101 (python3) total-vm:9830KB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
-    (tmp_path / "dmesg.txt").write_text(f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n")
+    (tmp_path / "dmesg.txt").write_text(
+        f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n"
+    )
     assert analyze([str(tmp_path)], Options()).document["verdict"]["culprit"]["ranks"] == [1]
 
 
@@ -134,7 +148,10 @@ def test_done_may_speak_of_something_else(line: str, tmp_path: Path) -> None:
     assert [r["why"] for r in analyze([str(tmp_path)]).document["ranks"]] != ["said that it finished"]
 
 
-COLUMNS = {"a bar on each side": "Nov 21 16:15:{:02d} | {} | step {} loss 1.4\n", "a colon": "{1}: step {2} loss 1.4\n"}
+COLUMNS = {
+    "a bar on each side": "Nov 21 16:15:{:02d} | {} | step {} loss 1.4\n",
+    "a colon": "{1}: step {2} loss 1.4\n",
+}
 
 
 @pytest.mark.parametrize("form", COLUMNS.values(), ids=COLUMNS.keys())
@@ -145,7 +162,9 @@ def test_bare_numbers_in_a_column_are_ranks_where_they_are_mixed(form: str, tmp_
 
 
 def test_bare_numbers_that_only_rise_are_epochs(tmp_path: Path) -> None:
-    (tmp_path / "console.log").write_text("".join(f"16:15:{s:02d} | {epoch} | step {s} loss 1.4\n" for epoch in range(3) for s in range(6)))
+    (tmp_path / "console.log").write_text(
+        "".join(f"16:15:{s:02d} | {epoch} | step {s} loss 1.4\n" for epoch in range(3) for s in range(6))
+    )
     assert analyze([str(tmp_path)]).document["ranks"] == []
 
 
@@ -157,18 +176,24 @@ def test_a_restart_whose_lines_name_no_step_recovers_where_the_launcher_is_conte
             folder.mkdir(parents=True)
             (folder / "stdout.log").write_text(f"Nov 21 16:0{8 + attempt}:0{rank} | {rank} | phase A\n")
     failed = tmp_path / "te/none_a1b2c3d4/attempt_0/1/stderr.log"
-    failed.write_text('Traceback (most recent call last):\n  File "t.py", line 4, in train\n    f(x)\nKeyError: 3\n')
+    failed.write_text(
+        'Traceback (most recent call last):\n  File "t.py", line 4, in train\n    f(x)\nKeyError: 3\n'
+    )
     (tmp_path / "agent.err").write_text(FAILED.format(1))
     assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "recovered"
 
 
 def test_a_rank_that_quotes_the_controller_of_ray_begins_no_new_life(tmp_path: Path) -> None:
     """Only the controller's own lines number the lives of a job; one life would lose what the other knows of the ranks."""
-    quoted = "Attempting to start training worker group of size 2 with the following resources: [{'CPU': 1}] * 2\n"
+    quoted = (
+        "Attempting to start training worker group of size 2 with the following resources: [{'CPU': 1}] * 2\n"
+    )
     for rank, pid in ((0, 4100), (1, 4101)):
         said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\nstep 2 loss 2.2\n"
         (tmp_path / f"rank{rank}.log").write_text(quoted + "step 1 loss 2.3\n" + quoted + said)
     killed = "Out of memory: Killed process 4101 (python3) total-vm:9830kB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
-    (tmp_path / "dmesg.txt").write_text(f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n")
+    (tmp_path / "dmesg.txt").write_text(
+        f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n"
+    )
     document = analyze([str(tmp_path)], Options()).document
     assert document["verdict"]["culprit"]["ranks"] == [1] and document["job"]["attempts"] == 1

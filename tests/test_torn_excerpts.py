@@ -33,29 +33,45 @@ HOOK = "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 4
 MIDDLE = "".join(f"node-3 >> [rank3]: {line}\n" for line in (2 * FRAMES).splitlines())
 FLAT = "".join(
     f"[rank9]: {line}\n\n"
-    for line in ('File "train.py", line 12, in <module>', "main(args)", 'File "train.py", line 7, in main', "return rows[3]")
+    for line in (
+        'File "train.py", line 12, in <module>',
+        "main(args)",
+        'File "train.py", line 7, in main',
+        "return rows[3]",
+    )
 )
 INDENTED = "".join(f"    {line}\n" for line in (2 * FRAMES + "RuntimeError: no grad_fn\n").splitlines())
 DOUBLED = (2 * FRAMES + "RuntimeError: no grad_fn\n").replace("\n", "\n\n")
 BACKTRACE = "".join(
-    f"frame #{n}: c10d::Reducer::prepare(at::Tensor) + 0x4a{n} (0x7f3e5c0bf4a{n} in /x/libtorch_cpu.so)\n" for n in range(3, 9)
+    f"frame #{n}: c10d::Reducer::prepare(at::Tensor) + 0x4a{n} (0x7f3e5c0bf4a{n} in /x/libtorch_cpu.so)\n"
+    for n in range(3, 9)
 )
 RAISED = "Exception raised from f at ../c10/cuda/CUDAException.cpp:44 (most recent call first):\n"
 BOX = "│   394 │   def one_epoch(self):                          │\n│ ❱ 398 │   │   loss.backward()                            │\n"
 ENTRY = (
-    "Root Cause (first observed failure):\n[0]:\n  time      : 2024-07-03_09:12:41\n  host      : node-2\n  rank      : 5 (local_rank: 1)\n"
+    "Root Cause (first observed failure):\n[0]:\n"
+    "  time      : 2024-07-03_09:12:41\n  host      : node-2\n  rank      : 5 (local_rank: 1)\n"
 )
 CASES = {
     "a log that ends inside a traceback": (HEAD, ("undetermined", [])),
-    "a log that ends inside a traceback's head": ("epoch 0 step 10 loss 0.31\n" + HEAD[:22] + "\n", ("undetermined", [])),
-    "of two exceptions the second is cut": (HEAD + "ValueError: odd batch\n" + HEAD, ("python-exception", [])),
+    "a log that ends inside a traceback's head": (
+        "epoch 0 step 10 loss 0.31\n" + HEAD[:22] + "\n",
+        ("undetermined", []),
+    ),
+    "of two exceptions the second is cut": (
+        HEAD + "ValueError: odd batch\n" + HEAD,
+        ("python-exception", []),
+    ),
     "a traceback without head, torn by the edge of a terminal": (TORN, ("python-exception", [])),
     "horovodrun's label over Gloo": (
         "[2]<stderr>:" + HEAD.replace("\n  ", "\n[2]<stderr>:  ") + "[2]<stderr>:KeyError: 'x'\n",
         ("python-exception", [2]),
     ),
     "the middle of a traceback": (MIDDLE, ("undetermined", [])),
-    "frames that somebody printed, and then went on": (MIDDLE + "epoch 0 step 10 loss 0.31\n", ("healthy", [])),
+    "frames that somebody printed, and then went on": (
+        MIDDLE + "epoch 0 step 10 loss 0.31\n",
+        ("healthy", []),
+    ),
     "a traceback without head whose indentation was lost": (
         FLAT + "[rank9]: IndexError: list index out of range\n",
         ("python-exception", [9]),
@@ -70,10 +86,19 @@ CASES = {
         FRAMES + "ray.exceptions.RayTaskError(ValueError): ray::W.f() (pid=7)\n",
         ("undetermined", []),
     ),
-    "Composer's older wording": ("ERROR:composer.cli.launcher:Rank 3 crashed with exit code -11.\n", ("native-crash", [3])),
+    "Composer's older wording": (
+        "ERROR:composer.cli.launcher:Rank 3 crashed with exit code -11.\n",
+        ("native-crash", [3]),
+    ),
     "a store that does not answer": (3 * LOST, ("undetermined", [])),
-    "a group that was never complete": ("".join(MEMBER.format(n, n + 1) for n in (1, 1, 0, 0)), ("undetermined", [])),
-    "a group that was complete": (MEMBER.format(1, 2) + MEMBER.format(0, 1) + "epoch 0 step 10 loss 0.31\n", ("healthy", [])),
+    "a group that was never complete": (
+        "".join(MEMBER.format(n, n + 1) for n in (1, 1, 0, 0)),
+        ("undetermined", []),
+    ),
+    "a group that was complete": (
+        MEMBER.format(1, 2) + MEMBER.format(0, 1) + "epoch 0 step 10 loss 0.31\n",
+        ("healthy", []),
+    ),
     "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("healthy", [])),
     "a rank of whose complaint only the head is left": (
         WATCHDOG.format(7) + WATCHDOG.format(3) + "[rank6]:[E419 10:42:28.887728774 ProcessGroupNCCL.cpp\n",
@@ -95,7 +120,10 @@ CASES = {
     "a traceback without head that stands indented": (INDENTED, ("python-exception", [])),
     "a traceback without head, double-spaced by the paste": (DOUBLED, ("python-exception", [])),
     "the middle of a C++ backtrace": (BACKTRACE, ("undetermined", [])),
-    "a C++ backtrace whose error was left out": (RAISED + BACKTRACE.replace("#3", "#0"), ("undetermined", [])),
+    "a C++ backtrace whose error was left out": (
+        RAISED + BACKTRACE.replace("#3", "#0"),
+        ("undetermined", []),
+    ),
     "a log that was pasted as a quotation": (
         "".join(f"> {line}\n" for line in (HEAD + "ValueError: odd batch").splitlines()),
         ("python-exception", []),
@@ -106,8 +134,14 @@ CASES = {
     ),
     "the middle of rich's box around a traceback": (BOX, ("undetermined", [])),
     "the end of rich's box, and no word after it": (BOX + "╰──────╯\n", ("undetermined", [])),
-    "an entry of torchrun whose pid was struck out": (ENTRY + "  exitcode  : -11\n  error_file: <N/A>\n", ("native-crash", [5])),
-    "counters are all that is left of the watchdogs": (OWN.format(0, 20) + OWN.format(1, 22) + OWN.format(2, 22), ("hang", [0])),
+    "an entry of torchrun whose pid was struck out": (
+        ENTRY + "  exitcode  : -11\n  error_file: <N/A>\n",
+        ("native-crash", [5]),
+    ),
+    "counters are all that is left of the watchdogs": (
+        OWN.format(0, 20) + OWN.format(1, 22) + OWN.format(2, 22),
+        ("hang", [0]),
+    ),
 }
 
 
@@ -144,7 +178,10 @@ def test_where_no_side_is_larger_both_are_named(tmp_path: Path) -> None:
         "OpType=BARRIER), but Rank 0 is running collective: CollectiveFingerPrint(OpType=ALLREDUCE, TensorShape=[9], TensorDtypes=Float).\n"
     )
     verdict = verdict_of(said, tmp_path)
-    assert verdict["culprit"]["ranks"] == [0, 3] and "anks 0 and 3 called different collectives" in verdict["headline"]
+    assert (
+        verdict["culprit"]["ranks"] == [0, 3]
+        and "anks 0 and 3 called different collectives" in verdict["headline"]
+    )
     verdict = verdict_of(WATCHDOG.format(0) + WATCHDOG.format(1).replace("ALLTOALL", "ALLREDUCE"), tmp_path)
     assert verdict["culprit"]["ranks"] == [0, 1] and "than the others" not in verdict["headline"]
 
@@ -158,6 +195,13 @@ def test_a_traceback_is_cut_only_where_the_log_ends() -> None:
 def test_a_kernel_log_of_weeks_holds_more_than_one_story(tmp_path: Path) -> None:
     """Within a day the first is the cause of the next; days apart the harder fact counts."""
     xid = "[Fri Aug  {} 03:54:13 2026] NVRM: Xid (PCI:0000:00:0{}): {}, pid=25, name=python, {}\n"
-    fault = xid.format(3, 7, 31, "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_8 faulted @ 0x73ac_1c000000.")
-    verdict = verdict_of(fault + xid.format(7, 8, 94, "Contained: SM (0x1). RST: No, D-RST: No"), tmp_path, "dmesg.txt")
+    fault = xid.format(
+        3,
+        7,
+        31,
+        "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_8 faulted @ 0x73ac_1c000000.",
+    )
+    verdict = verdict_of(
+        fault + xid.format(7, 8, 94, "Contained: SM (0x1). RST: No, D-RST: No"), tmp_path, "dmesg.txt"
+    )
     assert (verdict["category"], verdict["culprit"]["gpus"]) == ("gpu-hardware", ["0000:00:08"])

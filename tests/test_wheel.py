@@ -20,7 +20,11 @@ pytestmark = pytest.mark.slow
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     alone = ("--no-deps", "--no-build-isolation")
-    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", *alone, "--wheel-dir", folder, ROOT], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", *alone, "--wheel-dir", folder, ROOT],
+        check=True,
+        timeout=300,
+    )
     return next(folder.glob("torch_postmortem-*.whl"))
 
 
@@ -30,7 +34,11 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("elsewhere")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home / "venv"], check=True)
     python = home / "venv" / "bin" / "python"
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel], check=True, timeout=300)
+    subprocess.run(
+        [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps", wheel],
+        check=True,
+        timeout=300,
+    )
     site = next((home / "venv" / "lib").glob("python*/site-packages"))
     lent = site / "lent"
     lent.mkdir()

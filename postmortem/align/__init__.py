@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 Members = Mapping[ClockId, Sequence[Event]]
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 _LAST = float("inf")
-IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers) without changing its order
+IN_ORDER = (
+    5.0  # seconds by which stamps of one file may go back (interleaved writers) without changing its order
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,25 +43,38 @@ class Timeline:
 
     events: tuple[Event, ...]
     clocks: tuple[Clock, ...]
-    corrections: tuple[Correction | None, ...] = ()  # of the clocks; None where the offset does not change or is not known
+    corrections: tuple[
+        Correction | None, ...
+    ] = ()  # of the clocks; None where the offset does not change or is not known
 
     def clocks_at(self, moment: float | None) -> tuple[Clock, ...]:
         """The clocks as they stood at a moment; as they are, at the job's last line, where it is not known."""
         if moment is None:
             return self.clocks
-        return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)]))
+        return tuple(
+            _at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)])
+        )
 
     def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
         """The events as COLUMNS: sorted by time, lines of one file in their order; or file by file, which is much faster."""
         if not self.events:
             return [() for _ in COLUMNS]
-        found: dict[str, Sequence[Any]] = dict(zip(Event._fields, zip(*self.events, strict=True), strict=True))
+        found: dict[str, Sequence[Any]] = dict(
+            zip(Event._fields, zip(*self.events, strict=True), strict=True)
+        )
         source, line, _ = zip(*found["where"], strict=True)
         found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
         columns = [found[name] for name in COLUMNS]
         if not ordered:
             return columns
-        keys = list(zip(_display_order(found["at"], source, line), source, (_LAST if n is None else n for n in line), strict=True))
+        keys = list(
+            zip(
+                _display_order(found["at"], source, line),
+                source,
+                (_LAST if n is None else n for n in line),
+                strict=True,
+            )
+        )
         order = sorted(range(len(keys)), key=keys.__getitem__)
         return [list(map(column.__getitem__, order)) for column in columns]
 
@@ -92,7 +107,9 @@ def align(events: Sequence[Event]) -> Timeline:
     return Timeline(tuple(placed), shown, tuple(k for _, k in table))
 
 
-def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]) -> tuple[Clock, ...]:
+def _with_years(
+    clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]
+) -> tuple[Clock, ...]:
     """Say of each clock what was done about its years."""
     lacked: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):
@@ -100,16 +117,28 @@ def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequenc
             lacked[after.where.source].append(after.time or 0.0)
     out = []
     for clock in clocks:
-        told = years_told(t for source in clock.sources for t in lacked.get(source, ())) if clock.kind == "naive" else ""
+        told = (
+            years_told(t for source in clock.sources for t in lacked.get(source, ()))
+            if clock.kind == "naive"
+            else ""
+        )
         out.append(replace(clock, reason=f"{clock.reason}; {told}") if told else clock)
     return tuple(out)
 
 
 def _kernel(
-    told: Sequence[Event], owners: Owners, members: Members, pieces: Mapping[ClockId, Pieces], estimates: Estimates
+    told: Sequence[Event],
+    owners: Owners,
+    members: Members,
+    pieces: Mapping[ClockId, Pieces],
+    estimates: Estimates,
 ) -> dict[ClockId, Bridge]:
     """The kernels' clocks, placed by what the job's own logs say."""
-    kernels = {clock: lines for clock, found in members.items() if clock.kernel and (lines := [e for e in found if e.kind != "sync"])}
+    kernels = {
+        clock: lines
+        for clock, found in members.items()
+        if clock.kernel and (lines := [e for e in found if e.kind != "sync"])
+    }
     own: dict[str | None, tuple[float, Callable[[float], float]]] = {}
     for clock in sorted(estimates, key=lambda c: c.kind, reverse=True):  # naive first: its zone is the host's
         correction = estimates[clock].rows[-1].correction
@@ -124,8 +153,15 @@ def _doubted(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Bridge:
     rows = [row for c, e in estimates.items() if c.host == clock.host for row in e.rows]
     if not rows or any(row.state != "refused" for row in rows) or clock.kind == "absolute":
         return bridge
-    sigma = max(bridge.sigma, *(row.correction.floor for row in rows), *(row.correction.var**0.5 for row in rows))
-    return replace(bridge, state="refused", sigma=sigma, reason=f"{bridge.reason}; but that is known from a clock that is refused")
+    sigma = max(
+        bridge.sigma, *(row.correction.floor for row in rows), *(row.correction.var**0.5 for row in rows)
+    )
+    return replace(
+        bridge,
+        state="refused",
+        sigma=sigma,
+        reason=f"{bridge.reason}; but that is known from a clock that is refused",
+    )
 
 
 def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
@@ -135,7 +171,9 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
     return Pieces((host.rows[-1].correction._replace(shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
 
 
-def _display_order(times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]) -> list[float]:
+def _display_order(
+    times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]
+) -> list[float]:
     """A key to sort by: the corrected time, but never before an earlier line of the same file that is only a little later."""
     found = [_LAST if at is None else at for at in times]
     by_source: dict[str, list[int]] = defaultdict(list)
@@ -156,7 +194,9 @@ def _table(
 ) -> list[tuple[Clock, Correction | None]]:
     """One entry for each host, kind and segment, the job's own clocks before the kernel's."""
     sources = {clock: {e.where.source for e in found} for clock, found in members.items()}
-    last = max((e.at for e in placed if e.at is not None and e.at > YEARLESS_END and e.at_sigma < 60), default=None)
+    last = max(
+        (e.at for e in placed if e.at is not None and e.at > YEARLESS_END and e.at_sigma < 60), default=None
+    )
     for clock in [c for c in sources if c.kernel]:
         if (same := _same_as(clock, sources, estimates, bridges)) is not None:
             sources[same] |= sources.pop(clock)
@@ -164,20 +204,29 @@ def _table(
     for clock in sorted(sources, key=lambda c: (c.host or "", c.kernel, c.kind, c.group)):
         files = tuple(sorted(sources[clock]))
         if clock in estimates:
-            out.extend((_shown(clock, row, last, files), row.correction if row.known else None) for row in estimates[clock].rows)
+            out.extend(
+                (_shown(clock, row, last, files), row.correction if row.known else None)
+                for row in estimates[clock].rows
+            )
         else:
             out.append((_shown_kernel(clock, bridges.get(clock), last, files), None))
     return out
 
 
-def _same_as(clock: ClockId, sources: Iterable[ClockId], estimates: Estimates, bridges: dict[ClockId, Bridge]) -> ClockId | None:
+def _same_as(
+    clock: ClockId, sources: Iterable[ClockId], estimates: Estimates, bridges: dict[ClockId, Bridge]
+) -> ClockId | None:
     """Wall times in a kernel log come from the host's clock, or from the seconds since boot: then they are no clock of their own."""
     bridge = bridges.get(clock)
     if clock.kind == "boot" or bridge is None:
         return None
     for own, found in estimates.items():
         c = found.rows[-1].correction
-        near = abs(c.shift + c.offset_at(c.origin + c.centre) - bridge.offset) < 1 if c.origin else c.shift == bridge.offset
+        near = (
+            abs(c.shift + c.offset_at(c.origin + c.centre) - bridge.offset) < 1
+            if c.origin
+            else c.shift == bridge.offset
+        )
         if own.host == clock.host and own.kind == clock.kind and near:
             return own
     return next((c for c in sources if c.host == clock.host and c.kind == "boot"), None)
@@ -186,7 +235,12 @@ def _same_as(clock: ClockId, sources: Iterable[ClockId], estimates: Estimates, b
 def _at(clock: Clock, moment: float, correction: Correction | None) -> Clock:
     if correction is None:
         return replace(clock, at=moment)
-    return replace(clock, at=moment, offset=correction.offset_at(moment), uncertainty=round(correction.sigma_at(moment), 6))
+    return replace(
+        clock,
+        at=moment,
+        offset=correction.offset_at(moment),
+        uncertainty=round(correction.sigma_at(moment), 6),
+    )
 
 
 def _shown(clock: ClockId, row: Row, last: float | None, files: tuple[str, ...]) -> Clock:
@@ -209,11 +263,27 @@ def _shown(clock: ClockId, row: Row, last: float | None, files: tuple[str, ...])
 def _shown_kernel(clock: ClockId, bridge: Bridge | None, last: float | None, files: tuple[str, ...]) -> Clock:
     if bridge is None:
         boot = clock.kind == "boot"
-        why = "no line of this kernel log has a wall time, and none joins the job's logs" if boot else "no zone in the stamps; read as UTC"
-        return Clock(clock.host, clock.kind, None, None, None, last, None, 0, "refused" if boot else "weak", why, files)
+        why = (
+            "no line of this kernel log has a wall time, and none joins the job's logs"
+            if boot
+            else "no zone in the stamps; read as UTC"
+        )
+        return Clock(
+            clock.host, clock.kind, None, None, None, last, None, 0, "refused" if boot else "weak", why, files
+        )
     offset = bridge.offset - (bridge.zone or 0.0)
     return Clock(
-        clock.host, clock.kind, bridge.zone, offset, None, last, round(bridge.sigma, 3), bridge.events, bridge.state, bridge.reason, files
+        clock.host,
+        clock.kind,
+        bridge.zone,
+        offset,
+        None,
+        last,
+        round(bridge.sigma, 3),
+        bridge.events,
+        bridge.state,
+        bridge.reason,
+        files,
     )
 
 

@@ -133,7 +133,9 @@ def _segments(solved: Segmented, floor: float) -> dict[int, Segment]:
     usual = float(np.quantile(fit.scale[fit.used > 0], 0.25))
     limit = np.maximum(INLIER * usual, np.maximum(4 * marks.noise, 0.02))
     order = in_time(marks, fit.moment)
-    judged = _Judged(*(a[order] for a in (marks.time, fit.residual, np.abs(fit.residual) <= limit, marks.noise < ROUGH)))
+    judged = _Judged(
+        *(a[order] for a in (marks.time, fit.residual, np.abs(fit.residual) <= limit, marks.noise < ROUGH))
+    )
     floors = np.maximum(floor, COARSE * group_median(marks.noise, marks.clock, marks.clocks)).tolist()
     few = _few(solved) ** 2
     ends = np.cumsum(fit.used)
@@ -165,7 +167,9 @@ def _segment(fit: Fit, piece: int, own: _Judged, few: float, floor: float) -> Se
     times, off = own.time.tolist(), abs(float(own.residual[-1]))
     alone = off if state == "aligned" and not near[-1] and near[-2] else 0.0
     last = times[-2] if alone else times[-1]
-    return Segment(correction, n, sum(near), state, why, times[0], last, n >= 6 and times[-1] - times[0] > 60, alone)
+    return Segment(
+        correction, n, sum(near), state, why, times[0], last, n >= 6 and times[-1] - times[0] > 60, alone
+    )
 
 
 def _bends(fit: Fit, piece: int, widen: float) -> Bends:
@@ -187,11 +191,20 @@ def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
     """From the marks that are finer than a second, in the order of time: which of them lie where the fit has them."""
     n, inliers = len(near), sum(near)
     if not n:
-        return "weak", f"only {_counted(marks, 'common line')}, which tell{'s' * (marks == 1)} no more than seconds"
+        return (
+            "weak",
+            f"only {_counted(marks, 'common line')}, which tell{'s' * (marks == 1)} no more than seconds",
+        )
     if inliers < SHARE * n:
-        return "refused", f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped by a collector, late"
+        return (
+            "refused",
+            f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped by a collector, late",
+        )
     if n >= 2 * LEAST and not any(near[-2:]):
-        return "refused", "its last two common lines disagree with all before; it may have been set just before the end"
+        return (
+            "refused",
+            "its last two common lines disagree with all before; it may have been set just before the end",
+        )
     if inliers < LEAST:
         return "weak", f"only {_counted(inliers, 'common line')}: too few to check one by the others"
     return "aligned", ""
@@ -201,20 +214,30 @@ def _counted(n: int, what: str) -> str:
     return f"{n} {what}{'s' * (n != 1)}"
 
 
-def _lines(readings: Readings, solved: Segmented, clock: int, order: list[int]) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+def _lines(
+    readings: Readings, solved: Segmented, clock: int, order: list[int]
+) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
     """Which lines of a stepped clock belong to which segment, per source, from the marks themselves."""
     place = {piece: k for k, piece in enumerate(order)}
     marks = solved.marks
     own = np.isin(marks.clock, order)
-    segment_of = {int(readings.hashes[e]): place[int(p)] for e, p in zip(marks.event[own], marks.clock[own], strict=True)}
+    segment_of = {
+        int(readings.hashes[e]): place[int(p)]
+        for e, p in zip(marks.event[own], marks.clock[own], strict=True)
+    }
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for source, line, key in readings.lines(clock):
         if key in segment_of:
             found[source][line] = segment_of[key]
-    return {source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()}
+    return {
+        source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()
+    }
 
 
 def told_against(consensus: Consensus, clocks: Sequence[ClockId], shift: float, rate: float) -> Consensus:
     """The corrections of these clocks against another reference, exactly (see `place.regauged`)."""
-    moved = {c: tuple(s._replace(correction=regauged(s.correction, shift, rate)) for s in consensus.segments[c]) for c in clocks}
+    moved = {
+        c: tuple(s._replace(correction=regauged(s.correction, shift, rate)) for s in consensus.segments[c])
+        for c in clocks
+    }
     return replace(consensus, segments={**consensus.segments, **moved})

@@ -66,7 +66,9 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
 
 def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
     marks = (*(e for e in events if e.kind == "sync"), *waits.marks(events))
-    syncs = [e for e in marks if not is_kernel(e)]  # what a rank said may stand in a file that is called dmesg.txt
+    syncs = [
+        e for e in marks if not is_kernel(e)
+    ]  # what a rank said may stand in a file that is called dmesg.txt
     clocks = map(owners.of, syncs)
     first = next(clocks, None)
     if any(clock != first for clock in clocks) or _ranks_apart(syncs):
@@ -113,14 +115,20 @@ def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) 
 
 
 def _told(
-    consensus: Consensus, clocks: Sequence[ClockId], totals: Mapping[ClockId, float], known: Mapping[ClockId, float], base: float
+    consensus: Consensus,
+    clocks: Sequence[ClockId],
+    totals: Mapping[ClockId, float],
+    known: Mapping[ClockId, float],
+    base: float,
 ) -> Consensus:
     """Against the middle of the clocks: of two, the one whose skew is taken as none is the one without a drift too."""
     from postmortem.align.consensus import told_against
 
     skews = {c: abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base) for c in clocks}
     order = sorted(clocks, key=lambda c: (skews[c], str(c)))
-    drifts = [_largest(consensus.segments[c]).correction.drift for c in (order if len(order) > 4 else order[:1])]
+    drifts = [
+        _largest(consensus.segments[c]).correction.drift for c in (order if len(order) > 4 else order[:1])
+    ]
     return told_against(consensus, clocks, base, median(drifts))
 
 
@@ -131,7 +139,10 @@ def _anchored(rows: Estimates) -> Estimates:
     if apart < 1.0:
         return rows
     told = f"times are relative to the job's other clocks: these lie up to {apart:.0f} s apart, so UTC itself is known no better"
-    return {c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {told}") for row in e.rows)) for c, e in rows.items()}
+    return {
+        c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {told}") for row in e.rows))
+        for c, e in rows.items()
+    }
 
 
 def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
@@ -145,11 +156,17 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
     for clock, old in rows.items():
         changed = []
         for row in old.rows:
-            correction = row.correction._replace(shift=row.correction.shift + (shift or 0.0), floor=max(floor, row.correction.floor))
+            correction = row.correction._replace(
+                shift=row.correction.shift + (shift or 0.0), floor=max(floor, row.correction.floor)
+            )
             zone = row.zone if not shift or row.zone is None else row.zone + shift
             state = "refused" if shift is None else "weak"
-            changed.append(row._replace(correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}"))
-        out[clock] = Estimate(tuple(changed), replace(old.pieces, corrections=tuple(r.correction for r in changed)))
+            changed.append(
+                row._replace(correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}")
+            )
+        out[clock] = Estimate(
+            tuple(changed), replace(old.pieces, corrections=tuple(r.correction for r in changed))
+        )
     return out
 
 
@@ -181,7 +198,9 @@ def _estimate(clock: ClockId, consensus: Consensus, named: Mapping[ClockId, floa
         elif zoned:
             zone = named[clock] if clock in named and len(segments) == 1 else zones.snapped(total)
         correction = s.correction._replace(shift=zone or 0.0, offset=s.correction.offset - (zone or 0.0))
-        reason = _reason(clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named")
+        reason = _reason(
+            clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named"
+        )
         rows.append(Row(correction, zone, True, s.marks, s.state, reason, s.drift))
     edges = tuple((a.last, b.first) for a, b in zip(segments, segments[1:], strict=False))
     end = segments[-1]
@@ -202,14 +221,22 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
         parts.append(f"piece {i + 1} of {len(segments)}{_jump(segments, i, len(consensus.segments) == 2)}")
         parts.append("lines between two pieces carry the jump as error")
     if s.alone:
-        parts.append(f"its last common line lies {s.alone:.2f} s off: lines behind it carry that as error, the clock may have been set")
+        parts.append(
+            f"its last common line lies {s.alone:.2f} s off: lines behind it carry that as error, the clock may have been set"
+        )
     if (turn := _turn(s)) > 0.5:
         parts.append(f"its rate changed by {turn:.1f} ppm during the run and is followed every few hours")
     if how == "likely":
         parts.append("no stamp names its zone; this is the likeliest reading of the hosts' differences")
     elif how in ("open", "alone"):
-        parts.append("no stamp names its zone; read as UTC" if how == "alone" else "no stamp names its zone, and several fit")
-    parts.append(f"what makes a host print late for good cannot be seen below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms")
+        parts.append(
+            "no stamp names its zone; read as UTC"
+            if how == "alone"
+            else "no stamp names its zone, and several fit"
+        )
+    parts.append(
+        f"what makes a host print late for good cannot be seen below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms"
+    )
     return "; ".join(parts)
 
 
@@ -229,13 +256,17 @@ def _jump(segments: Sequence[Segment], i: int, few: bool) -> str:
     jump = b.offset_at(moment) - a.offset_at(moment)
     if abs(abs(jump) - DST) < 5:
         return f", after its clock was set by {jump:+.0f} s: daylight saving time"
-    return f", after its clock was set by {jump:+.2f} s" + (" (or the other host's the other way)" if few else "")
+    return f", after its clock was set by {jump:+.2f} s" + (
+        " (or the other host's the other way)" if few else ""
+    )
 
 
 # ── clocks without ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _one(correction: Correction, zone: float | None, known: bool, events: int, state: str, reason: str) -> Estimate:
+def _one(
+    correction: Correction, zone: float | None, known: bool, events: int, state: str, reason: str
+) -> Estimate:
     row = Row(correction, zone, known, events, state, reason)
     return Estimate((row,), Pieces((correction,), {}))
 
@@ -243,7 +274,9 @@ def _one(correction: Correction, zone: float | None, known: bool, events: int, s
 def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) -> None:
     """Another form of stamp of a host whose clock is known has the same skew, and inherits its doubts."""
     for clock in sorted((c for c in spans if c not in found), key=str):
-        twin = next((c for c in sorted(found, key=str) if c.host == clock.host and c.group == clock.group), None)
+        twin = next(
+            (c for c in sorted(found, key=str) if c.host == clock.host and c.group == clock.group), None
+        )
         if twin is None or any(row.zone is None for row in found[twin].rows):
             continue
         zone = 0.0 if clock.kind == "absolute" else named.get(clock)
@@ -258,12 +291,16 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
             for row in found[twin].rows
         )
         shifts = [(row.zone or 0.0) - zone for row in found[twin].rows]
-        edges = tuple((a - x, b - y) for (a, b), x, y in zip(found[twin].pieces.edges, shifts, shifts[1:], strict=False))
+        edges = tuple(
+            (a - x, b - y) for (a, b), x, y in zip(found[twin].pieces.edges, shifts, shifts[1:], strict=False)
+        )
         alone = (end[0] - shifts[-1], end[1]) if (end := found[twin].pieces.alone) else None
         found[clock] = Estimate(rows, Pieces(tuple(r.correction for r in rows), {}, edges, alone))
 
 
-def _take_lonely(lonely: Sequence[ClockId], found: Estimates, named: Mapping[ClockId, float], spans: Spans, how: str) -> None:
+def _take_lonely(
+    lonely: Sequence[ClockId], found: Estimates, named: Mapping[ClockId, float], spans: Spans, how: str
+) -> None:
     """Clocks that no common line connects: by their stamps' zone, by the span of their life, or not at all."""
     several = len({(c.host, c.group) for c in spans}) > 1
     floor = UNCOMPARED if several else 0.0
@@ -272,9 +309,16 @@ def _take_lonely(lonely: Sequence[ClockId], found: Estimates, named: Mapping[Clo
             reason = "stamps carry their zone; not compared with other hosts"
             found[clock] = _one(Correction(floor=floor), 0.0, True, 0, "weak", reason)
         elif clock in named:
-            reason = "its zone is known from seconds since 1970 on the same host; nothing to compare its skew with"
+            reason = (
+                "its zone is known from seconds since 1970 on the same host; nothing to compare its skew with"
+            )
             found[clock] = _one(
-                Correction(shift=named[clock], floor=floor), named[clock], True, 1, "weak" if several else "aligned", reason
+                Correction(shift=named[clock], floor=floor),
+                named[clock],
+                True,
+                1,
+                "weak" if several else "aligned",
+                reason,
             )
     rest = [c for c in lonely if c not in found]
     reference = [found[c].pieces.apply("", None, t, 0.0)[0] for c in found for t in spans[c]]
@@ -294,7 +338,11 @@ def _take_lonely(lonely: Sequence[ClockId], found: Estimates, named: Mapping[Clo
 def _life(span: tuple[float, float], reference: Sequence[float]) -> float | None:
     """The zone that puts the life of a log upon the others' life; None where none does."""
     ends = (span[0] - min(reference), span[1] - max(reference))
-    fits = [zones.snapped(d) for d in ends if abs(d - zones.snapped(d)) <= zones.NEAR and abs(d) <= 2 * zones.FARTHEST]
+    fits = [
+        zones.snapped(d)
+        for d in ends
+        if abs(d - zones.snapped(d)) <= zones.NEAR and abs(d) <= 2 * zones.FARTHEST
+    ]
     if span[0] <= max(reference) and span[1] >= min(reference):
         fits = [z for z in fits if not z] or [0.0]
     return min(fits, key=abs) if fits else None

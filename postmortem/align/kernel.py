@@ -28,7 +28,9 @@ Process = tuple[str | None, int]  # host and pid
 Place = Callable[[Event], tuple[float, float] | None]  # an event of the job -> its corrected time and sigma
 
 SLACK = 2.0  # dmesg's wall times are off by what the clock was adjusted since boot
-AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
+AGENT_S = (
+    5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
+)
 UNSURE = 30.0  # sigma from which on a time bounds nothing
 RTC_S, RTC_DRIFT = 1.5, 60e-6  # the hardware clock is read in whole seconds; quartzes differ
 USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
@@ -67,7 +69,9 @@ Skew = Callable[[float], float]  # a host's skew at a moment
 Own = Mapping[str | None, tuple[float, Skew]]  # host -> zone of its own local stamps, and its skew
 
 
-def bridges(kernels: Kernels, events: Sequence[Event], owners: Owners, place: Place, own: Own) -> dict[ClockId, Bridge]:
+def bridges(
+    kernels: Kernels, events: Sequence[Event], owners: Owners, place: Place, own: Own
+) -> dict[ClockId, Bridge]:
     """Kernel clock -> how to correct it: from its own events, and from all."""
     if not kernels:
         return {}
@@ -115,8 +119,14 @@ def _bridge(
         if abs(bridge.offset - zone) < QUARTER / 4 and abs(zone) <= FARTHEST:
             return Bridge(bridge.offset, zone, bridge.sigma, bridge.events, "weak", bridge.reason)
     if clock.kind == "absolute":
-        return Bridge(skew, 0.0, 1.0, 0, "weak", "its stamps carry their zone; set by the host's clock", own is not None)
-    return Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the zone of the host's other logs", True) if own else None
+        return Bridge(
+            skew, 0.0, 1.0, 0, "weak", "its stamps carry their zone; set by the host's clock", own is not None
+        )
+    return (
+        Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the zone of the host's other logs", True)
+        if own
+        else None
+    )
 
 
 def _zones(windows: Sequence[tuple[float, float]], host_zone: float, skew: float) -> list[float]:
@@ -125,7 +135,9 @@ def _zones(windows: Sequence[tuple[float, float]], host_zone: float, skew: float
     return [z for z in dict.fromkeys((host_zone, 0.0, *sorted(found, key=abs))) if abs(z) <= FARTHEST]
 
 
-def _by_twins(clock: ClockId, lines: Mapping[ClockId, Mapping[str, float]], found: Mapping[ClockId, Bridge]) -> Bridge | None:
+def _by_twins(
+    clock: ClockId, lines: Mapping[ClockId, Mapping[str, float]], found: Mapping[ClockId, Bridge]
+) -> Bridge | None:
     """The same lines in a form that is understood already."""
     for other in sorted((c for c in found if c.host == clock.host and c != clock), key=lambda c: c.kind):
         gaps = [t - lines[other][text] for text, t in lines[clock].items() if text in lines[other]]
@@ -134,12 +146,26 @@ def _by_twins(clock: ClockId, lines: Mapping[ClockId, Mapping[str, float]], foun
         apart, bridge = median(gaps), found[other]
         if clock.kind == "boot":
             total = apart + bridge.offset
-            return Bridge(total, None, max(bridge.sigma, 0.3), len(gaps), bridge.state, "the same lines stand in wall time")
+            return Bridge(
+                total,
+                None,
+                max(bridge.sigma, 0.3),
+                len(gaps),
+                bridge.state,
+                "the same lines stand in wall time",
+            )
         zone = snapped(apart)
         if abs(apart - zone) <= SLACK:
             total = bridge.offset + zone
             named = (bridge.zone or 0.0) + zone
-            return Bridge(total, named, max(bridge.sigma, 0.5), len(gaps), bridge.state, "the same lines stand in a form with a zone")
+            return Bridge(
+                total,
+                named,
+                max(bridge.sigma, 0.5),
+                len(gaps),
+                bridge.state,
+                "the same lines stand in a form with a zone",
+            )
     return None
 
 
@@ -208,7 +234,12 @@ def _last_lines(
     numbers = {rank for _, rank in ranks}
     found: dict[tuple[str | None, int], float] = {}
     for e in events:
-        if e.rank is None or e.rank not in numbers or e.kind not in ("line", "progress", "identity") or is_kernel(e):
+        if (
+            e.rank is None
+            or e.rank not in numbers
+            or e.kind not in ("line", "progress", "identity")
+            or is_kernel(e)
+        ):
             continue
         key = (owners.host(e), e.rank)
         if key in ranks and _ended(e) is None and (at := place(e)) is not None and at[1] <= UNSURE:
@@ -216,7 +247,9 @@ def _last_lines(
     return found
 
 
-def _windows(kernels: Kernels, ends: Mapping[Process, float], lasts: Mapping[Process, float]) -> dict[ClockId, list[tuple[float, float]]]:
+def _windows(
+    kernels: Kernels, ends: Mapping[Process, float], lasts: Mapping[Process, float]
+) -> dict[ClockId, list[tuple[float, float]]]:
     """Kernel clock -> for each kill the interval of (job time minus kernel time)."""
     hosts_of: dict[int, list[str | None]] = defaultdict(list)
     for host, number in ends:

@@ -25,7 +25,15 @@ APART = 1.0  # seconds between ranks of an unnamed host that make them two hosts
 AGREE = 0.3  # share of common numbers that makes a column common
 BATCH = 50_000  # marks that are looked at together: what a processor's cache holds
 ONCE_NOISE = 0.02  # of a line that follows a collective once: the first step of a loop, an init
-WORDS = ("epoch", "step", "iter", "iteration", "batch", "update", "global_step")  # a single such line may be a counter
+WORDS = (
+    "epoch",
+    "step",
+    "iter",
+    "iteration",
+    "batch",
+    "update",
+    "global_step",
+)  # a single such line may be a counter
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,9 @@ class Readings:
     clocks: list[ClockId]
     kinds: list[dict[str, int]]
     hashes: Array  # event -> hash of its key
-    bias: float | None  # how far ranks of one host lie apart for good, where several ranks of a host can be compared
+    bias: (
+        float | None
+    )  # how far ranks of one host lie apart for good, where several ranks of a host can be compared
     events: list[list[Event]]  # of each clock
     keys: Keys
 
@@ -75,7 +85,11 @@ def read(events: Iterable[Event], owners: Owners) -> Readings:
     marked = [e for e in events if e.fields.get("times")]
     for e in marked:
         by_form[e.fields["family"]].append(e)
-    columns = {form: found for form, members in sorted(by_form.items()) if (found := _key_columns(form, members)) is not None}
+    columns = {
+        form: found
+        for form, members in sorted(by_form.items())
+        if (found := _key_columns(form, members)) is not None
+    }
     usable = [e for e in marked if e.fields["family"] in columns]
     run_of = runs(usable)
     usable = without_copies(usable, run_of)
@@ -106,7 +120,11 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
         if all(len(s) == 1 for s in own):
             if len(set.union(*own)) == 1:
                 same.append(j)
-        elif len(own) == 1 or (share := _agreement(own)) >= AGREE or (share >= AGREE / 10 and _rising(tables, j)):
+        elif (
+            len(own) == 1
+            or (share := _agreement(own)) >= AGREE
+            or (share >= AGREE / 10 and _rising(tables, j))
+        ):
             varying.append(j)
     if not varying:
         return (0, *same) if any(word in form.split() for word in WORDS) else None
@@ -152,7 +170,14 @@ def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Colu
     writers: dict[tuple[object, ...], int] = {}
     writer = [
         writers.setdefault(
-            (c, keys.run_of[e.where.source], e.rank, f.get("local_rank"), e.where.source if e.rank is None else None), len(writers)
+            (
+                c,
+                keys.run_of[e.where.source],
+                e.rank,
+                f.get("local_rank"),
+                e.where.source if e.rank is None else None,
+            ),
+            len(writers),
         )
         for c, e, f in zip(clock, events, fields, strict=True)
     ]
@@ -178,7 +203,9 @@ def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Ar
     seed = (number + 1).astype(np.uint64) * np.uint64(0x9E3779B1)
     attempts = [0 if e.attempt is None else (e.attempt + 1) & 0xFFFFFFFFFFFFFFFF for e in events]
     seed += np.array(attempts, dtype=np.uint64) * np.uint64(0x85EBCA77)
-    seed += np.array([keys.run_of[e.where.source] for e in events], dtype=np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    seed += np.array([keys.run_of[e.where.source] for e in events], dtype=np.uint64) * np.uint64(
+        0xC2B2AE3D27D4EB4F
+    )
     h = seed[of]
     forms = list(keys.columns.values())
     for columns in set(forms):
@@ -202,7 +229,9 @@ def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
     events = [by_clock[c] for c in clocks]
     if not clocks:
         empty: Array = np.zeros(0)
-        return Readings(Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys)
+        return Readings(
+            Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys
+        )
     bias: list[float] = []
     parts: list[tuple[Array, ...]] = []
     for first, end in _batches(events):
@@ -211,7 +240,9 @@ def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
         part, late = _moments(_columns(members, numbers, keys), len(clocks))
         parts.append(part)
         bias.extend(late)
-    joined, kinds, hashes = _joined(len(clocks), list(keys.numbers), *(np.concatenate(a) for a in zip(*parts, strict=True)))
+    joined, kinds, hashes = _joined(
+        len(clocks), list(keys.numbers), *(np.concatenate(a) for a in zip(*parts, strict=True))
+    )
     spread = 1.4826 * float(np.median(np.abs(bias))) if len(bias) >= 2 else None
     return Readings(joined, clocks, kinds, hashes, spread, events, keys)
 
@@ -237,7 +268,9 @@ def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
     moment: Array = np.empty_like(order)
     moment[order] = np.cumsum(new) - 1
     time = group_median(c.time, moment, len(first))
-    return (c.hash[first], time, c.noise[first], c.clock[first], c.form[first]), _rank_bias(c, c.time - time[moment])
+    return (c.hash[first], time, c.noise[first], c.clock[first], c.form[first]), _rank_bias(
+        c, c.time - time[moment]
+    )
 
 
 def _joined(
@@ -299,7 +332,9 @@ def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, 
 def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict[int | None, int]:
     """Rank -> number of its clock: ranks in the order of their lateness, cut where the gap is wide and steady."""
     place = {r: i for i, r in enumerate(ranks)}
-    rank = np.concatenate([np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None])
+    rank = np.concatenate(
+        [np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None]
+    )
     moments, index, counts = np.unique(c.hash, return_inverse=True, return_counts=True)
     late = c.time - group_median(c.time, index, len(moments))[index]
     common = counts[index] >= 2
@@ -311,7 +346,8 @@ def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict
     cuts = [
         k
         for k in range(1, len(known))
-        if (gap := level[known[k]] - level[known[k - 1]]) > APART and gap > 6 * max(spread[known[k]], spread[known[k - 1]])
+        if (gap := level[known[k]] - level[known[k - 1]]) > APART
+        and gap > 6 * max(spread[known[k]], spread[known[k - 1]])
     ]
     parts = [known[a:b] for a, b in zip([0, *cuts], [*cuts, len(known)], strict=True)]
     parts.sort(key=min)

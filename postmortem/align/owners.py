@@ -32,7 +32,9 @@ class Owners:
         by_source: dict[str, set[str]] = defaultdict(set)
         by_rank: dict[tuple[str | None, int], set[str]] = defaultdict(set)
         self.elsewhere: set[tuple[str, int]] = set()  # folders with files of a rank whose host nobody named
-        for source, host, run, rank in {(e.where.source, e.host, e.run, e.rank) for e in events if e.host is None or e.kind != "exit"}:
+        for source, host, run, rank in {
+            (e.where.source, e.host, e.run, e.rank) for e in events if e.host is None or e.kind != "exit"
+        }:
             if host is not None:
                 by_source[source].add(host)
                 if rank is not None:
@@ -49,7 +51,10 @@ class Owners:
     def host(self, e: Event) -> str | None:
         if e.host is not None:
             return e.host
-        other_run = (e.where.source.rpartition("/")[0], e.rank) in self.elsewhere  # a console beside that run's files
+        other_run = (
+            e.where.source.rpartition("/")[0],
+            e.rank,
+        ) in self.elsewhere  # a console beside that run's files
         by_rank = None if e.rank is None or other_run else self.of_rank.get((e.run, e.rank))
         return by_rank or self.of_source.get(e.where.source)
 

@@ -23,7 +23,9 @@ UNSEEN = 0.05  # one standard deviation of what a host may print late for good w
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
 
 
-Bends = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]  # moments behind the origin, seconds on top, their variances
+Bends = tuple[
+    tuple[float, ...], tuple[float, ...], tuple[float, ...]
+]  # moments behind the origin, seconds on top, their variances
 
 
 class Correction(NamedTuple):
@@ -53,7 +55,15 @@ class Correction(NamedTuple):
 
     def sigma_at(self, moment: float) -> float:
         away = moment - self.origin - self.centre
-        return float((self.var + away * away * self.var_drift + self._bend(moment - self.origin)[1] + self.floor * self.floor) ** 0.5)
+        return float(
+            (
+                self.var
+                + away * away * self.var_drift
+                + self._bend(moment - self.origin)[1]
+                + self.floor * self.floor
+            )
+            ** 0.5
+        )
 
     def _bend(self, moment: float) -> tuple[float, float]:
         """Seconds on top of offset and drift, and their variance; beyond the last knot the line goes on."""
@@ -75,7 +85,9 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
     at, extra, var = c.bends
     moved = tuple(moment * (1 + rate) + shift for moment in at)
     centre = c.centre * (1 + rate) + shift
-    return c._replace(drift=drift, offset=c.offset - (1 + drift) * shift, centre=centre, bends=(moved, extra, var))
+    return c._replace(
+        drift=drift, offset=c.offset - (1 + drift) * shift, centre=centre, bends=(moved, extra, var)
+    )
 
 
 @dataclass(frozen=True)
@@ -116,13 +128,21 @@ class Pieces:
         return (min(times) + max(times)) / 2, spread + (max(times) - min(times)) / 2
 
 
-def corrected(e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]) -> tuple[float, float] | None:
+def corrected(
+    e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]
+) -> tuple[float, float] | None:
     """The event's corrected time and its sigma; None where its clock is not understood."""
     known = pieces.get(clock) if clock is not None else None
-    return None if known is None or e.time is None else known.apply(e.where.source, e.where.line, e.time, e.sigma)
+    return (
+        None
+        if known is None or e.time is None
+        else known.apply(e.where.source, e.where.line, e.time, e.sigma)
+    )
 
 
-def placed(events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Mapping[ClockId, Pieces]) -> list[Event]:
+def placed(
+    events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Mapping[ClockId, Pieces]
+) -> list[Event]:
     """The events with their corrected times; unchanged where nothing is known."""
     at: list[float | None] = [None] * len(events)
     sigma = [0.0] * len(events)
@@ -131,7 +151,9 @@ def placed(events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Ma
             at[i], sigma[i] = found
     _fill_gaps(events, at, sigma)
     known = zip(events, at, sigma, strict=True)
-    return [e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known]  # `at` and `at_sigma` stand last
+    return [
+        e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known
+    ]  # `at` and `at_sigma` stand last
 
 
 def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:

@@ -69,7 +69,9 @@ def group_median(values: Array, group: Array, groups: int) -> Array:
     full = counts > 0
     low, high = starts + (counts - 1) // 2, starts + counts // 2
     ordered = values[order]
-    found[full] = 0.5 * (ordered[low[full]] + ordered[high[full]]) + 0.0  # which of two zeros comes first, the machine decides
+    found[full] = (
+        0.5 * (ordered[low[full]] + ordered[high[full]]) + 0.0
+    )  # which of two zeros comes first, the machine decides
     return found
 
 
@@ -154,14 +156,26 @@ def _slopes(marks: Marks, x: Array, y: Array, before: Array, order: Array) -> Ar
     dx = x[j] - x[i]
     use = dx > 1e-6
     i, j, dx = i[use], j[use], dx[use]
-    slope = np.nan_to_num(group_median((y[j] - y[i]) / dx, c[i], marks.clocks)) if len(i) else np.zeros(marks.clocks)
+    slope = (
+        np.nan_to_num(group_median((y[j] - y[i]) / dx, c[i], marks.clocks))
+        if len(i)
+        else np.zeros(marks.clocks)
+    )
     span = np.zeros(marks.clocks)
     np.maximum.at(span, c[i], dx)
     enough = (counts >= DRIFT_FROM) & (span > 60)
     return np.where(enough, np.clip(slope, -DRIFT_MAX, DRIFT_MAX), before)
 
 
-def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, prior_drift: Array | None, prior_sd: Array | None) -> Fit:
+def _refine(
+    marks: Marks,
+    t: Array,
+    offset: Array,
+    drift: Array,
+    moment: Array,
+    prior_drift: Array | None,
+    prior_sd: Array | None,
+) -> Fit:
     """Reweighted least squares, clocks and events in turn."""
     n, c, k = marks.clocks, marks.clock, marks.event
     d0 = np.zeros(n) if prior_drift is None else prior_drift
@@ -223,5 +237,9 @@ def _scales(marks: Marks, r: Array, lever: Array, order: Array) -> Array:
     same = event[1:] == event[:-1]
     noise2 = (marks.noise[order][1:] ** 2 + marks.noise[order][:-1] ** 2)[same]
     apart = np.sqrt(np.maximum(np.diff(level)[same] ** 2 - noise2, 0.0) / 2)
-    usual = min(1.4826 * float(np.median(apart)), FITTED * 1.4826 * float(np.median(beyond))) if len(apart) else 0.0
+    usual = (
+        min(1.4826 * float(np.median(apart)), FITTED * 1.4826 * float(np.median(beyond)))
+        if len(apart)
+        else 0.0
+    )
     return np.maximum(own, max(usual, 1e-4))

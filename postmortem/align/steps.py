@@ -62,7 +62,9 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
     """Clock -> the marks behind the step, the drift, how many marks the cut brings into line."""
     usual = _usual(marks, fit)
     far = np.abs(fit.residual) > np.maximum(LEAST, np.maximum(8 * usual, 4 * marks.noise))
-    suspects = np.flatnonzero((np.bincount(marks.clock[far], minlength=marks.clocks) >= SIDE) & (fit.used >= 2 * SIDE))
+    suspects = np.flatnonzero(
+        (np.bincount(marks.clock[far], minlength=marks.clocks) >= SIDE) & (fit.used >= 2 * SIDE)
+    )
     pieces = np.bincount(parent, minlength=marks.clocks)
     found = {}
     t = marks.time - fit.origin
@@ -76,9 +78,15 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
         if not _in_a_row(far[own]):
             continue
         x = fit.moment[marks.event[own]]
-        tolerance = max(LEAST / 2 if x[-1] - x[0] <= LONG else TURNED, 4 * usual, 3 * float(np.median(marks.noise[own])))
+        tolerance = max(
+            LEAST / 2 if x[-1] - x[0] <= LONG else TURNED, 4 * usual, 3 * float(np.median(marks.noise[own]))
+        )
         y = t[own] - x
-        cuts = [(start, cut) for start, end in _stretches(x) if (cut := _best_cut(x[start:end], y[start:end], tolerance))]
+        cuts = [
+            (start, cut)
+            for start, end in _stretches(x)
+            if (cut := _best_cut(x[start:end], y[start:end], tolerance))
+        ]
         if cuts:
             start, (at, slope, gain) = max(cuts, key=lambda found: found[1][2])
             found[clock] = (own[start + at :], slope, gain)
@@ -93,7 +101,12 @@ def _stretches(x: Array) -> list[tuple[int, int]]:
     edges = np.arange(x[0], x[-1], SPACING / 2)
     starts: Array = np.searchsorted(x, edges)
     ends: Array = np.searchsorted(x, edges + SPACING)
-    return sorted({(min(a, max(n - FEWEST, 0)), min(max(b, a + FEWEST), n)) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)})
+    return sorted(
+        {
+            (min(a, max(n - FEWEST, 0)), min(max(b, a + FEWEST), n))
+            for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
+        }
+    )
 
 
 def _in_a_row(far: Array) -> bool:
@@ -128,7 +141,9 @@ def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | 
         return None
     (a, ma), (b, mb) = left[best], right[best]
     gain = a + b - whole
-    good = a >= max(SIDE, INLINE * best) and b >= max(SIDE, INLINE * (n - best)) and abs(ma - mb) > 2 * tolerance
+    good = (
+        a >= max(SIDE, INLINE * best) and b >= max(SIDE, INLINE * (n - best)) and abs(ma - mb) > 2 * tolerance
+    )
     return (best, slope, gain) if good and gain >= max(SIDE, 0.05 * n) else None
 
 
@@ -150,7 +165,9 @@ def _inliers(z: Array, tolerance: float) -> list[tuple[int, float]]:
     for value in z.tolist():
         bisect.insort(ordered, value)
         middle = ordered[(len(ordered) - 1) // 2]
-        near = bisect.bisect_right(ordered, middle + tolerance) - bisect.bisect_left(ordered, middle - tolerance)
+        near = bisect.bisect_right(ordered, middle + tolerance) - bisect.bisect_left(
+            ordered, middle - tolerance
+        )
         found.append((near, middle))
     return found
 

@@ -30,5 +30,11 @@ def marks(events: Iterable[Event]) -> Iterator[Event]:
             continue
         seen.add(key)
         began = e.time - int(waited) / 1000
-        fields = {"family": family, "columns": 1, "values": array("q", [0]), "times": array("d", [began]), "lines": array("q", [0])}
+        fields = {
+            "family": family,
+            "columns": 1,
+            "values": array("q", [0]),
+            "times": array("d", [began]),
+            "lines": array("q", [0]),
+        }
         yield e._replace(kind="sync", time=began, sigma=(e.sigma**2 + APART**2) ** 0.5, fields=fields)

@@ -43,9 +43,15 @@ def with_years(events: Sequence[Event]) -> list[Event]:
     if not lacking:
         return list(events)
     known = [e for e in events if e.time is not None and e.time >= YEARLESS_END and e.clock in WALL]
-    spoken = [e for e in known if e.source_kind not in OTHERS]  # a host's log goes back years, and a table of jobs weeks
+    spoken = [
+        e for e in known if e.source_kind not in OTHERS
+    ]  # a host's log goes back years, and a table of jobs weeks
     dated = [e.time for e in spoken or known if e.time is not None]
-    middle, latest = (median(dated), max(dated)) if dated else _undated([e.time for e in events if yearless(e) and e.time is not None])
+    middle, latest = (
+        (median(dated), max(dated))
+        if dated
+        else _undated([e.time for e in events if yearless(e) and e.time is not None])
+    )
     out = list(events)
     for indices in lacking.values():
         indices.sort(key=lambda i: events[i].where.line or 0)

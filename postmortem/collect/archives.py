@@ -20,14 +20,30 @@ from functools import partial
 from typing import NamedTuple
 
 from postmortem.collect.codecs import CODECS, inflater
-from postmortem.collect.streams import Budget, Bytes, Decoded, Descriptor, File, Held, Incomplete, Limits, Refused
+from postmortem.collect.streams import (
+    Budget,
+    Bytes,
+    Decoded,
+    Descriptor,
+    File,
+    Held,
+    Incomplete,
+    Limits,
+    Refused,
+)
 
 BLOCK = 512
 NAME_MAX = 1 << 16
 ZERO_TAIL_MAX = 2048  # blocks; archives are padded to 10 KiB or to a tape's record
 DIRECTORY_MAX = 64 << 20
 PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
-KINDS = {b"1": "hard link", b"2": "symbolic link", b"3": "character device", b"4": "block device", b"6": "FIFO"}
+KINDS = {
+    b"1": "hard link",
+    b"2": "symbolic link",
+    b"3": "character device",
+    b"4": "block device",
+    b"6": "FIFO",
+}
 
 
 class Member(NamedTuple):
@@ -76,7 +92,9 @@ class _TarData(Bytes):
         piece = self._tar.take(min(n, self._rest))
         self._rest -= len(piece)
         if not piece:
-            raise Incomplete(f"cut: the archive ends after {self._size - self._rest} of its {self._size} bytes", 0)
+            raise Incomplete(
+                f"cut: the archive ends after {self._size - self._rest} of its {self._size} bytes", 0
+            )
         return piece
 
     def drain(self) -> None:
@@ -163,7 +181,9 @@ class Tar:
             if len(block) < BLOCK:
                 self.failure = Incomplete(f"tar ends early: cut in a header at offset {self._at}", 0)
             elif not _checksum_fits(block):
-                self.failure = Incomplete(f"tar damaged: no header at offset {self._at - BLOCK}", self._inner.left() + BLOCK)
+                self.failure = Incomplete(
+                    f"tar damaged: no header at offset {self._at - BLOCK}", self._inner.left() + BLOCK
+                )
             else:
                 return _parse(block)
         return None
@@ -214,7 +234,9 @@ def _parse(block: bytes) -> _Header:
 
 
 def _number(field: bytes) -> int:
-    if field[0] & 0x80:  # GNU base-256, for members of 8 GiB and more; the sign bit would mean a negative size
+    if (
+        field[0] & 0x80
+    ):  # GNU base-256, for members of 8 GiB and more; the sign bit would mean a negative size
         return 0 if field[0] & 0x40 else int.from_bytes(field, "big") & ((1 << 94) - 1)
     try:
         return int(field.split(b"\0")[0].strip() or b"0", 8)
@@ -298,8 +320,12 @@ def zip_members(source: File | Held, budget: Budget) -> Iterator[Member]:
         infos = zipfile.ZipFile(_Window(read_at, size)).infolist()
     except Incomplete:
         raise
-    except Exception as error:  # zipfile lets struct.error, UnicodeDecodeError, OverflowError and others through
-        raise Incomplete(f"zip without a readable directory, cut short? ({' '.join(str(error).split())[:60]})", size) from None
+    except (
+        Exception
+    ) as error:  # zipfile lets struct.error, UnicodeDecodeError, OverflowError and others through
+        raise Incomplete(
+            f"zip without a readable directory, cut short? ({' '.join(str(error).split())[:60]})", size
+        ) from None
     infos.sort(key=lambda info: info.header_offset)
     end = 0
     for info in infos[: budget.limits.members]:
@@ -315,7 +341,9 @@ def zip_members(source: File | Held, budget: Budget) -> Iterator[Member]:
         raise Incomplete(f"zip with {len(infos)} members, read {budget.limits.members}", max(size - end, 0))
 
 
-def _zip_stream(info: zipfile.ZipInfo, read_at: Callable[[int, int], bytes], source: File | Held, budget: Budget) -> tuple[Bytes, int]:
+def _zip_stream(
+    info: zipfile.ZipInfo, read_at: Callable[[int, int], bytes], source: File | Held, budget: Budget
+) -> tuple[Bytes, int]:
     """Open one member. Return its stream and where it ends."""
     stored = info.compress_size
     head = read_at(info.header_offset, 30) if info.header_offset >= 0 else b""
@@ -324,7 +352,9 @@ def _zip_stream(info: zipfile.ZipInfo, read_at: Callable[[int, int], bytes], sou
     names = int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
     start = info.header_offset + 30 + names
     if start + stored > source.left():
-        return Refused("cut: the zip ends before this member does", max(source.left() - start, 0)), source.left()
+        return Refused(
+            "cut: the zip ends before this member does", max(source.left() - start, 0)
+        ), source.left()
     end = start + stored
     if info.flag_bits & 1:
         return Refused("encrypted", stored), end

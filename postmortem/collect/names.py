@@ -21,9 +21,13 @@ SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$", re.IGNORECASE)
 ARCHIVE = re.compile(r"\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|tzst|zip)!?$", re.IGNORECASE)
 
 # torch/distributed/elastic/multiprocessing/api.py: <log_dir>/<run_id>_<8 random>/attempt_<n>/<local rank>/stdout.log
-TORCHRUN = re.compile(r"(?:^|/)([^/]+_[a-z0-9_]{8})/attempt_(\d{1,6})/(\d{1,6})/(?:(stdout|stderr)\.log|error\.json)$")
+TORCHRUN = re.compile(
+    r"(?:^|/)([^/]+_[a-z0-9_]{8})/attempt_(\d{1,6})/(\d{1,6})/(?:(stdout|stderr)\.log|error\.json)$"
+)
 ATTEMPT = re.compile(r"(?:^|/)attempt[_-](\d{1,6})(?:/|$)")
-RANK = re.compile(r"(?:^|[/._-])(?:(?P<local>local[._-]?)|global[._-]?)?rank[._-]?(?P<n>\d{1,6})(?=[/._-]|$)", re.IGNORECASE)
+RANK = re.compile(
+    r"(?:^|[/._-])(?:(?P<local>local[._-]?)|global[._-]?)?rank[._-]?(?P<n>\d{1,6})(?=[/._-]|$)", re.IGNORECASE
+)
 # srun's %t; the task is the rank where each task is one process of the job, which the content has to show
 TASK = re.compile(r"(?:^|[/._-])task[._-]?(\d{1,6})(?=[._-]|$)", re.IGNORECASE)
 STREAM = re.compile(r"(?:^|[/._-])(?:(stdout|out)|(stderr|err))(?:[._-]|$)", re.IGNORECASE)
@@ -54,7 +58,8 @@ KERNELISH = (
     r"|console|stdout|stderr|log|out|err)"
 )
 BESIDE = re.compile(
-    rf"^(?:{KERNELISH}[._-](?P<after>.+?)|(?P<before>.+?)[._-]{KERNELISH})(?:[._-](?:iso|raw|x|T|k|json|short)|\.\d+)*$", re.IGNORECASE
+    rf"^(?:{KERNELISH}[._-](?P<after>.+?)|(?P<before>.+?)[._-]{KERNELISH})(?:[._-](?:iso|raw|x|T|k|json|short)|\.\d+)*$",
+    re.IGNORECASE,
 )
 # Version control, caches and installed packages: large, full of words like "error", and never a log.
 PASSED_BY = frozenset(
@@ -64,7 +69,8 @@ PASSED_BY = frozenset(
 PASSED_BY_REASON = "version control, cache or packages: passed by"
 # What lies beside the logs of a job and is full of their words: its program, notes on it, settings. A name on the command line is meant.
 WRITTEN = re.compile(
-    r"\.(?:py|pyi|ipynb|md|rst|tex|sh|c|cc|cpp|cxx|cu|cuh|h|hpp|js|ts|css|go|rs|java|jl|toml|ini|cfg|lock|patch|diff)$", re.IGNORECASE
+    r"\.(?:py|pyi|ipynb|md|rst|tex|sh|c|cc|cpp|cxx|cu|cuh|h|hpp|js|ts|css|go|rs|java|jl|toml|ini|cfg|lock|patch|diff)$",
+    re.IGNORECASE,
 )
 WRITTEN_REASON = "a program, notes or settings by its name, and no log: name the file itself to have it read"
 
@@ -91,7 +97,12 @@ def source(label: str, kind: str, size: int, path: Path, head: bytes = b"") -> S
     """Make a Source of what its label, its path and its kind tell."""
     told = identify(label, path)
     rank = told.rank
-    if rank is None and kind == "console" and b"torch/distributed/" not in head and (task := TASK.search(_plain(label).rpartition("/")[2])):
+    if (
+        rank is None
+        and kind == "console"
+        and b"torch/distributed/" not in head
+        and (task := TASK.search(_plain(label).rpartition("/")[2]))
+    ):
         rank = int(task[1])
     return Source(label, kind, size, told.host, rank, told.local_rank, told.attempt, told.run, told.stream)
 
@@ -179,7 +190,9 @@ def _outer_host(label: str, path: Path | None) -> str | None:
 def _file_host(name: str) -> str | None:
     if len(name) > 253:
         return None
-    stem = re.sub(r"(?:\.(?:log|txt|out|err|json|jsonl|ndjson))+(?:\.\d{1,3})?$", "", name, flags=re.IGNORECASE)
+    stem = re.sub(
+        r"(?:\.(?:log|txt|out|err|json|jsonl|ndjson))+(?:\.\d{1,3})?$", "", name, flags=re.IGNORECASE
+    )
     for part in stem.split("."):
         if explicit := EXPLICIT.match(part):
             return explicit[1]
@@ -198,9 +211,17 @@ def _host_name(part: str) -> str | None:
         return explicit[1]
     if RANK.search(part) or JOB.match(part) and not ADDRESS.match(part):
         return None
-    if ADDRESS.match(part) or STEMMED.match(part) or POD.match(part) or CLOUD.match(part) or DOMAIN.match(part):
+    if (
+        ADDRESS.match(part)
+        or STEMMED.match(part)
+        or POD.match(part)
+        or CLOUD.match(part)
+        or DOMAIN.match(part)
+    ):
         return part
     numbered = NUMBERED.match(part)
-    if numbered and (numbered["stem"] not in WORDS or (numbered["stem"] == "gpu" and re.search(r"0\d", part) is not None)):
+    if numbered and (
+        numbered["stem"] not in WORDS or (numbered["stem"] == "gpu" and re.search(r"0\d", part) is not None)
+    ):
         return part
     return None

@@ -18,7 +18,19 @@ from pathlib import Path
 from postmortem.collect import names, sniff
 from postmortem.collect.archives import Member, Tar, is_tar, is_zip, spooled, zip_members
 from postmortem.collect.codecs import compression
-from postmortem.collect.streams import Budget, Bytes, Decoded, Descriptor, File, Incomplete, Limits, Readable, Refused, Utf16, utf16_order
+from postmortem.collect.streams import (
+    Budget,
+    Bytes,
+    Decoded,
+    Descriptor,
+    File,
+    Incomplete,
+    Limits,
+    Readable,
+    Refused,
+    Utf16,
+    utf16_order,
+)
 from postmortem.model import Source
 
 HEAD = 1 << 16
@@ -130,7 +142,9 @@ def open_at(container: Container, source: Source, at: int) -> Iterator[Readable]
         yield Stream(stream, source.path)
 
 
-def _refused(path: str, reason: str, lost: int, container: Container, kind: str = "binary") -> tuple[Source, Readable]:
+def _refused(
+    path: str, reason: str, lost: int, container: Container, kind: str = "binary"
+) -> tuple[Source, Readable]:
     return names.source(path, kind, lost, container.path), Stream(Refused(reason, lost), path)
 
 
@@ -146,7 +160,9 @@ class _Opening:
     def sources(self, path: str, stream: Bytes, stored: int, depth: int) -> Iterator[tuple[Source, Readable]]:
         """Peel compression, walk archives, yield what is left. `stored` is what the file or member takes where it lies."""
         raw = stream
-        for _ in range(2):  # `rank0.log.gz` compressed once more by a collector happens, more than that is a trap
+        for _ in range(
+            2
+        ):  # `rank0.log.gz` compressed once more by a collector happens, more than that is a trap
             form = compression(stream.peek(16))
             if form is None:
                 break
@@ -173,7 +189,9 @@ class _Opening:
             stream = Refused(reason, stored)
         return names.source(path, kind, stored, self.container.path, head), Stream(stream, path)
 
-    def _archive(self, path: str, stream: Bytes, stored: int, depth: int, form: str) -> Iterator[tuple[Source, Readable]]:
+    def _archive(
+        self, path: str, stream: Bytes, stored: int, depth: int, form: str
+    ) -> Iterator[tuple[Source, Readable]]:
         if depth >= self.limits.depth:
             yield _refused(path, f"{form} inside {depth} archives: read no deeper", stored, self.container)
             return
@@ -200,7 +218,9 @@ class _Opening:
             return zip_members(File(stream.fd, stream.size), self.budget)
         held = spooled(stream, self.limits)
         if held is None:
-            raise Incomplete(f"zip inside another archive, larger than {self.limits.spool} bytes", stream.left())
+            raise Incomplete(
+                f"zip inside another archive, larger than {self.limits.spool} bytes", stream.left()
+            )
         return zip_members(held, self.budget)
 
     def _name(self, archive: str, member: bytes) -> str:

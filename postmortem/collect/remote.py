@@ -38,9 +38,15 @@ def _system(url: str) -> tuple[Any, str]:
     try:
         system, path = url_to_fs(url)
     except ImportError as error:
-        raise UsageError(f"{url}: {str(error)[:200]}", "install it beside postmortem; its credentials come from the environment") from None
+        raise UsageError(
+            f"{url}: {str(error)[:200]}",
+            "install it beside postmortem; its credentials come from the environment",
+        ) from None
     except ValueError as error:
-        raise UsageError(f"{url}: {str(error)[:200]}", "known are s3://, gs://, hdfs://, https:// and what else fsspec knows") from None
+        raise UsageError(
+            f"{url}: {str(error)[:200]}",
+            "known are s3://, gs://, hdfs://, https:// and what else fsspec knows",
+        ) from None
     return system, str(path)
 
 
@@ -52,7 +58,9 @@ def find(url: str, prefix: str = "") -> Iterator[Container | Skip]:
         if not rows and system.isfile(path):
             rows = {path: system.info(path)}
     except Exception as error:  # each library has errors of its own
-        raise PathMissing(f"{url}: {type(error).__name__}: {str(error)[:200]}", "check the address and the credentials") from None
+        raise PathMissing(
+            f"{url}: {type(error).__name__}: {str(error)[:200]}", "check the address and the credentials"
+        ) from None
     rows = {name: row for name, row in rows.items() if row.get("type", "file") == "file"}
     if not rows:
         raise PathMissing(f"{url}: no such object or folder", "list it with the store's own tool")
@@ -60,7 +68,11 @@ def find(url: str, prefix: str = "") -> Iterator[Container | Skip]:
     for number, name in enumerate(sorted(rows)):
         inside = name.removeprefix(base).strip("/") or name.rstrip("/").rpartition("/")[2]
         label = f"{prefix}/{inside}" if prefix else inside
-        yield _container(system, name, label, rows[name].get("size")) if number < MOST else Skip(label, 0, f"more than {MOST} objects")
+        yield (
+            _container(system, name, label, rows[name].get("size"))
+            if number < MOST
+            else Skip(label, 0, f"more than {MOST} objects")
+        )
 
 
 def _container(system: Any, name: str, label: str, size: int | None) -> Container | Skip:
@@ -107,5 +119,8 @@ class Remote(Bytes):
                 return bytes(self.system.cat_file(self.name, start=self.at, end=self.at + want))
             except Exception as error:  # each library has errors of its own; one lost connection is normal
                 if not again:
-                    raise Incomplete(f"read error at offset {self.at}: {type(error).__name__}: {str(error)[:200]}", self.left()) from None
+                    raise Incomplete(
+                        f"read error at offset {self.at}: {type(error).__name__}: {str(error)[:200]}",
+                        self.left(),
+                    ) from None
         raise AssertionError

@@ -22,7 +22,9 @@ FEED = 1 << 14
 # A small output step loses little where a stream is damaged: a decoder that fails gives nothing of its last step.
 STEP = 1 << 14
 HOLE = 1 << 20
-HOLE_SHOWN = 1 << 12  # a hole is delivered as this many NULs, so that the text before and after it is not one word
+HOLE_SHOWN = (
+    1 << 12
+)  # a hole is delivered as this many NULs, so that the text before and after it is not one word
 
 
 class Readable(Protocol):
@@ -57,7 +59,9 @@ class Limits:
     total: int = 16 << 30
     members: int = 100_000
     depth: int = 2  # archives in archives
-    spool: int = 64 << 20  # a zip inside another archive has to be held in memory, its directory stands at its end
+    spool: int = (
+        64 << 20
+    )  # a zip inside another archive has to be held in memory, its directory stands at its end
 
 
 class Bytes:
@@ -163,9 +167,13 @@ class File(Bytes):
         try:
             piece = os.pread(self.fd.number, n, self.at)
         except OSError as error:
-            raise Incomplete(f"read error at offset {self.at}: {os.strerror(error.errno or 0)}", self.left() + self._holes) from None
+            raise Incomplete(
+                f"read error at offset {self.at}: {os.strerror(error.errno or 0)}", self.left() + self._holes
+            ) from None
         if not piece:
-            raise Incomplete(f"shrank while it was read: ends at {self.at} of {self.size} bytes", self.left() + self._holes)
+            raise Incomplete(
+                f"shrank while it was read: ends at {self.at} of {self.size} bytes", self.left() + self._holes
+            )
         self.at += len(piece)
         return piece
 
@@ -240,7 +248,9 @@ class Budget:
 class Decoded(Bytes):
     """A compressed stream: members, frames or streams one after the other."""
 
-    def __init__(self, inner: Bytes, form: str, budget: Budget, codec: Callable[[], Codec] | None = None) -> None:
+    def __init__(
+        self, inner: Bytes, form: str, budget: Budget, codec: Callable[[], Codec] | None = None
+    ) -> None:
         super().__init__()
         self._inner, self._form, self._budget = inner, form, budget
         self._single = codec is not None  # a zip member is one deflate stream, whatever follows it
@@ -268,7 +278,10 @@ class Decoded(Bytes):
         self._taken += len(data)
         self._fed_last = len(data)  # where a decoder fails, this much is not decoded to its end
         if not data:
-            raise Incomplete(f"{self._form} ends early: truncated at offset {self._taken}, {self._out} bytes decompressed", 0)
+            raise Incomplete(
+                f"{self._form} ends early: truncated at offset {self._taken}, {self._out} bytes decompressed",
+                0,
+            )
         return data
 
     def _decode(self, data: bytes) -> bytes:
@@ -298,9 +311,14 @@ class Decoded(Bytes):
             return False
         self._members += 1
         if not _opens(self._form, rest):
-            raise Incomplete(f"bytes after the end of the {self._form} data, at offset {self._taken}", len(rest) + self.left())
+            raise Incomplete(
+                f"bytes after the end of the {self._form} data, at offset {self._taken}",
+                len(rest) + self.left(),
+            )
         if self._members > self._budget.limits.members:
-            raise Incomplete(f"{self._form}: more than {self._budget.limits.members} members", len(rest) + self.left())
+            raise Incomplete(
+                f"{self._form}: more than {self._budget.limits.members} members", len(rest) + self.left()
+            )
         self._unused, self._codec = rest, self._new()
         return True
 

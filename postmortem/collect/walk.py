@@ -104,7 +104,10 @@ def _prefixes(roots: list[str]) -> list[str]:
     while True:
         names = ["/".join(p[-n:]) for p, n in zip(parts, length, strict=True)]
         counts = Counter(names)
-        longer = [n + 1 if counts[name] > 1 and n < len(p) else n for name, p, n in zip(names, parts, length, strict=True)]
+        longer = [
+            n + 1 if counts[name] > 1 and n < len(p) else n
+            for name, p, n in zip(names, parts, length, strict=True)
+        ]
         if longer == length:
             return names
         length = longer
@@ -168,7 +171,11 @@ def _named_apart(items: list[_Found]) -> Iterator[_Found]:
     """Make labels printable and unique: two odd names may be written alike."""
     used: set[str] = set()
     for item in items:
-        label = base = item.label if item.label.isascii() and item.label.isprintable() else printable(os.fsencode(item.label))
+        label = base = (
+            item.label
+            if item.label.isascii() and item.label.isprintable()
+            else printable(os.fsencode(item.label))
+        )
         copy = 1
         while label in used:
             copy += 1
@@ -190,7 +197,9 @@ def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
     try:
         before = os.lstat(item.path)
         if not stat.S_ISREG(before.st_mode):  # not opened at all: opening a device may do something
-            return Skip(item.label, 0, f"{SPECIAL.get(stat.S_IFMT(before.st_mode), 'not a regular file')}: not read")
+            return Skip(
+                item.label, 0, f"{SPECIAL.get(stat.S_IFMT(before.st_mode), 'not a regular file')}: not read"
+            )
         size = before.st_size
         fd = open_regular(item.path)
         try:

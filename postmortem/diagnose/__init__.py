@@ -68,7 +68,9 @@ def diagnose(
     if chosen.outcome == "undetermined":
         known = {(e.where.source, e.where.line) for f in chosen.findings for e in f.events}
         chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, known, usual)))
-    return document.write(chosen, [s for s in solutions if s.case is not chosen.case], timeline, sources, ledger)
+    return document.write(
+        chosen, [s for s in solutions if s.case is not chosen.case], timeline, sources, ledger
+    )
 
 
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
@@ -78,7 +80,9 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
     return (named or failed or recovered or list(solutions))[-1]
 
 
-def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None = None) -> Solution:
+def solve_job(
+    events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None = None
+) -> Solution:
     """Solve each attempt; the first failing one has the cause, and a good last one makes it a recovery."""
     events = jobs.infer_attempts(events)
     numbers = jobs.attempts(events)
@@ -89,10 +93,16 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
     if not failing:
         return replace(each[-1], job=name, attempts=len(numbers))
     chosen = next((s for s in failing if s.outcome == "incident"), failing[0])
-    recovered = each[-1].outcome == "healthy" and (_finished(each[-1].case) or _unreported([s.case for s in each]))
+    recovered = each[-1].outcome == "healthy" and (
+        _finished(each[-1].case) or _unreported([s.case for s in each])
+    )
     if recovered:
-        chosen.case.note(f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}")
-    return replace(chosen, outcome="recovered" if recovered else chosen.outcome, job=name, attempts=len(numbers))
+        chosen.case.note(
+            f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"
+        )
+    return replace(
+        chosen, outcome="recovered" if recovered else chosen.outcome, job=name, attempts=len(numbers)
+    )
 
 
 def _finished(case: Case) -> bool:
@@ -103,10 +113,17 @@ def _unreported(lives: Sequence[Case]) -> bool:
     """Whether the launcher told of the end of each life but the last, in which all ranks spoke: what they said need not be known words."""
     *failed, last = lives
     spoke = {r for e in last.of_kind("line") if (r := last.registry.rank_of(e)) is not None}
-    return all(case.exits for case in failed) and not last.exits and bool(spoke) and spoke >= set(last.registry.ranks)
+    return (
+        all(case.exits for case in failed)
+        and not last.exits
+        and bool(spoke)
+        and spoke >= set(last.registry.ranks)
+    )
 
 
-def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
+def solve(
+    events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None
+) -> Solution:
     """One attempt of one job, from events to the root."""
     registry = build(events, sources.values())
     case = Case(merge_copies(events, sources, registry), registry, library, sources, attempt)
@@ -130,7 +147,10 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     ranks = culprits(case, root, findings) if root else ()
     root = _told_by_the_group(root, ranks, findings)
     end = outcome.of(
-        case, root, findings, doubted=root is not None and root.derived_confidence == "hypothesis" and not root.pattern.derived
+        case,
+        root,
+        findings,
+        doubted=root is not None and root.derived_confidence == "hypothesis" and not root.pattern.derived,
     )
     if end == "healthy":
         root, ranks = None, ()
@@ -139,11 +159,15 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
 
 def _doubted(case: Case, findings: list[Finding], doubtful: Sequence[Finding]) -> list[Finding]:
     """What others said and nothing binds to this job gives way to any other cause; where there is none, it may be no more than a guess."""
-    others = any(f.role == "cause" and f not in doubtful and f.pattern.id != "rank-vanished" for f in findings)
+    others = any(
+        f.role == "cause" and f not in doubtful and f.pattern.id != "rank-vanished" for f in findings
+    )
     out = []
     for f in findings:
         if f in doubtful:
-            case.note(f"{f.pattern.id} at {f.event.where}: nothing binds it to this job, and the ranks' own words do not bear it out")
+            case.note(
+                f"{f.pattern.id} at {f.event.where}: nothing binds it to this job, and the ranks' own words do not bear it out"
+            )
             if others:
                 f = replace(f, role="context")
             elif foreign.guessed(case, f):
@@ -165,8 +189,15 @@ def group(observations: Sequence[Observation]) -> list[Finding]:
     """Observations of one pattern on one entity in one role are one finding."""
     groups: dict[tuple[object, ...], list[Observation]] = {}
     for o in observations:
-        alone = o.event.where if not o.ranks and not o.gpus and o.pattern.entity in ("self", "rank", "pid") else None
-        groups.setdefault((o.pattern.id, o.role, o.ranks, o.gpus, o.hosts if o.pattern.entity == "host" else None, alone), []).append(o)
+        alone = (
+            o.event.where
+            if not o.ranks and not o.gpus and o.pattern.entity in ("self", "rank", "pid")
+            else None
+        )
+        groups.setdefault(
+            (o.pattern.id, o.role, o.ranks, o.gpus, o.hosts if o.pattern.entity == "host" else None, alone),
+            [],
+        ).append(o)
     return [finding(members) for members in groups.values()]
 
 
@@ -179,33 +210,60 @@ def _numeric(case: Case, observations: list[Observation]) -> list[Observation]:
     for o in nans:
         per_rank[o.ranks] = per_rank.get(o.ranks, 0) + 1
     if max(per_rank.values()) < 2 and len(per_rank) < 2:
-        return [guards.demote(case, o, "context", "a single NaN that did not come back") if o in nans else o for o in observations]
+        return [
+            guards.demote(case, o, "context", "a single NaN that did not come back") if o in nans else o
+            for o in observations
+        ]
     steps = [(s, o) for o in nans if (s := as_int(o.event.fields.get("step"))) is not None]
     if steps:
         first = min(s for s, _ in steps)
         kept = {id(o) for s, o in steps if s == first}
     else:
         moments = [o.event.at for o in nans if o.event.at is not None]
-        kept = {id(o) for o in nans if not moments or (o.event.at is not None and o.event.at <= min(moments) + 0.2)}
+        kept = {
+            id(o)
+            for o in nans
+            if not moments or (o.event.at is not None and o.event.at <= min(moments) + 0.2)
+        }
     return [
-        o if o not in nans or id(o) in kept else replace(o, role="symptom", because="NaN spreads with the gradients") for o in observations
+        o
+        if o not in nans or id(o) in kept
+        else replace(o, role="symptom", because="NaN spreads with the gradients")
+        for o in observations
     ]
 
 
 def _scheduler_last(case: Case, ordered: list[Finding]) -> list[Finding]:
     """A scheduler or a launcher that stops the job after something else had failed is the broom, not the dirt."""
-    if len(ordered) < 2 or not (ordered[0].pattern.category == "scheduler" or ordered[0].pattern.id == "launcher-received-signal"):
+    if len(ordered) < 2 or not (
+        ordered[0].pattern.category == "scheduler" or ordered[0].pattern.id == "launcher-received-signal"
+    ):
         return ordered
     broom = ordered[0]
-    proven = [f for f in ordered[1:] if verdict.tier(f) <= 1.0 or f.pattern.id in ("rank-exit-sigkill", "rank-exit-crash-signal")]
+    proven = [
+        f
+        for f in ordered[1:]
+        if verdict.tier(f) <= 1.0 or f.pattern.id in ("rank-exit-sigkill", "rank-exit-crash-signal")
+    ]
     earlier = [f for f in proven if f.pattern.severity == "fatal" and order.earlier(f, broom) < 0]
     return [*earlier, *(f for f in ordered if f not in earlier)]
 
 
 def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[int, ...]:
     """The ranks to blame. A mismatch seen by one rank speaks of the group: then the odd one of the hang analysis is meant."""
-    if root.pattern.category in UNRANKED and not root.pattern.derived and root.pattern.entity != "missing-ranks":
-        derived = next((f for f in findings if f.pattern.derived and f.ranks and f.pattern.category in (*UNRANKED, None)), None)
+    if (
+        root.pattern.category in UNRANKED
+        and not root.pattern.derived
+        and root.pattern.entity != "missing-ranks"
+    ):
+        derived = next(
+            (
+                f
+                for f in findings
+                if f.pattern.derived and f.ranks and f.pattern.category in (*UNRANKED, None)
+            ),
+            None,
+        )
         if derived is not None:
             return derived.ranks
     if root.ranks:
@@ -214,12 +272,21 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
         return _other_model(root)
     if root.pattern.entity in ("host", "pid", "job") and root.pattern.category == "host-oom":
         others = {
-            r for f in findings if f is not root and f.pattern.category == "host-oom" and f.role in ("cause", "confirms") for r in f.ranks
+            r
+            for f in findings
+            if f is not root and f.pattern.category == "host-oom" and f.role in ("cause", "confirms")
+            for r in f.ranks
         }
-        told = {r for f in findings if f.pattern.id == "slurm-task-out-of-memory" for r in f.ranks}  # srun names the tasks, however many
+        told = {
+            r for f in findings if f.pattern.id == "slurm-task-out-of-memory" for r in f.ranks
+        }  # srun names the tasks, however many
         if told and root.pattern.id == "slurm-oom-kill-event":
             return tuple(sorted(told))
-        others = others or {r for r in case.exits if case.exit_code(r) in exits.KILL} or exits.told_killed(findings)
+        others = (
+            others
+            or {r for r in case.exits if case.exit_code(r) in exits.KILL}
+            or exits.told_killed(findings)
+        )
         others = others or _speechless(case, findings)
         if len(others) == 1:
             case.note(f"the kill is joined to rank {min(others)}: the only rank that ended this way")
@@ -228,14 +295,25 @@ def culprits(case: Case, root: Finding, findings: Sequence[Finding]) -> tuple[in
         world = case.registry.world
         absent = [r for r in case.registry.ranks if r not in case.by_rank]
         if world is not None and len(absent) == 1:
-            case.note(f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice")
+            case.note(
+                f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice"
+            )
             return (absent[0],)
-        nameless = [f for f in findings if f.role == "cause" and not f.ranks and f.pattern.entity == "self" for _ in f.events]
-        failed = [r for r in case.exits if (case.exit_code(r) or 0) > 0 and case.exit_code(r) not in (129, 130, 143)]
+        nameless = [
+            f
+            for f in findings
+            if f.role == "cause" and not f.ranks and f.pattern.entity == "self"
+            for _ in f.events
+        ]
+        failed = [
+            r for r in case.exits if (case.exit_code(r) or 0) > 0 and case.exit_code(r) not in (129, 130, 143)
+        ]
         if root.pattern.category == "native-crash":
             failed = [r for r in case.exits if case.exit_code(r) in exits.CRASH]
         if len(nameless) == 1 and len(failed) == 1 and _may_be_on(case, failed[0], root.event.host):
-            case.note(f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one")
+            case.note(
+                f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one"
+            )
             return (failed[0],)
     return ()
 
@@ -245,7 +323,9 @@ def _other_model(root: Finding) -> tuple[int, ...]:
     said: dict[int, int] = {}
     for e in root.events:
         for rank, parameters in (("rank", "detail"), ("ranks", "limit")):
-            if (r := as_int(e.fields.get(rank))) is not None and (n := as_int(e.fields.get(parameters))) is not None:
+            if (r := as_int(e.fields.get(rank))) is not None and (
+                n := as_int(e.fields.get(parameters))
+            ) is not None:
                 said.setdefault(r, n)
     groups: dict[int, list[int]] = {}
     for r, n in said.items():
@@ -260,7 +340,9 @@ def _may_be_on(case: Case, rank: int, host: str | None) -> bool:
     return host is None or known is None or same_host(known, host)
 
 
-def _told_by_the_group(root: Finding | None, ranks: tuple[int, ...], findings: Sequence[Finding]) -> Finding | None:
+def _told_by_the_group(
+    root: Finding | None, ranks: tuple[int, ...], findings: Sequence[Finding]
+) -> Finding | None:
     """A mismatch is stated by one rank's line, but who is out of step only the comparison of all ranks tells: then it says why."""
     if root is None or root.pattern.derived or root.pattern.category not in UNRANKED or not ranks:
         return root

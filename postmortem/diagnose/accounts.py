@@ -20,7 +20,9 @@ def ranks(solution: Solution) -> list[dict[str, Any]]:
     """A row for every rank: state, how it ended, how far it came, and a sentence why."""
     case = solution.case
     symptoms: dict[int, Finding] = {}
-    for f in sorted(solution.findings, key=lambda f: f.pattern.severity not in ("fatal", "error")):  # loud ones before `was told to stop`
+    for f in sorted(
+        solution.findings, key=lambda f: f.pattern.severity not in ("fatal", "error")
+    ):  # loud ones before `was told to stop`
         if f.role == "symptom":
             for r in f.ranks or ([rank] if (rank := case.registry.rank_of(f.event)) is not None else []):
                 symptoms.setdefault(r, f)
@@ -28,7 +30,9 @@ def ranks(solution: Solution) -> list[dict[str, Any]]:
     for rank in case.registry.ranks[:MAX_RANKS]:
         events = case.by_rank.get(rank, [])
         last = max(
-            (e for e in events if e.kind in ("line", "progress", "finished")), key=lambda e: (e.at or 0.0, e.where.line or 0), default=None
+            (e for e in events if e.kind in ("line", "progress", "finished")),
+            key=lambda e: (e.at or 0.0, e.where.line or 0),
+            default=None,
         )
         steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
         state, why = _state(solution, rank, events, symptoms.get(rank))
@@ -50,7 +54,9 @@ def ranks(solution: Solution) -> list[dict[str, Any]]:
     return rows
 
 
-def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Finding | None) -> tuple[str, str]:
+def _state(
+    solution: Solution, rank: int, events: Sequence[Event], symptom: Finding | None
+) -> tuple[str, str]:
     case = solution.case
     code = case.exit_code(rank)
     if rank in solution.ranks and solution.root is not None:

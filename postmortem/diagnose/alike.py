@@ -12,12 +12,17 @@ from postmortem.diagnose.case import Case, Observation
 from postmortem.diagnose.views import View, make
 from postmortem.model import Finding
 
-SAFE = ("backward", "barrier")  # whose tensors have one size on all ranks: DDP compares its parameters, a barrier sends none
+SAFE = (
+    "backward",
+    "barrier",
+)  # whose tensors have one size on all ranks: DDP compares its parameters, a barrier sends none
 
 
 def _collective(case: Case, seen: dict[int, View]) -> str | None:
     """The one collective in which all ranks of the job timed out, if there is one."""
-    world = case.registry.world if case.registry.world is not None else len(case.exits)  # the launchers list every rank that failed
+    world = (
+        case.registry.world if case.registry.world is not None else len(case.exits)
+    )  # the launchers list every rank that failed
     places = {v.place[0] if v.place is not None and v.complaint is not None else None for v in seen.values()}
     return places.pop() if len(places) == 1 and len(seen) >= 2 and set(seen) == set(range(world)) else None
 
@@ -38,7 +43,13 @@ def cut_off(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     """Between hosts: all had come, none was late and none left, so what they sent did not arrive."""
     hosts = {case.registry.host_of.get(r) for r in seen}
     steps = {v.step for v in seen.values() if v.step is not None}
-    if len(hosts) < 2 or None in hosts or len(steps) > 1 or any(v.lost for v in seen.values()) or _collective(case, seen) not in SAFE:
+    if (
+        len(hosts) < 2
+        or None in hosts
+        or len(steps) > 1
+        or any(v.lost for v in seen.values())
+        or _collective(case, seen) not in SAFE
+    ):
         return None
     named = " and ".join(sorted(str(h) for h in hosts)) if len(hosts) < 4 else f"{len(hosts)} hosts"
     text = f"all {len(seen)} ranks on {named} timed out at the same place ({_code(seen)}), and none was missing, late or gone"

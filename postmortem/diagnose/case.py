@@ -21,7 +21,17 @@ _PREFIX = re.compile(
     r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|[\w.-]{1,64} kernel:)\s*)+"
 )
 # who speaks beside the job: not all that they say is about it
-OTHERS = ("kernel", "scheduler", "kubernetes", "gpu-report", "process-table", "cgroup", "core-note", "environment", "stack")
+OTHERS = (
+    "kernel",
+    "scheduler",
+    "kubernetes",
+    "gpu-report",
+    "process-table",
+    "cgroup",
+    "core-note",
+    "environment",
+    "stack",
+)
 BROAD = 30.0  # seconds: what is known less exactly has no time
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 
@@ -45,7 +55,9 @@ class Case:
         return list(self.notes)
 
     def of_kind(self, *kinds: str) -> list[Event]:
-        return list(self.by_kind[kinds[0]]) if len(kinds) == 1 else [e for e in self.events if e.kind in kinds]
+        return (
+            list(self.by_kind[kinds[0]]) if len(kinds) == 1 else [e for e in self.events if e.kind in kinds]
+        )
 
     @cached_property
     def by_kind(self) -> dict[str, list[Event]]:
@@ -101,7 +113,9 @@ class Case:
             code = _int(e.fields.get("exitcode"))
             if rank is not None and code is not None and rank not in found:
                 pid = _int(e.fields.get("pid"))  # the line's own prefix names the agent's pid
-                found[rank] = e._replace(kind="exit", rank=rank, pid=pid, fields=dict(e.fields) | {"exitcode": code})
+                found[rank] = e._replace(
+                    kind="exit", rank=rank, pid=pid, fields=dict(e.fields) | {"exitcode": code}
+                )
         return found
 
     def exit_code(self, rank: int) -> int | None:
@@ -163,7 +177,9 @@ def address_quality(e: Event, sources: Mapping[str, Source]) -> tuple[int, int, 
     return (quality, plain, e.where.source, e.where.line or 0)
 
 
-def merge_copies(events: Sequence[Event], case_sources: Mapping[str, Source], registry: Registry) -> list[Event]:
+def merge_copies(
+    events: Sequence[Event], case_sources: Mapping[str, Source], registry: Registry
+) -> list[Event]:
     """One event of several files (a tee, five formats of one dmesg) becomes one, at its best address, with its best time.
 
     Two events are copies if they say the same and come from different files. A line that stands twice in one file happened twice.
@@ -182,14 +198,19 @@ def merge_copies(events: Sequence[Event], case_sources: Mapping[str, Source], re
     by_source: dict[str, list[Event]] = defaultdict(list)
     for e in out:
         by_source[e.where.source].append(e)
-    return [e for source in sorted(by_source) for e in sorted(by_source[source], key=lambda e: e.where.line or 0)]
+    return [
+        e for source in sorted(by_source) for e in sorted(by_source[source], key=lambda e: e.where.line or 0)
+    ]
 
 
 def _alike(ranked: Iterable[tuple[int | None, Event]]) -> Iterable[list[Event]]:
     """Events that say the same of the same rank in the same life."""
     groups: dict[tuple[object, ...], list[Event]] = defaultdict(list)
     lives: dict[tuple[object, ...], set[int]] = defaultdict(set)
-    keyed = [((e.kind, e.pattern, gist(_copied_text(e)), rank, e.kind == "stack" and e.where), e) for rank, e in ranked]
+    keyed = [
+        ((e.kind, e.pattern, gist(_copied_text(e)), rank, e.kind == "stack" and e.where), e)
+        for rank, e in ranked
+    ]
     for key, e in keyed:
         if e.attempt is not None:
             lives[key].add(e.attempt)
@@ -210,9 +231,13 @@ def _merged(group: list[Event], case_sources: Mapping[str, Source]) -> list[Even
     rows = [sorted(copies, key=lambda e: e.where.line or 0) for copies in per_source.values()]
     out = []
     for i in range(max(map(len, rows))):
-        copies = sorted((row[i] for row in rows if i < len(row)), key=lambda e: address_quality(e, case_sources))
+        copies = sorted(
+            (row[i] for row in rows if i < len(row)), key=lambda e: address_quality(e, case_sources)
+        )
         timed = [e for e in copies if e.at is not None]
-        best = next((e for e in copies if e.kind == "recorder" and e.fields.get("code")), copies[0])  # JSON dumps have no frames
+        best = next(
+            (e for e in copies if e.kind == "recorder" and e.fields.get("code")), copies[0]
+        )  # JSON dumps have no frames
         if timed and (best.at is None or min(e.at_sigma for e in timed) < best.at_sigma):
             timing = min(timed, key=lambda e: e.at_sigma)
             best = best._replace(at=timing.at, at_sigma=timing.at_sigma)
@@ -240,7 +265,10 @@ class Observation:
 
 def finding(observations: Sequence[Observation], because: str = "") -> Finding:
     """Group observations of one pattern into a finding. The first event is the earliest where times tell, else the first in the file."""
-    ordered = sorted(observations, key=lambda o: (o.event.at is None, o.event.at or 0.0, o.event.where.source, o.event.where.line or 0))
+    ordered = sorted(
+        observations,
+        key=lambda o: (o.event.at is None, o.event.at or 0.0, o.event.where.source, o.event.where.line or 0),
+    )
     first = ordered[0]
     return Finding(
         pattern=first.pattern,

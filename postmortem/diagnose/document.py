@@ -70,18 +70,26 @@ def _own_frame(e: Event) -> Event:
     place = next((i for i in range(e.before + 1, len(e.context)) if frame.search(e.context[i])), None)
     if place is None:
         return e
-    return e._replace(where=e.where._replace(line=e.where.line + place - e.before), text=e.context[place], before=place)
+    return e._replace(
+        where=e.where._replace(line=e.where.line + place - e.before), text=e.context[place], before=place
+    )
 
 
 def write(
-    solution: Solution, others: Sequence[Solution], timeline: Timeline, sources: Sequence[Source], ledger: Mapping[str, object]
+    solution: Solution,
+    others: Sequence[Solution],
+    timeline: Timeline,
+    sources: Sequence[Source],
+    ledger: Mapping[str, object],
 ) -> dict[str, Any]:
     """The whole document."""
     case, root = solution.case, solution.root
     evidence = _Evidence(case)
     victims = _victims(solution)
     chain = _chain(solution, evidence)
-    findings = [_row(f"o{i}", f, evidence) for i, f in enumerate(sorted(solution.findings, key=_finding_order)[:200])]
+    findings = [
+        _row(f"o{i}", f, evidence) for i, f in enumerate(sorted(solution.findings, key=_finding_order)[:200])
+    ]
     doc: dict[str, Any] = {
         "schema": "postmortem/incident/1",
         "verdict": _verdict(solution, victims, evidence),
@@ -95,7 +103,9 @@ def write(
         "job": {
             "id": solution.job,
             "world_size": case.registry.world or (len(case.registry.ranks) or None),
-            "hosts": sorted({s.host for s in case.sources.values() if s.host} | set(case.registry.host_of.values())),
+            "hosts": sorted(
+                {s.host for s in case.sources.values() if s.host} | set(case.registry.host_of.values())
+            ),
             "torch": case.registry.torch,
             "nccl": case.registry.nccl,
             "attempts": solution.attempts,
@@ -113,16 +123,31 @@ def write(
 
 def _moment(root: Finding | None) -> float | None:
     """When the verdict's first evidence was written: what a clock was off by then is what matters."""
-    return root.at if root is not None and root.at is not None and root.at > YEARLESS_END and root.event.at_sigma < order.PLACED else None
+    return (
+        root.at
+        if root is not None
+        and root.at is not None
+        and root.at > YEARLESS_END
+        and root.event.at_sigma < order.PLACED
+        else None
+    )
 
 
 def _finding_order(f: Finding) -> tuple[int, str, int]:
-    return (("cause", "symptom", "confirms", "context").index(f.role), f.event.where.source, f.event.where.line or 0)
+    return (
+        ("cause", "symptom", "confirms", "context").index(f.role),
+        f.event.where.source,
+        f.event.where.line or 0,
+    )
 
 
 def _victims(solution: Solution) -> dict[str, list[int]]:
     """Ranks other than the culprits, by what happened to them, as verbs for the headline."""
-    out: dict[str, list[int]] = {"timed out": [], "lost the connection": [], "were stopped by the launcher": []}
+    out: dict[str, list[int]] = {
+        "timed out": [],
+        "lost the connection": [],
+        "were stopped by the launcher": [],
+    }
     culprit = set(solution.ranks)
     for f in solution.findings:
         for rank in f.ranks:
@@ -164,7 +189,9 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
             "because": [*_rootless_because(solution), *_lead_sentences(solution)],
             "culprit": culprit,
             "evidence": evidence.items,
-            "actions": [] if solution.outcome == "healthy" else [{"kind": "none", "text": "Collect what is missing, then analyse again."}],
+            "actions": []
+            if solution.outcome == "healthy"
+            else [{"kind": "none", "text": "Collect what is missing, then analyse again."}],
             "missing": missing,
         }
     hosts = _hosts(solution, root)
@@ -184,7 +211,9 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
         "pattern": root.pattern.id,
         "headline": told,
         "confidence": words.confidence(case, root, solution.ranks, verdict.tier(root)),
-        "because": words.because(case, root, str(_own_frame(root.event).where), solution.ranks, solution.findings, victims),
+        "because": words.because(
+            case, root, str(_own_frame(root.event).where), solution.ranks, solution.findings, victims
+        ),
         "culprit": culprit,
         "evidence": evidence.items,
         "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions],
@@ -198,8 +227,14 @@ def _verdict(solution: Solution, victims: dict[str, list[int]], evidence: _Evide
 def _hosts(solution: Solution, root: Finding) -> list[str]:
     """Where it happened: what the cause says, where its ranks live, or what another line on the same trouble says of these ranks."""
     at_home = {h for r in solution.ranks if (h := solution.case.registry.host_of.get(r))}
-    alike = [f for f in solution.findings if f.ranks and f.role == "cause" and f.pattern.category == root.pattern.category]
-    return list(root.hosts) or sorted(at_home or {h for f in alike if set(f.ranks) <= set(solution.ranks) for h in f.hosts})
+    alike = [
+        f
+        for f in solution.findings
+        if f.ranks and f.role == "cause" and f.pattern.category == root.pattern.category
+    ]
+    return list(root.hosts) or sorted(
+        at_home or {h for f in alike if set(f.ranks) <= set(solution.ranks) for h in f.hosts}
+    )
 
 
 def _code(root: Finding) -> str | None:
@@ -214,7 +249,11 @@ def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
         return f"No failure in these logs{goodbyes}."
-    told = [f"{words.ranks_text(r).lower()} {v.replace('were ', 'was ') if len(r) == 1 else v}" for v, r in victims.items() if r]
+    told = [
+        f"{words.ranks_text(r).lower()} {v.replace('were ', 'was ') if len(r) == 1 else v}"
+        for v, r in victims.items()
+        if r
+    ]
     seen = "; ".join(told) or _seen(solution)
     life = f"Recovered: in attempt {case.attempt}" if solution.outcome == "recovered" else "Undetermined:"
     return f"{life} {seen}, and the cause is not in these logs."
@@ -223,16 +262,24 @@ def _rootless_headline(solution: Solution, victims: dict[str, list[int]]) -> str
 def _seen(solution: Solution) -> str:
     """What can be said of a failure without a cause: the first complaint in plain words."""
     said = [f for f in solution.findings if f.role in ("symptom", "confirms")]
-    loud = [f for f in said if f.pattern.severity in ("fatal", "error")] or [f for f in said if f.role == "symptom"]
+    loud = [f for f in said if f.pattern.severity in ("fatal", "error")] or [
+        f for f in said if f.role == "symptom"
+    ]
     if not loud:
-        return "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
-    first = min(loud, key=lambda f: (f.pattern.category in (None, "scheduler"), f.role != "symptom", f.event.where))
+        return (
+            "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
+        )
+    first = min(
+        loud, key=lambda f: (f.pattern.category in (None, "scheduler"), f.role != "symptom", f.event.where)
+    )
     return inside(first.pattern.title.rstrip("."))
 
 
 def _symptom_category(solution: Solution) -> str | None:
     found = [f.pattern.category for f in solution.findings if f.role == "symptom" and f.pattern.category]
-    return next((c for c in ("hang", "peer-lost", "rendezvous", "network") if c in found), found[0] if found else None)
+    return next(
+        (c for c in ("hang", "peer-lost", "rendezvous", "network") if c in found), found[0] if found else None
+    )
 
 
 def _rootless_because(solution: Solution) -> list[str]:
@@ -247,7 +294,9 @@ def _rootless_because(solution: Solution) -> list[str]:
 def _loudest(solution: Solution) -> list[Finding]:
     """The complaints: what failed before what was only told to stop."""
     complaints = [f for f in solution.findings if f.role == "symptom"]
-    return sorted(complaints, key=lambda f: (f.pattern.severity not in ("fatal", "error"), f.pattern.category is None))
+    return sorted(
+        complaints, key=lambda f: (f.pattern.severity not in ("fatal", "error"), f.pattern.category is None)
+    )
 
 
 def _lead_sentences(solution: Solution) -> list[str]:
@@ -271,8 +320,12 @@ def _chain(solution: Solution, evidence: _Evidence) -> list[dict[str, Any]]:
     helpers = [
         f
         for f in solution.findings
-        if f is not root and (f.role == "confirms" or f.pattern.derived) and f.role != "symptom" and _about(f, solution)
-        if (f.pattern.id, f.ranks) != (root.pattern.id, root.ranks)  # one comparison with another proof: the root has it already
+        if f is not root
+        and (f.role == "confirms" or f.pattern.derived)
+        and f.role != "symptom"
+        and _about(f, solution)
+        if (f.pattern.id, f.ranks)
+        != (root.pattern.id, root.ranks)  # one comparison with another proof: the root has it already
     ]
     symptoms = [f for f in _loudest(solution) if f is not root]
     rows = [_row("f1", root, evidence)]
@@ -297,7 +350,14 @@ def _announcement(case: Case, root: Finding) -> Event | None:
     opened = root.event.fields.get("opened")
     if not isinstance(opened, int) or root.event.fields.get("excepthook"):
         return None
-    return next((e for e in case.of_kind("notice") if e.where.source == root.event.where.source and e.where.line == opened - 1), None)
+    return next(
+        (
+            e
+            for e in case.of_kind("notice")
+            if e.where.source == root.event.where.source and e.where.line == opened - 1
+        ),
+        None,
+    )
 
 
 def _about(f: Finding, solution: Solution) -> bool:
@@ -316,7 +376,9 @@ def _by_pattern(findings: Sequence[Finding]) -> list[Finding]:
         first = min(members, key=lambda f: (f.at is None, f.at or 0.0))
         out.append(
             replace(
-                first, events=tuple(e for f in members for e in f.events)[:64], ranks=tuple(sorted({r for f in members for r in f.ranks}))
+                first,
+                events=tuple(e for f in members for e in f.events)[:64],
+                ranks=tuple(sorted({r for f in members for r in f.ranks})),
             )
         )
     return out
@@ -324,7 +386,9 @@ def _by_pattern(findings: Sequence[Finding]) -> list[Finding]:
 
 def _row(name: str, f: Finding, evidence: _Evidence) -> dict[str, Any]:
     shown = f.events[:PER_FINDING] if f.role != "context" else ()
-    numbers = list(dict.fromkeys(n for e in shown if (n := evidence.add(e, f.pattern.id, f.ranks)) is not None))
+    numbers = list(
+        dict.fromkeys(n for e in shown if (n := evidence.add(e, f.pattern.id, f.ranks)) is not None)
+    )
     entity: dict[str, Any] = {}
     if f.ranks:
         entity["rank" if len(f.ranks) == 1 else "ranks"] = f.ranks[0] if len(f.ranks) == 1 else list(f.ranks)
@@ -357,10 +421,20 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
         elif verdict.tier(root) < verdict.tier(f):
             why = f"{root.event.where} is nearer to a cause than {f.event.where}"
         else:
-            open_order = "which came first is not determined; " if came == 0 and order.first_of(f) and root.at is not None else ""
+            open_order = (
+                "which came first is not determined; "
+                if came == 0 and order.first_of(f) and root.at is not None
+                else ""
+            )
             why = f"{open_order}{root.event.where} accounts for more of what is seen"
         out.append(
-            {"category": f.pattern.category, "pattern": f.pattern.id, "ranks": list(f.ranks), "where": str(f.event.where), "why_not": why}
+            {
+                "category": f.pattern.category,
+                "pattern": f.pattern.id,
+                "ranks": list(f.ranks),
+                "where": str(f.event.where),
+                "why_not": why,
+            }
         )
     if root is not None and root.pattern.id == "rank-exit-sigkill":
         kernel = words.has_kernel_log(solution.case)
@@ -371,7 +445,13 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
         )
         out.insert(
             0,
-            {"category": "host-oom", "pattern": "kernel-oom-killed-process", "ranks": list(solution.ranks), "where": None, "why_not": why},
+            {
+                "category": "host-oom",
+                "pattern": "kernel-oom-killed-process",
+                "ranks": list(solution.ranks),
+                "where": None,
+                "why_not": why,
+            },
         )
     return out
 
@@ -379,7 +459,12 @@ def _alternatives(solution: Solution) -> list[dict[str, Any]]:
 def _other(solution: Solution) -> dict[str, Any]:
     evidence = _Evidence(solution.case)
     doc = _verdict(solution, _victims(solution), evidence)
-    return {"id": solution.job, "outcome": solution.outcome, "category": doc["category"], "headline": doc["headline"]}
+    return {
+        "id": solution.job,
+        "outcome": solution.outcome,
+        "category": doc["category"],
+        "headline": doc["headline"],
+    }
 
 
 _NUMBER = re.compile(r"\d+")

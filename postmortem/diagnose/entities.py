@@ -31,8 +31,14 @@ def observe(case: Case, e: Event, pattern: Pattern) -> Observation:
             if not ranks and "rank" in e.fields:
                 ranks = _one(as_int(e.fields["rank"]))
         case "rank":
-            two = (as_int(e.fields.get(name)) for name in ("rank", "peer_rank"))  # who differ: neither is known to be right
-            ranks = numbers(e.fields.get("ranks")) or tuple(r for r in two if r is not None) or _one(case.registry.rank_of(e))
+            two = (
+                as_int(e.fields.get(name)) for name in ("rank", "peer_rank")
+            )  # who differ: neither is known to be right
+            ranks = (
+                numbers(e.fields.get("ranks"))
+                or tuple(r for r in two if r is not None)
+                or _one(case.registry.rank_of(e))
+            )
         case "pid":
             ranks = _by_pid(case, e, pids)
         case "gpu":
@@ -44,7 +50,11 @@ def observe(case: Case, e: Event, pattern: Pattern) -> Observation:
                 hosts = _peer(e)  # who complains is not who is complained of
         case "host":
             # what a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the whole host
-            ranks = () if e.fields.get("kernel") or e.source_kind in ("kernel", "scheduler") else _one(case.registry.rank_of(e))
+            ranks = (
+                ()
+                if e.fields.get("kernel") or e.source_kind in ("kernel", "scheduler")
+                else _one(case.registry.rank_of(e))
+            )
         case "job":
             ranks = ()
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
@@ -76,14 +86,20 @@ def _peer(e: Event) -> tuple[str, ...]:
     """The other side's host, where a complaint names it: `Got completion from peer node48<37948>`. Loopback and link-local say nothing."""
     m = _PEER.match(str(e.fields.get("peer") or ""))
     named = m[1] if m else ""
-    return () if not named or named.startswith(("127.", "fe80", "::1", "0.")) or named == "localhost" else (named,)
+    return (
+        ()
+        if not named or named.startswith(("127.", "fe80", "::1", "0.")) or named == "localhost"
+        else (named,)
+    )
 
 
 def _by_pid(case: Case, e: Event, pids: tuple[int, ...]) -> tuple[int, ...]:
     for pid in pids:
         if (rank := case.registry.rank_of_pid(pid, e.host)) is not None:
             return (rank,)
-        for other in case.seen("dataloader-worker-killed", "dataloader-worker-exited", "dataloader-worker-segfault"):
+        for other in case.seen(
+            "dataloader-worker-killed", "dataloader-worker-exited", "dataloader-worker-segfault"
+        ):
             said = _WORKER_PID.search(other.text)
             if said and int(said["pid"]) == pid and (rank := case.registry.rank_of(other)) is not None:
                 return (rank,)
@@ -94,7 +110,9 @@ def _by_pid(case: Case, e: Event, pids: tuple[int, ...]) -> tuple[int, ...]:
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
         return (rank,)
     if not e.fields.get("kernel") and e.source_kind != "agent":
-        return _one(e.rank)  # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`
+        return _one(
+            e.rank
+        )  # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`
     return ()
 
 

@@ -27,9 +27,26 @@ CRASH = {
 }
 LIMIT = {-24: "SIGXCPU", -25: "SIGXFSZ", 152: "SIGXCPU", 153: "SIGXFSZ"}
 KILL = (-9, 137)
-STOP = (-1, -2, -3, -10, -12, -14, -15)  # what somebody sends, a person or a node's keeper, and no fault of the program raises
+STOP = (
+    -1,
+    -2,
+    -3,
+    -10,
+    -12,
+    -14,
+    -15,
+)  # what somebody sends, a person or a node's keeper, and no fault of the program raises
 NAMES = (
-    {-1: "SIGHUP", -2: "SIGINT", -9: "SIGKILL", -15: "SIGTERM", 129: "SIGHUP", 130: "SIGINT", 137: "SIGKILL", 143: "SIGTERM"}
+    {
+        -1: "SIGHUP",
+        -2: "SIGINT",
+        -9: "SIGKILL",
+        -15: "SIGTERM",
+        129: "SIGHUP",
+        130: "SIGINT",
+        137: "SIGKILL",
+        143: "SIGTERM",
+    }
     | CRASH
     | LIMIT
 )
@@ -75,7 +92,9 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         if pattern is not None and (p := case.library.get(pattern)) is not None:
             pids = (event.pid,) if event.pid else ()
             host = event.host or case.registry.host_of.get(rank)
-            proof = (*_counters(case, host)[:1], event) if pattern == "rank-killed-in-full-cgroup" else (event,)
+            proof = (
+                (*_counters(case, host)[:1], event) if pattern == "rank-killed-in-full-cgroup" else (event,)
+            )
             found.append(
                 Finding(
                     p,
@@ -103,28 +122,52 @@ def told(case: Case, observations: Sequence[Observation]) -> list[Finding]:
     [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 'main.py'] exits with return code = -9
     Exception: process 0 terminated with signal SIGKILL
     """
-    if any(o.role == "cause" for o in observations) or (case.finished and case.finished >= set(case.registry.ranks)):
+    if any(o.role == "cause" for o in observations) or (
+        case.finished and case.finished >= set(case.registry.ranks)
+    ):
         return []
-    accused = [o for o in observations if o.role == "symptom" and o.pattern.category is not None and o.event.source_kind != "kernel"]
+    accused = [
+        o
+        for o in observations
+        if o.role == "symptom" and o.pattern.category is not None and o.event.source_kind != "kernel"
+    ]
     stopped = case.seen("launcher-forced-kill") or case.seen("slurm-cancelled")
     for o in observations:
         code = _code(o) if o.pattern.id in TOLD else None
-        pattern = "rank-exit-sigkill" if code in KILL else "rank-exit-crash-signal" if code in CRASH else "rank-exit-without-reason"
+        pattern = (
+            "rank-exit-sigkill"
+            if code in KILL
+            else "rank-exit-crash-signal"
+            if code in CRASH
+            else "rank-exit-without-reason"
+        )
         p = case.library.get(pattern)
         complaints = any(not x.event.fields.get("wrapper") and not _follows(x, o) for x in accused)
-        if p is None or code in (None, 0) or (complaints and code not in KILL and not _unspoken(case, o, observations)):
+        if (
+            p is None
+            or code in (None, 0)
+            or (complaints and code not in KILL and not _unspoken(case, o, observations))
+        ):
             continue
         if code in KILL and any(_before(e, o.event) for e in stopped):
             continue
         why = f"{o.event.where} tells of an end with {ending(code)}"
         event = o.event._replace(fields=dict(o.event.fields) | {"exitcode": code})
-        local = as_int(event.fields.get("local_rank")) if not case.registry.ranks else None  # spawn without a word of ranks: one host
+        local = (
+            as_int(event.fields.get("local_rank")) if not case.registry.ranks else None
+        )  # spawn without a word of ranks: one host
         ranks = o.ranks or (() if local is None else (local,))
         return [Finding(p, p.role, (event,), ranks, o.hosts, (), o.pids, case.attempt, why)]
-    lost = [o for o in observations if o.pattern.id == "ray-worker-died" and len(o.ranks) == 1]  # the raylet names the pid it lost first
+    lost = [
+        o for o in observations if o.pattern.id == "ray-worker-died" and len(o.ranks) == 1
+    ]  # the raylet names the pid it lost first
     if lost and (p := case.library.get("rank-vanished")) is not None:
         why = f"{lost[0].event.where}: the raylet lost its process"
-        return [Finding(p, p.role, (lost[0].event,), lost[0].ranks, lost[0].hosts, (), lost[0].pids, case.attempt, why)]
+        return [
+            Finding(
+                p, p.role, (lost[0].event,), lost[0].ranks, lost[0].hosts, (), lost[0].pids, case.attempt, why
+            )
+        ]
     return []
 
 
@@ -136,8 +179,16 @@ def told_killed(findings: Sequence[Finding]) -> set[int]:
 def _follows(x: Observation, o: Observation) -> bool:
     """Slurm ends a step of which a task failed by itself, and says so below. That says nothing against the task."""
     code = _code(o) or 0
-    ended = x.pattern.id in ("slurm-cancelled", "slurm-force-terminated") and code > 0 and code not in (143, 130, 129)
-    return ended and x.event.where.source == o.event.where.source and (x.event.where.line or 0) > (o.event.where.line or 0)
+    ended = (
+        x.pattern.id in ("slurm-cancelled", "slurm-force-terminated")
+        and code > 0
+        and code not in (143, 130, 129)
+    )
+    return (
+        ended
+        and x.event.where.source == o.event.where.source
+        and (x.event.where.line or 0) > (o.event.where.line or 0)
+    )
 
 
 def _before(a: Event, b: Event) -> bool:
@@ -164,7 +215,9 @@ def _is_exit(o: Observation) -> bool:
     return o.pattern.id in ("slurm-task-exited", "bash-killed-line", "deepspeed-return-code")
 
 
-def _pattern(case: Case, rank: int, event: Event, code: int | None, explained: bool, caused: bool) -> str | None:
+def _pattern(
+    case: Case, rank: int, event: Event, code: int | None, explained: bool, caused: bool
+) -> str | None:
     if code is None or code == 0 or caused:
         return None
     if code in KILL:
@@ -188,16 +241,28 @@ def _unasked(case: Case, event: Event) -> bool:
     """The launcher names the workers that it stops. The only one that a signal ended and that is not among them got it from elsewhere."""
     asks = case.seen("launcher-sending-sigterm")
     asked = {as_int(e.fields.get("pid")) for e in asks}
-    complete = any(e.where.source == event.where.source for e in asks)  # of another agent's log the head may be lost
+    complete = any(
+        e.where.source == event.where.source for e in asks
+    )  # of another agent's log the head may be lost
     ended = [e.pid for r, e in case.exits.items() if case.exit_code(r) in STOP and e.pid not in asked]
-    if case.seen("launcher-received-signal", "launcher-sighup", "launcher-sigint", "launcher-signal-exception", "slurm-cancelled"):
+    if case.seen(
+        "launcher-received-signal",
+        "launcher-sighup",
+        "launcher-sigint",
+        "launcher-signal-exception",
+        "slurm-cancelled",
+    ):
         return False  # then everybody was told to stop
     return complete and event.pid is not None and ended == [event.pid]
 
 
 def _counters(case: Case, host: str | None) -> list[Event]:
     """Counters of memory cgroups that say that something in them was OOM-killed."""
-    return [e for e in (*case.of_kind("counter"), *case.seen("cgroup-oom-kill-count")) if host is None or e.host is None or e.host == host]
+    return [
+        e
+        for e in (*case.of_kind("counter"), *case.seen("cgroup-oom-kill-count"))
+        if host is None or e.host is None or e.host == host
+    ]
 
 
 def _counted(case: Case, event: Event) -> bool:
@@ -212,10 +277,15 @@ def _forced(case: Case, event: Event) -> bool:
     pids |= {
         p
         for e in _sigterm_first(case)
-        if (p := as_int(e.fields.get("pid"))) is not None and event.at is not None and e.at is not None and event.at - e.at > 25
+        if (p := as_int(e.fields.get("pid"))) is not None
+        and event.at is not None
+        and e.at is not None
+        and event.at - e.at > 25
     }
     if event.pid in pids:
-        case.note(f"{event.where}: SIGKILL of pid {event.pid} came from the launcher itself, which had asked with SIGTERM before")
+        case.note(
+            f"{event.where}: SIGKILL of pid {event.pid} came from the launcher itself, which had asked with SIGTERM before"
+        )
         return True
     return False
 

@@ -18,11 +18,19 @@ from postmortem.diagnose.identity import same_host
 from postmortem.diagnose.stale import PROGRAMS, outside
 from postmortem.model import Event, Finding, Where
 
-_ROW = re.compile(r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]")  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
+_ROW = re.compile(
+    r"[ |]*(\d{2,12})(?:_\[?[\d,-]+\]?|\+\d+)?(?:\.[\w]+)?[ |]"
+)  # 990, 990_4, 990+1, 990.batch; sacct -p has bars
 _NAMED = re.compile(r"(?:slurm|job|jobid)[-_.=]?(\d{2,12})(?!\d)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d{2,12}")
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
-SAY_WHY = ("cuda-device-assert", "cuda-device-side-assert-error", "cuda-ecc-error", "cuda-contained-error", "cuda-nvlink-error")
+SAY_WHY = (
+    "cuda-device-assert",
+    "cuda-device-side-assert-error",
+    "cuda-ecc-error",
+    "cuda-contained-error",
+    "cuda-nvlink-error",
+)
 
 
 def rows(case: Case, observations: list[Observation]) -> dict[int, str]:
@@ -31,12 +39,20 @@ def rows(case: Case, observations: list[Observation]) -> dict[int, str]:
     own = _own_numbers(case, told)
     strange = {where: n for where, n in told.items() if own and n not in own}
     why = f", and these logs are of job {', '.join(sorted(own)[:3])}"
-    return {i: f"the row is of job {strange[o.event.where]}{why}" for i, o in enumerate(observations) if o.event.where in strange}
+    return {
+        i: f"the row is of job {strange[o.event.where]}{why}"
+        for i, o in enumerate(observations)
+        if o.event.where in strange
+    }
 
 
 def _rows(case: Case) -> dict[Where, str]:
     """The number of the job of which each of a table's telling rows speaks."""
-    return {e.where: m[1] for e in case.of_kind("pattern") if e.source_kind == "scheduler" and (m := _ROW.match(e.text))}
+    return {
+        e.where: m[1]
+        for e in case.of_kind("pattern")
+        if e.source_kind == "scheduler" and (m := _ROW.match(e.text))
+    }
 
 
 def _own_numbers(case: Case, told: Mapping[Where, str]) -> set[str]:
@@ -45,7 +61,11 @@ def _own_numbers(case: Case, told: Mapping[Where, str]) -> set[str]:
     if not tables:
         return set()
     beside = [path for path in case.sources if path not in tables]
-    captured = {str(n) for e in case.of_kind("pattern") if e.where.source not in tables and (n := e.fields.get("job_id"))}
+    captured = {
+        str(n)
+        for e in case.of_kind("pattern")
+        if e.where.source not in tables and (n := e.fields.get("job_id"))
+    }
     numbers = {n for path in beside for n in _NUMBER.findall(path)}
     return {n for path in beside for n in _NAMED.findall(path)} | captured | (numbers & set(told.values()))
 
@@ -56,16 +76,30 @@ def harmless(case: Case, observations: list[Observation]) -> dict[int, str]:
     if not _finished(case) or any(case.exit_code(r) for r in case.exits):
         return {}
     accused = [(i, o) for i, o in enumerate(observations) if o.role in ("cause", "symptom", "confirms")]
-    if any((not _of_others(o) and o.pattern.category) or set(o.ranks) & ranks for _, o in accused if o.role != "confirms"):
+    if any(
+        (not _of_others(o) and o.pattern.category) or set(o.ranks) & ranks
+        for _, o in accused
+        if o.role != "confirms"
+    ):
         return {}
-    return {i: "all ranks finished and none complains" for i, o in accused if _of_others(o) and not _after_the_end(case, o)}
+    return {
+        i: "all ranks finished and none complains"
+        for i, o in accused
+        if _of_others(o) and not _after_the_end(case, o)
+    }
 
 
 def _finished(case: Case) -> bool:
     """Whether all ranks said goodbye or, where goodbyes have no names, every console ends in one."""
     byes = {e.where.source for e in case.of_kind("finished")}
-    consoles = {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in ("console", "json-lines", "ray")}
-    return bool(byes) and (case.finished >= set(case.registry.ranks) or (not case.finished and byes >= consoles))
+    consoles = {
+        e.where.source
+        for e in case.of_kind("line", "progress")
+        if e.source_kind in ("console", "json-lines", "ray")
+    }
+    return bool(byes) and (
+        case.finished >= set(case.registry.ranks) or (not case.finished and byes >= consoles)
+    )
 
 
 def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
@@ -80,7 +114,11 @@ def doubtful(case: Case, findings: Sequence[Finding]) -> list[Finding]:
     own = [f for f in findings if f.role in ("cause", "symptom") and not _of_others(f)]
     strange = _strange_rows(case)
     hosts = set(case.registry.host_of.values())
-    loose = [f for f in told if f.event.where in strange or not any(_within(case, e) for e in f.events) or _strangers(f, hosts)]
+    loose = [
+        f
+        for f in told
+        if f.event.where in strange or not any(_within(case, e) for e in f.events) or _strangers(f, hosts)
+    ]
     return [f for f in loose if not _borne_out(case, f, own)]
 
 
@@ -115,9 +153,13 @@ def _within(case: Case, e: Event) -> bool:
 
 def _borne_out(case: Case, f: Finding, own: Sequence[Finding]) -> bool:
     """Whether what the ranks say follows from it. Who states a cause that does not has one of its own; a complaint of others is none."""
-    causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
+    causes = [
+        x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS
+    ]
     if causes:
-        return any(verdict.explains(f, x) or (_akin(x, f) and x.pattern.family == "gpu-fault") for x in causes)
+        return any(
+            verdict.explains(f, x) or (_akin(x, f) and x.pattern.family == "gpu-fault") for x in causes
+        )
     if f.pattern.category == "host-oom" and not _ROW.match(f.event.text) and _killed(case, own):
         return True
     return any(_akin(x, f) for x in own)
@@ -128,16 +170,23 @@ def _killed(case: Case, own: Sequence[Finding]) -> bool:
     if any(case.exit_code(r) in exits.KILL for r in case.exits) or exits.told_killed(own):
         return True
     told = {r for f in own for r in (*f.ranks, *(case.registry.rank_of(e) for e in f.events))}
-    return any(x.pattern.category in COMPLAINTS for x in own) and bool(set(case.by_rank) - case.finished - told - set(case.exits))
+    return any(x.pattern.category in COMPLAINTS for x in own) and bool(
+        set(case.by_rank) - case.finished - told - set(case.exits)
+    )
 
 
 def _akin(own: Finding, f: Finding) -> bool:
     """A rank's own words on its GPU go with what the kernel says of one; of other things the words have to be of the same kind."""
     if f.pattern.category in ("gpu-hardware", "gpu-fault"):
-        return own.pattern.family in ("gpu-fault", "gpu-hardware", "gpu-memory", "nccl") and own.pattern.id not in SAY_WHY
+        return (
+            own.pattern.family in ("gpu-fault", "gpu-hardware", "gpu-memory", "nccl")
+            and own.pattern.id not in SAY_WHY
+        )
     if f.pattern.category == "host-oom":
         return own.pattern.id == "dataloader-worker-killed"
-    return own.pattern.category == f.pattern.category or (f.pattern.category == "network" and own.pattern.category in ("peer-lost", "hang"))
+    return own.pattern.category == f.pattern.category or (
+        f.pattern.category == "network" and own.pattern.category in ("peer-lost", "hang")
+    )
 
 
 def _kernels(f: Observation | Finding) -> bool:

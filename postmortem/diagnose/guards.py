@@ -18,8 +18,19 @@ from postmortem.model import Event
 
 GENERIC = "python-exception"
 PORT_DOWN = "nccl-ib-port-error"  # a port that goes down may come up again before anything notices
-PASSING = (PORT_DOWN, "horovod-missing-ranks", "horovod-stall", "ssh-unreachable", "ssh-refused")  # what a job may get over
-WAITING = ("tcp-client-connect-failed", "k8s-failed-scheduling", "nccl-connect-retry-note", "lightning-waits-for-members")
+PASSING = (
+    PORT_DOWN,
+    "horovod-missing-ranks",
+    "horovod-stall",
+    "ssh-unreachable",
+    "ssh-refused",
+)  # what a job may get over
+WAITING = (
+    "tcp-client-connect-failed",
+    "k8s-failed-scheduling",
+    "nccl-connect-retry-note",
+    "lightning-waits-for-members",
+)
 REPEATING = ("vllm-broadcast-not-read",)
 RESTORED = {
     "nfs-not-responding": "nfs-server-ok",
@@ -29,8 +40,12 @@ RESTORED = {
 }
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _DISTRIBUTED_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
-_OVERCOME = re.compile(r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE)  # `read failed, retry 1/3`
-_GAVE_UP = re.compile(r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE)
+_OVERCOME = re.compile(
+    r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE
+)  # `read failed, retry 1/3`
+_GAVE_UP = re.compile(
+    r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
+)
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 DISTRIBUTED = (
     "DistBackendError",
@@ -105,7 +120,10 @@ def _named_nearby(
     end = max(e.where.end_line or 0, e.where.line + LONE)
     for line, o in specific.get(e.where.source, ()):
         if line == e.where.line or (
-            opened <= line <= end and o.event.fields.get("opened", opened) == opened and _same_writer(e, o.event) and _no_stamp(o.event)
+            opened <= line <= end
+            and o.event.fields.get("opened", opened) == opened
+            and _same_writer(e, o.event)
+            and _no_stamp(o.event)
         ):
             return o
     return None
@@ -127,7 +145,12 @@ def _echo(case: Case, o: Observation) -> Observation:
         return o
     told = f"{o.event.fields.get('terminate', '')} {o.event.fields.get('what', '')}"
     if _DISTRIBUTED_ABORT.search(told):
-        return demote(case, o, "symptom", f"the process aborted on an exception of the collective library ({told.strip()[:60]})")
+        return demote(
+            case,
+            o,
+            "symptom",
+            f"the process aborted on an exception of the collective library ({told.strip()[:60]})",
+        )
     return o
 
 
@@ -140,7 +163,9 @@ def _worker_bus_error(case: Case, o: Observation) -> Observation:
     other = case.library.get("worker-bus-error-of-old-torch")
     if modern or other is None:
         return o
-    case.note(f"{o.event.where}: a bus error of a worker reads as full shared memory, since no torch of 2.5 or later is named")
+    case.note(
+        f"{o.event.where}: a bus error of a worker reads as full shared memory, since no torch of 2.5 or later is named"
+    )
     return replace(o, pattern=other)
 
 
@@ -148,7 +173,9 @@ def _quoted(case: Case, o: Observation) -> Observation:
     if o.event.fields.get("quoted") and o.role in ("cause", "confirms"):
         return demote(case, o, "context", "the line is quoted (`> …`), so it speaks of another time or place")
     if o.event.fields.get("interrupted") and o.role == "cause":
-        return demote(case, o, "symptom", "it was raised in a signal's handler, so the rank was already being stopped")
+        return demote(
+            case, o, "symptom", "it was raised in a signal's handler, so the rank was already being stopped"
+        )
     return o
 
 
@@ -166,24 +193,35 @@ def _handled(case: Case, o: Observation) -> Observation:
     if o.pattern.entity not in ("self", "rank", "missing-ranks") and o.pattern.id not in PASSING:
         return o
     crashed = o.pattern.category == "native-crash" and any(case.exit_code(r) in CRASH for r in case.exits)
-    if not o.ranks and (crashed or o.pattern.id == "hip-memory-access-fault"):  # after which ROCm's runtime always aborts
+    if not o.ranks and (
+        crashed or o.pattern.id == "hip-memory-access-fault"
+    ):  # after which ROCm's runtime always aborts
         return o  # glibc's word on a common console bears no rank: those who go on after it are the others
     rank = o.ranks[0] if o.ranks and o.pattern.id not in PASSING else None
     if o.pattern.entity == "missing-ranks" and o.pattern.id not in PASSING:
         rank = case.registry.rank_of(e)  # who complains of another's absence may catch it and go on
     code = case.exit_code(rank) if rank is not None else None
-    overcome = not e.fields.get("opened") and code in (None, 0) and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
+    overcome = (
+        not e.fields.get("opened")
+        and code in (None, 0)
+        and _OVERCOME.search(e.text)
+        and not _GAVE_UP.search(e.text)
+    )
     proof = ("progress", "finished", "line") if overcome else ("progress", "finished")
     later = [
         x
         for x in case.by_source[e.where.source]
-        if x.kind in proof and (x.where.line or 0) > (e.where.line or 0) and (rank is None or case.registry.rank_of(x) in (rank, None))
+        if x.kind in proof
+        and (x.where.line or 0) > (e.where.line or 0)
+        and (rank is None or case.registry.rank_of(x) in (rank, None))
     ]
     later += [x for x in case.seen("nccl-ib-port-event") if o.pattern.id == PORT_DOWN and _active_again(e, x)]
     if later and rank is None and o.pattern.id not in PASSING and _ended_one(case, e):
         return o
     if later:
-        return demote(case, o, "context", f"the rank went on: `{later[0].text.strip()[:80]}` at {later[0].where}")
+        return demote(
+            case, o, "context", f"the rank went on: `{later[0].text.strip()[:80]}` at {later[0].where}"
+        )
     if rank is not None and rank in case.finished and code in (None, 0):
         return demote(case, o, "context", f"rank {rank} finished normally")
     return o
@@ -199,10 +237,19 @@ def _ended_one(case: Case, e: Event) -> bool:
     for x in (x for name in TOLD for x in case.seen(name)):
         if 0 < (as_int(x.fields.get("exitcode")) or 0) < 128:
             told.add(as_int(x.fields.get("rank") or x.fields.get("ranks")))
-    raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
+    raised = [
+        x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")
+    ]
     named = {case.registry.rank_of(x) for x in raised} - {None}
     silent = told - named - ({None} if named else set())
-    last = max((x.where.line or 0 for x in raised if x.where.source == e.where.source and x.rank is None and not _launcher(x)), default=0)
+    last = max(
+        (
+            x.where.line or 0
+            for x in raised
+            if x.where.source == e.where.source and x.rank is None and not _launcher(x)
+        ),
+        default=0,
+    )
     return bool(silent) and e.kind == "pattern" and (e.where.line or 0) >= last
 
 
@@ -232,21 +279,35 @@ def _restored(case: Case, o: Observation, everything: Sequence[Observation]) -> 
     """Where nothing failed, a file server that answers again was only slow, as was a volume; an eviction passes with code 0 at last."""
     end = RESTORED.get(o.pattern.id)
     came = end == "k8s-container-started"  # whatever failed later
-    if end is None or not came and any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything):
+    if (
+        end is None
+        or not came
+        and any(x.role in ("cause", "symptom") and x.pattern.id not in RESTORED for x in everything)
+    ):
         return o
-    later = [e for e in case.seen(end) if e.where.source == o.event.where.source and (e.where.line or 0) > (o.event.where.line or 0)]
+    later = [
+        e
+        for e in case.seen(end)
+        if e.where.source == o.event.where.source and (e.where.line or 0) > (o.event.where.line or 0)
+    ]
     return demote(case, o, "context", f"it passed: {later[0].where}") if later else o
 
 
 def _active_again(down: Event, up: Event) -> bool:
-    return str(up.fields.get("detail")).startswith("port active") and up.host == down.host and up.where > down.where
+    return (
+        str(up.fields.get("detail")).startswith("port active")
+        and up.host == down.host
+        and up.where > down.where
+    )
 
 
 def _only_kernel(case: Case, o: Observation, observations: list[Observation]) -> bool:
     """Nothing but lines of the kernel was handed in, they accuse nothing else, and the process is a Python."""
     if case.registry.ranks or not str(o.event.fields.get("comm", "")).lower().startswith(stale.PROGRAMS):
         return False
-    return all(e.source_kind == "kernel" for e in case.events) and not any(p.role == "cause" for p in observations)
+    return all(e.source_kind == "kernel" for e in case.events) and not any(
+        p.role == "cause" for p in observations
+    )
 
 
 def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
@@ -256,16 +317,38 @@ def _promoted(case: Case, observations: list[Observation]) -> list[Observation]:
     """
     caused = {r for o in observations if o.role == "cause" for r in o.ranks}
     host_oom = any(o.role == "cause" and o.pattern.category == "host-oom" for o in observations)
-    complaints = _complaints(observations) if any(o.pattern.id == "slurm-cancelled" for o in observations) else []
+    complaints = (
+        _complaints(observations) if any(o.pattern.id == "slurm-cancelled" for o in observations) else []
+    )
     out = []
     for o in observations:
         alone = bool(o.ranks) and not set(o.ranks) & caused
-        if o.pattern.id in ("kernel-segfault", "kernel-trap", "debugger-fatal-signal") and o.role == "confirms" and alone:
-            o = replace(o, role="cause", because="the process is this rank, and nothing nearer to the cause is in these logs")
-        elif o.pattern.id in ("kernel-segfault", "kernel-trap") and o.role == "confirms" and _only_kernel(case, o, observations):
-            o = replace(o, role="cause", because="a Python process, and this excerpt of the kernel's log is all there is")
+        if (
+            o.pattern.id in ("kernel-segfault", "kernel-trap", "debugger-fatal-signal")
+            and o.role == "confirms"
+            and alone
+        ):
+            o = replace(
+                o,
+                role="cause",
+                because="the process is this rank, and nothing nearer to the cause is in these logs",
+            )
+        elif (
+            o.pattern.id in ("kernel-segfault", "kernel-trap")
+            and o.role == "confirms"
+            and _only_kernel(case, o, observations)
+        ):
+            o = replace(
+                o,
+                role="cause",
+                because="a Python process, and this excerpt of the kernel's log is all there is",
+            )
         elif o.pattern.id == "dataloader-worker-killed" and o.role == "symptom" and alone and not host_oom:
-            o = replace(o, role="cause", because="the worker was killed from outside; only a kernel log could tell whether for memory")
+            o = replace(
+                o,
+                role="cause",
+                because="the worker was killed from outside; only a kernel log could tell whether for memory",
+            )
         elif o.pattern.id == "store-not-opened" and any("errno: 98" in line for line in o.event.context):
             o = replace(o, role="cause", because="the lines before it say why: address already in use")
         elif o.pattern.id == "slurm-cancelled" and _first_trouble(case, o, complaints):
@@ -283,8 +366,17 @@ def _first_trouble(case: Case, o: Observation, complaints: Sequence[Observation]
 
 def _complaints(observations: Sequence[Observation]) -> list[Observation]:
     """What says that the job did not run well, but for the scheduler's words."""
-    others = [x for x in observations if x.pattern.category not in (None, "scheduler") and x.role in ("cause", "symptom")]
-    ends = [x for x in observations if x.pattern.id == "slurm-task-exited" and x.event.fields.get("signal") not in ("Terminated", "Killed")]
+    others = [
+        x
+        for x in observations
+        if x.pattern.category not in (None, "scheduler") and x.role in ("cause", "symptom")
+    ]
+    ends = [
+        x
+        for x in observations
+        if x.pattern.id == "slurm-task-exited"
+        and x.event.fields.get("signal") not in ("Terminated", "Killed")
+    ]
     aborts = [x for x in observations if x.pattern.id in ("mpi-abort-invoked", "mpich-fatal-error")]
     return [*others, *ends, *aborts]
 
@@ -300,7 +392,11 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
     """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints while it dies."""
     first_loss: dict[tuple[int, str], Observation] = {}
     for o in observations:
-        if o.role in ("cause", "symptom") and o.pattern.category in foreign.COMPLAINTS and not o.event.fields.get("kernel"):
+        if (
+            o.role in ("cause", "symptom")
+            and o.pattern.category in foreign.COMPLAINTS
+            and not o.event.fields.get("kernel")
+        ):
             rank = case.registry.rank_of(o.event)
             if rank is not None and o.event.where.line is not None:
                 key = (rank, o.event.where.source)
@@ -310,7 +406,11 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
     for o in observations:
         rank = case.registry.rank_of(o.event)
         loss = first_loss.get((rank, o.event.where.source)) if rank is not None else None
-        late = loss is not None and o.event.where.line is not None and o.event.where.line > (loss.event.where.line or 0)
+        late = (
+            loss is not None
+            and o.event.where.line is not None
+            and o.event.where.line > (loss.event.where.line or 0)
+        )
         soft = ("hang", "rendezvous", "network") if loss is not None and loss.role == "symptom" else ()
         weaker = ("native-crash", "python-exception", "environment", *soft)
         if o.role == "cause" and late and loss is not None and o.pattern.category in weaker:
@@ -321,13 +421,29 @@ def _after_loss(case: Case, observations: list[Observation]) -> list[Observation
 
 def _aborted(case: Case, observations: list[Observation]) -> list[Observation]:
     """SIGABRT is how a process ends that has said why: any other cause of the same process is nearer."""
-    told = [o for o in observations if o.role == "cause" and o.pattern.category != "native-crash" and not o.event.fields.get("kernel")]
+    told = [
+        o
+        for o in observations
+        if o.role == "cause" and o.pattern.category != "native-crash" and not o.event.fields.get("kernel")
+    ]
     out = []
     for o in observations:
-        if o.role == "cause" and o.pattern.category == "native-crash" and str(o.event.fields.get("signal")) in _ABORT:
-            why = next((c for c in told if c.event.where.source == o.event.where.source and _meet(c.ranks, o.ranks)), None)
+        if (
+            o.role == "cause"
+            and o.pattern.category == "native-crash"
+            and str(o.event.fields.get("signal")) in _ABORT
+        ):
+            why = next(
+                (c for c in told if c.event.where.source == o.event.where.source and _meet(c.ranks, o.ranks)),
+                None,
+            )
             if why is not None:
-                o = demote(case, o, "symptom", f"an abort is the end of what {why.pattern.id} says ({why.event.where})")
+                o = demote(
+                    case,
+                    o,
+                    "symptom",
+                    f"an abort is the end of what {why.pattern.id} says ({why.event.where})",
+                )
         out.append(o)
     return out
 

@@ -18,7 +18,9 @@ from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
 from postmortem.diagnose.views import View, at_odds, elsewhere, make, minority, ranks_text, status, views
 from postmortem.model import Event, Finding
 
-_BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
+_BAR = re.compile(
+    r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<"
+)
 STATUS = ("nccl-pg-status", "nccl-dump-signal-own")  # how far a rank had come in one process group
 FEW = 8  # a collective number this low means that the job was still setting up
 
@@ -65,13 +67,18 @@ def _something_waits(case: Case, seen: dict[int, View], observations: list[Obser
         return True
     if case.of_kind("recorder"):
         return True
-    if any(o.pattern.category in ("hang", "collective-mismatch") and o.role in ("cause", "symptom") for o in observations):
+    if any(
+        o.pattern.category in ("hang", "collective-mismatch") and o.role in ("cause", "symptom")
+        for o in observations
+    ):
         return True
     stacked = [v for v in seen.values() if v.stack is not None]
     return len(stacked) >= 2 and not all(v.finished for v in seen.values())
 
 
-_SELF = re.compile(r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d+)|$)")
+_SELF = re.compile(
+    r"Rank (?P<rank>\d+) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d+)|$)"
+)
 
 
 def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -106,14 +113,19 @@ def _announced(groups: dict[Any, list[int]]) -> str:
     """`rank 1 announced OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: of the fingerprints only what differs, or all."""
     split = {text: re.split(r", (?=[A-Z]\w+=)", text) for text in groups}
     common = set.intersection(*(set(parts) for parts in split.values()))
-    shown = sorted((ranks, ", ".join(p for p in split[text] if p not in common) or text) for text, ranks in groups.items())
+    shown = sorted(
+        (ranks, ", ".join(p for p in split[text] if p not in common) or text)
+        for text, ranks in groups.items()
+    )
     return "; ".join(f"{ranks_text(ranks)} announced {told}" for ranks, told in shown[:3])
 
 
 def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
     """Flight recorder: compare, for each process group, the last enqueued collective and the entry with the same number."""
     dated = sorted(case.of_kind("recorder"), key=lambda e: (e.time or 0.0, bool(e.fields.get("code"))))
-    dumps = {r: e for e in dated if (r := case.registry.rank_of(e)) is not None}  # of several dumps of a rank the latest
+    dumps = {
+        r: e for e in dated if (r := case.registry.rank_of(e)) is not None
+    }  # of several dumps of a rank the latest
     reading = recorder.read(dumps) if len(dumps) >= 2 else None
     if reading is None:
         return None
@@ -127,7 +139,9 @@ def _desync(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     for e in case.seen("desync-lagging-ranks"):
         named = [int(r) for r in re.findall(r"\d+", str(e.fields.get("ranks") or ""))]
         if named and case.registry.rank_of(e) not in named:
-            return make(case, "rank-never-arrived", named, [e], f"torch's desync report says `{gist(e.text)[:110]}`")
+            return make(
+                case, "rank-never-arrived", named, [e], f"torch's desync report says `{gist(e.text)[:110]}`"
+            )
     return None
 
 
@@ -150,7 +164,9 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
         return _enqueued(case, seen)
     what: dict[Any, list[int]] = defaultdict(list)
     usual_op = next(iter(Counter(v.op for v in counted.values() if v.op).most_common(1)), (None, 0))[0]
-    usual_numel = next(iter(Counter(v.numel for v in counted.values() if v.numel).most_common(1)), (None, 0))[0]
+    usual_numel = next(iter(Counter(v.numel for v in counted.values() if v.numel).most_common(1)), (None, 0))[
+        0
+    ]
     for r, v in counted.items():
         what[(v.seq, v.op or usual_op, v.numel or usual_numel)].append(r)
     if len(what) < 2:
@@ -213,8 +229,12 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         groups[(v.stack.fields.get("collective"), v.stack.fields.get("code"))].append(r)
     outside = [r for r, v in stacked.items() if v.stack is not None and not v.stack.fields.get("collective")]
     if outside and len(outside) < len(stacked):
-        places = ", ".join(f"rank {r} was in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4])
-        children = [e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside]
+        places = ", ".join(
+            f"rank {r} was in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4]
+        )
+        children = [
+            e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside
+        ]
         return make(
             case,
             "rank-never-arrived",
@@ -230,7 +250,13 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         for (collective, code), ranks in sorted(groups.items(), key=str)
     )
     order = sorted(stacked, key=lambda r: r not in odd)
-    return make(case, "ranks-in-different-collectives", odd, [seen[r].stack for r in order], at_odds(odd, majority, told))
+    return make(
+        case,
+        "ranks-in-different-collectives",
+        odd,
+        [seen[r].stack for r in order],
+        at_odds(odd, majority, told),
+    )
 
 
 def _function(e: Event | None) -> str:
@@ -245,12 +271,20 @@ def _code(e: Event | None) -> str:
 def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
     """A rank that ended its work, or left with exit code 0, while others still wait for it."""
     waiting = [r for r, v in seen.items() if v.complaint or v.lost]
-    gone = [r for r, v in seen.items() if v.silent and v.finished is not None and v.exit_code in (None, 0, -15, -9, 143)]
+    gone = [
+        r
+        for r, v in seen.items()
+        if v.silent and v.finished is not None and v.exit_code in (None, 0, -15, -9, 143)
+    ]
     if not waiting or not gone or len(gone) >= len(seen):
         return None
     proof = [seen[r].finished for r in gone] + [seen[r].complaint or seen[r].lost for r in waiting]
     return make(
-        case, "rank-left-early", gone, proof, f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
+        case,
+        "rank-left-early",
+        gone,
+        proof,
+        f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective",
     )
 
 
@@ -267,12 +301,23 @@ def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     outside = [r for r, place in placed.items() if place[0] == "none"]
     if outside and len(outside) < len(placed):
         verb = "was" if len(outside) == 1 else "were"
-        text = f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
-        return make(case, "rank-never-arrived", outside, [*(seen[r].stack for r in outside), *(v.complaint for v in seen.values())], text)
+        text = (
+            f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
+        )
+        return make(
+            case,
+            "rank-never-arrived",
+            outside,
+            [*(seen[r].stack for r in outside), *(v.complaint for v in seen.values())],
+            text,
+        )
     odd, majority = minority(groups)
     if len(groups) > 3 and not majority:
         return None
-    told = "; ".join(f"{ranks_text(ranks)} waited in {place[0]} at {place[1]}" for place, ranks in sorted(groups.items(), key=str))
+    told = "; ".join(
+        f"{ranks_text(ranks)} waited in {place[0]} at {place[1]}"
+        for place, ranks in sorted(groups.items(), key=str)
+    )
     order = sorted(placed, key=lambda r: r not in odd)
     proof = [seen[r].complaint or seen[r].lost or seen[r].fatal for r in order]
     return make(case, "ranks-in-different-collectives", odd, proof, at_odds(odd, majority, told))
@@ -298,10 +343,18 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
             [seen[r].last for r in suspects] + [seen[r].lost for r in shouting],
             f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection to a peer",
         )
-    proof = [seen[r].stack or seen[r].last for r in suspects] + [seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting]
+    proof = [seen[r].stack or seen[r].last for r in suspects] + [
+        seen[r].complaint or seen[r].lost or seen[r].fatal for r in shouting
+    ]
     stack = seen[suspects[0]].stack
     where = f" (it was at {_code(stack)})" if stack else ""
-    return make(case, "rank-never-arrived", suspects, proof, f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}")
+    return make(
+        case,
+        "rank-never-arrived",
+        suspects,
+        proof,
+        f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}",
+    )
 
 
 def _logs_are_complete(case: Case, seen: dict[int, View]) -> bool:
@@ -309,7 +362,9 @@ def _logs_are_complete(case: Case, seen: dict[int, View]) -> bool:
     own = {rank for path, rank in case.registry.by_source.items()}
     world = case.registry.world if case.registry.world is not None else len(seen)
     waiting = [r for r, v in seen.items() if v.complaint is not None]
-    stopped = any(v.silent and v.exit_code in (-15, 143) for v in seen.values())  # it lived until the launcher ended it
+    stopped = any(
+        v.silent and v.exit_code in (-15, 143) for v in seen.values()
+    )  # it lived until the launcher ended it
     return world >= 2 and (len(own) >= world - 1 or (stopped and len(waiting) == world - 1))
 
 
@@ -322,7 +377,9 @@ def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
         e = v.complaint
         assert e is not None
         nearby = [*e.context[: e.before], e.text]
-        bar = next((text for text in reversed(nearby) if _BAR.search(text.split("[E ")[0].split("[rank")[0])), None)
+        bar = next(
+            (text for text in reversed(nearby) if _BAR.search(text.split("[E ")[0].split("[rank")[0])), None
+        )
         if bar is not None:
             return make(
                 case,
@@ -348,7 +405,13 @@ def _odd_notice(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
         return None
     rank = ranks.pop()
     events = [e for _, e in lone]
-    return make(case, "odd-warning-on-one-rank", [rank], events[:3], f"only rank {rank} logged `{_message(events[0])}`")
+    return make(
+        case,
+        "odd-warning-on-one-rank",
+        [rank],
+        events[:3],
+        f"only rank {rank} logged `{_message(events[0])}`",
+    )
 
 
 def _message(e: Event) -> str:
@@ -362,7 +425,9 @@ _FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
 _LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
 
 
-_COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")
+_COMPLAINT = re.compile(
+    r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket"
+)
 
 
 def _bar_event(e: Event, bar: str) -> Event:
@@ -370,7 +435,9 @@ def _bar_event(e: Event, bar: str) -> Event:
         return e
     index = list(e.context[: e.before]).index(bar)
     line = (e.where.line or 0) - (e.before - index)
-    return e._replace(where=e.where._replace(line=line, end_line=None), text=bar, rank=None, context=(), before=0)
+    return e._replace(
+        where=e.where._replace(line=line, end_line=None), text=bar, rank=None, context=(), before=0
+    )
 
 
 def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
@@ -385,4 +452,10 @@ def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         return None
     if case.exit_code(low[0]) in exits.KILL and not any(v.complaint for v in seen.values()):
         return None  # nobody waited until a time-out: it came less far because it was killed
-    return make(case, "rank-behind", low, [seen[low[0]].last], f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}")
+    return make(
+        case,
+        "rank-behind",
+        low,
+        [seen[low[0]].last],
+        f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}",
+    )

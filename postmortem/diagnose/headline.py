@@ -21,9 +21,13 @@ from postmortem.titles import entitled
 
 LIMIT = 105  # characters that a headline quotes
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
-_SOURCE = re.compile(r"\[?(?:enforce fail at )?[\w/.-]+\.(?:cc|cpp|cu|h|hpp):\d+\][\s.:]*|\[Errno \d+\] ")  # where in C++ it was made
+_SOURCE = re.compile(
+    r"\[?(?:enforce fail at )?[\w/.-]+\.(?:cc|cpp|cu|h|hpp):\d+\][\s.:]*|\[Errno \d+\] "
+)  # where in C++ it was made
 _BARE = re.compile(r"^\W*Error: |^RuntimeError: ")
-_WHOLE_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:|\d+%\|")  # a time or a progress bar: a line of a log, no message
+_WHOLE_LINE = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:|\d+%\|"
+)  # a time or a progress bar: a line of a log, no message
 
 
 def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str, list[int]]) -> str:
@@ -31,7 +35,9 @@ def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str,
     who = ranks_text(ranks)
     if who and len(root.hosts) == 1 and len(ranks) <= 6:
         who += f" on {root.hosts[0]}"
-    compared = (root.pattern.derived or root.derived_confidence) and not root.pattern.id.startswith("rank-exit-")
+    compared = (root.pattern.derived or root.derived_confidence) and not root.pattern.id.startswith(
+        "rank-exit-"
+    )
     if compared and root.because:
         said = _compared(root, who, len(ranks) > 1)
     else:
@@ -48,7 +54,9 @@ def _compared(root: Finding, who: str, many: bool) -> str:
     plain = who.split(" on ")[0]
     if plain and root.because.startswith(f"{plain[0].lower()}{plain[1:]} "):
         return who + root.because[len(plain) :]
-    title = root.pattern.title.rstrip(".") if root.pattern.derived else "A rank was out of step with the others"
+    title = (
+        root.pattern.title.rstrip(".") if root.pattern.derived else "A rank was out of step with the others"
+    )
     if root.because.split()[:2] == title.lower().split()[:2]:
         return root.because[0].upper() + root.because[1:]
     return f"{entitled(title, who, many)}: {root.because}"
@@ -62,22 +70,37 @@ def _what(root: Finding, who: str, many: bool) -> tuple[str, str]:
     where = f" in {code}" if code else ""
     match p.id:
         case "python-exception":
-            return f"{subject or 'A process'} raised {_quoted(str(e.fields.get('line') or ''), bare=False)}{where}", ""
+            return (
+                f"{subject or 'A process'} raised {_quoted(str(e.fields.get('line') or ''), bare=False)}{where}",
+                "",
+            )
         case "kernel-oom-killed-process" | "kernel-oom-summary":
             name = e.fields.get("comm") or "process"
             pid = f", pid {e.fields['pid']}" if e.fields.get("pid") else ""
             verb = "were" if many else "was"
-            return f"{f'{subject} {verb}' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({name}{pid})", ""
+            return (
+                f"{f'{subject} {verb}' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({name}{pid})",
+                "",
+            )
         case "faulthandler-fatal-error":
             return f"{subject or 'A process'} crashed: {_crash(e)}{where}", ""
         case "rank-exit-sigkill":
             verb = "were" if many else "was"
-            return f"{subject or 'A process'} {verb} killed with SIGKILL from outside", ", and nothing here says by whom"
+            return (
+                f"{subject or 'A process'} {verb} killed with SIGKILL from outside",
+                ", and nothing here says by whom",
+            )
         case "rank-exit-signalled":
             told = ending(as_int(e.fields.get("exitcode")))
-            return f"{subject or 'A process'} ended with {told} from outside", ", which the launcher had not sent"
+            return (
+                f"{subject or 'A process'} ended with {told} from outside",
+                ", which the launcher had not sent",
+            )
         case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
-            return f"{subject or 'A process'} ended with {ending(as_int(e.fields.get('exitcode')))}", " and printed no reason"
+            return (
+                f"{subject or 'A process'} ended with {ending(as_int(e.fields.get('exitcode')))}",
+                " and printed no reason",
+            )
     said = entitled(p.title.rstrip("."), subject, many)
     detail = _detail(root)
     return said + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else ""), ""
@@ -93,7 +116,11 @@ def _subject(root: Finding, who: str) -> str:
 
 
 def _crash(e: Event) -> str:
-    return str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower().replace("sig", "SIG")
+    return (
+        str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100]
+        .lower()
+        .replace("sig", "SIG")
+    )
 
 
 def _detail(root: Finding) -> str:
@@ -102,7 +129,12 @@ def _detail(root: Finding) -> str:
     line, captured = str(fields.get("line") or ""), str(fields.get("detail") or "")
     wordy = sum(map(str.isalpha, captured)) * 2 > len(captured)
     said = _quoted(line or (captured if wordy else _telling(root)))
-    plain = _WHOLE_LINE.search(said) or said.lower() in title.lower() or title.startswith("Xid ") or title.endswith(")")
+    plain = (
+        _WHOLE_LINE.search(said)
+        or said.lower() in title.lower()
+        or title.startswith("Xid ")
+        or title.endswith(")")
+    )
     return "" if plain else said
 
 
@@ -136,5 +168,9 @@ def _effects(victims: dict[str, list[int]]) -> str:
     for verb, ranks in victims.items():
         if ranks:
             n = len(ranks)
-            parts.append(f"rank {ranks[0]} {verb.replace('were ', 'was ')}" if n == 1 else f"{n} other ranks {verb}")
-    return "; " + " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) if parts else ""
+            parts.append(
+                f"rank {ranks[0]} {verb.replace('were ', 'was ')}" if n == 1 else f"{n} other ranks {verb}"
+            )
+    return (
+        "; " + " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) if parts else ""
+    )

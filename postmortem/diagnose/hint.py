@@ -12,7 +12,14 @@ from postmortem.diagnose.exits import describe
 if TYPE_CHECKING:
     from postmortem.diagnose import Solution
 
-STATED = (("op", "collective"), ("dtype", "dtype"), ("port", "port"), ("step", "step"), ("timeout_ms", "timeout_s"), ("bytes", "bytes"))
+STATED = (
+    ("op", "collective"),
+    ("dtype", "dtype"),
+    ("port", "port"),
+    ("step", "step"),
+    ("timeout_ms", "timeout_s"),
+    ("bytes", "bytes"),
+)
 
 
 def arguments(solution: Solution) -> dict[str, Any]:

@@ -35,12 +35,16 @@ class Registry:
     by_address: dict[str, str] = field(default_factory=dict)
     host_of: dict[int, str] = field(default_factory=dict)
     pids: dict[int, list[int]] = field(default_factory=dict)
-    claims: dict[int, set[str]] = field(default_factory=dict)  # rank -> the separate processes (file stems) that say they are it
+    claims: dict[int, set[str]] = field(
+        default_factory=dict
+    )  # rank -> the separate processes (file stems) that say they are it
     world: int | None = None
     torch: str | None = None
     nccl: str | None = None
     ranks: tuple[int, ...] = ()
-    assumed: set[str] = field(default_factory=set)  # sources whose rank is their local rank only because nothing says otherwise
+    assumed: set[str] = field(
+        default_factory=set
+    )  # sources whose rank is their local rank only because nothing says otherwise
 
     def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
         """The rank with this pid; across hosts only if the pid is not ambiguous."""
@@ -63,7 +67,11 @@ class Registry:
             local = int(local)
         if isinstance(local, int) and (rank := self.rank_of_local(e.run, e.host, local)) is not None:
             return rank
-        return self.rank_of_pid(e.pid, e.host) if e.source_kind != "agent" or not _AGENT_PID.search(e.text) else None
+        return (
+            self.rank_of_pid(e.pid, e.host)
+            if e.source_kind != "agent" or not _AGENT_PID.search(e.text)
+            else None
+        )
 
     def rank_of_local(self, run: str | None, host: str | None, local: int) -> int | None:
         for key in ((run, host, local), (None, host, local)):
@@ -72,13 +80,19 @@ class Registry:
         found = {
             rank
             for (r, h, n), rank in self.by_local.items()
-            if n == local and (run is None or r is None or r == run) and (host is None or h is None or h == host)
+            if n == local
+            and (run is None or r is None or r == run)
+            and (host is None or h is None or h == host)
         }
         return found.pop() if len(found) == 1 else None
 
     def rank_of_bus(self, bus: str, host: str | None) -> int | None:
         """The rank on this GPU; without a host only if one host alone has such a bus id."""
-        found = {rank for (h, b), rank in self.by_bus.items() if b == bus_key(bus) and (host is None or h is None or same_host(h, host))}
+        found = {
+            rank
+            for (h, b), rank in self.by_bus.items()
+            if b == bus_key(bus) and (host is None or h is None or same_host(h, host))
+        }
         return found.pop() if len(found) == 1 else None
 
     def ranks_on(self, host: str) -> tuple[int, ...]:
@@ -87,7 +101,11 @@ class Registry:
 
 def same_host(a: str | None, b: str | None) -> bool:
     """Whether two names mean one host: node7 and node7.cluster.local do."""
-    return a is not None and b is not None and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdigit())
+    return (
+        a is not None
+        and b is not None
+        and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdigit())
+    )
 
 
 @lru_cache(maxsize=1 << 15)
@@ -172,7 +190,9 @@ def _learn(reg: Registry, e: Event) -> None:
         _bind_pid(reg, e.host, e.fields.get("pid", e.pid), rank)
     elif e.pid is not None and e.kind in ("line", "progress") and e.source_kind != "agent":
         _bind_pid(reg, e.host, e.pid, rank)
-    bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in ("nccl-init-complete", "nccl-init-start") else None)
+    bus = e.fields.get("bus") or (
+        e.fields.get("pci") if e.pattern in ("nccl-init-complete", "nccl-init-start") else None
+    )
     if isinstance(bus, str):
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
@@ -210,7 +230,11 @@ def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source])
         return
     votes: dict[str, Counter[int]] = defaultdict(Counter)
     for e in events:
-        if e.rank is not None and e.kind in ("identity", "line", "progress", "finished", "exception") and not e.fields.get("reported_by"):
+        if (
+            e.rank is not None
+            and e.kind in ("identity", "line", "progress", "finished", "exception")
+            and not e.fields.get("reported_by")
+        ):
             votes[stem(e.where.source)][e.rank] += 1
     for s in nameless:
         found = votes.get(stem(s.path), Counter())
@@ -257,7 +281,9 @@ def _second(reg: Registry, e: Event) -> None:
         if rank is not None:
             _bind_pid(reg, e.host, e.fields.get("pid"), rank)
     if e.pattern == _PROXY and reg.rank_of_pid(e.pid, e.host) is None:
-        served = e.fields.get("detail")  # `[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)
+        served = e.fields.get(
+            "detail"
+        )  # `[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)
         if isinstance(served, str) and served.isdigit() and (reg.world is None or int(served) < reg.world):
             _bind_pid(reg, e.host, e.pid, int(served))
     if (m := _RAY_PID.search(e.where.source)) and e.where.source not in reg.by_source:
@@ -270,7 +296,9 @@ def _claims(reg: Registry, events: Sequence[Event]) -> None:
     spoken = (
         (reg.rank_of(e), e.where.source)
         for e in events
-        if e.kind in ("identity", "line", "progress") and e.source_kind in ("console", "json-lines") and e.fields.get("local_rank") is None
+        if e.kind in ("identity", "line", "progress")
+        and e.source_kind in ("console", "json-lines")
+        and e.fields.get("local_rank") is None
     )
     for rank, source in dict.fromkeys(spoken):
         if rank is not None:

@@ -77,7 +77,12 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
     finished: dict[int, set[int | None]] = defaultdict(set)
     for e in events:
         own = where.get(e.where.source)
-        if own is None or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN or e.fields.get("kernel"):
+        if (
+            own is None
+            or e.kind not in ATTEMPT_KINDS
+            or e.source_kind not in SPOKEN
+            or e.fields.get("kernel")
+        ):
             continue
         own.spoken = True
         if e.pid is not None and e.pid > 1:
@@ -116,7 +121,11 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
             nameless.add(name)
     out = {}
     for name, unit in units.items():
-        near = set().union(*(by_rank[rank] for rank in unit.ranks)) | nameless if unit.ranks else by_end[not unit.ended_well]
+        near = (
+            set().union(*(by_rank[rank] for rank in unit.ranks)) | nameless
+            if unit.ranks
+            else by_end[not unit.ended_well]
+        )
         out[name] = {other for other in near if other != name and _separate(unit, units[other])}
     return out
 
@@ -124,7 +133,11 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
 def _launched(units: dict[Unit, _Unit]) -> Iterator[tuple[Unit, Unit]]:
     """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last line of a rank that hung."""
     runs = [name for name in units if name[1] is not None]
-    agents = [name for name, unit in units.items() if name[1] is None and all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN)]
+    agents = [
+        name
+        for name, unit in units.items()
+        if name[1] is None and all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN)
+    ]
     for name in agents:
         own = [run for run in runs if run[0] == name[0]]
         orphans = [run for run in runs if (run[0], None) not in agents]
@@ -147,7 +160,9 @@ def _separate(a: _Unit, b: _Unit) -> bool:
         return False  # the driver's console and the session's folder: the same processes, however long one of them was silent
     apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
     if a.ranks and b.ranks:
-        return bool(a.ranks & b.ranks) and (bool(apart) if a.span and b.span else a.ended_well != b.ended_well)
+        return bool(a.ranks & b.ranks) and (
+            bool(apart) if a.span and b.span else a.ended_well != b.ended_well
+        )
     return a.ended_well != b.ended_well and (bool(apart) or not (a.span and b.span))
 
 
@@ -209,7 +224,9 @@ def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
             births[e.where.source].append(e.where.line)
     cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
     cuts |= {source: sorted(lines) for source, lines in again.items()}
-    cuts |= {source: [d for d in lines if any(b > d for b in births[source])] for source, lines in deaths.items()}
+    cuts |= {
+        source: [d for d in lines if any(b > d for b in births[source])] for source, lines in deaths.items()
+    }
     return {source: lines for source, lines in cuts.items() if lines}
 
 
@@ -238,7 +255,9 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
     return out
 
 
-def _guess(e: Event, copies: dict[tuple[str, str], set[int]], pids: dict[int, int], order: list[tuple[int, float]]) -> int | None:
+def _guess(
+    e: Event, copies: dict[tuple[str, str], set[int]], pids: dict[int, int], order: list[tuple[int, float]]
+) -> int | None:
     if e.pid is not None and e.kind == "exit" and e.pid in pids:
         return pids[e.pid]
     pid = e.fields.get("pid")

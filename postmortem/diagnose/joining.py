@@ -22,13 +22,23 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     if not complaints:
         return _found(_counted(case))
     world = case.registry.world or max((as_int(e.fields.get("world")) or 0 for e in complaints), default=0)
-    present = {r for r, events in case.by_rank.items() if any(e.kind in ("line", "identity", "progress", "exception") for e in events)}
+    present = {
+        r
+        for r, events in case.by_rank.items()
+        if any(e.kind in ("line", "identity", "progress", "exception") for e in events)
+    }
     twice = sorted(r for r, stems in case.registry.claims.items() if len(stems) > 1 and _separate(stems))
     missing = sorted(set(range(world)) - present) if 0 < world <= 65536 else []
     if twice:
         proof = [e for e in case.of_kind("line", "identity") if case.registry.rank_of(e) in twice]
         return _found(
-            make(case, "rank-started-twice", [*twice, *missing], [*_one_per_source(proof), *complaints], _twice_text(twice, missing))
+            make(
+                case,
+                "rank-started-twice",
+                [*twice, *missing],
+                [*_one_per_source(proof), *complaints],
+                _twice_text(twice, missing),
+            )
         )
     late = _late(case, observations, complaints)
     if late:
@@ -48,7 +58,9 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     unlabelled = [
         o
         for o in observations
-        if o.role == "cause" and not o.ranks and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")
+        if o.role == "cause"
+        and not o.ranks
+        and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")
     ]
     if missing and len(missing) <= max(1, world // 2) and not unlabelled:
         text = f"{world - len(missing)} of {world} ranks left logs and waited, and {ranks_text(missing)} left no line"
@@ -61,7 +73,11 @@ def _counted(case: Case) -> Finding | None:
 
     Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=1, …
     """
-    complaints = [e for e in case.seen("store-barrier-timeout") if str(e.fields.get("store_key")).endswith("barrier_key:1")]
+    complaints = [
+        e
+        for e in case.seen("store-barrier-timeout")
+        if str(e.fields.get("store_key")).endswith("barrier_key:1")
+    ]
     came = {r for e in complaints if (r := as_int(e.fields.get("rank"))) is not None}
     world = max((as_int(e.fields.get("world")) or 0 for e in complaints), default=0)
     joined = {as_int(e.fields.get("joined")) for e in complaints}
@@ -70,7 +86,11 @@ def _counted(case: Case) -> Finding | None:
         return None
     named = ", ".join(map(str, missing))
     return make(
-        case, "rank-never-joined", missing, complaints, f"{len(came)} of {world} ranks came, and all of them say so; not rank {named}"
+        case,
+        "rank-never-joined",
+        missing,
+        complaints,
+        f"{len(came)} of {world} ranks came, and all of them say so; not rank {named}",
     )
 
 
@@ -95,7 +115,9 @@ def _one_per_source(events: list[Event]) -> list[Event]:
     return list(found.values())
 
 
-def _stuck(case: Case, observations: list[Observation], complaints: list[Event], present: set[int]) -> Accusation | None:
+def _stuck(
+    case: Case, observations: list[Observation], complaints: list[Event], present: set[int]
+) -> Accusation | None:
     """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before init_process_group."""
     accused = [o.event for o in observations if o.role in ("cause", "symptom") and not _launchers(o)]
     spoke_up = {r for e in accused if (r := case.registry.rank_of(e)) is not None}
@@ -104,7 +126,14 @@ def _stuck(case: Case, observations: list[Observation], complaints: list[Event],
     stuck = sorted(present - spoke_up - ready)
     if not stuck or len(stuck) >= len(waiting) + 1 or not waiting:
         return None
-    last = [max((e for e in case.by_rank[r] if e.kind in ("line", "notice")), key=lambda e: e.where.line or 0, default=None) for r in stuck]
+    last = [
+        max(
+            (e for e in case.by_rank[r] if e.kind in ("line", "notice")),
+            key=lambda e: e.where.line or 0,
+            default=None,
+        )
+        for r in stuck
+    ]
     why = f"{ranks_text(stuck)} started and never came to the store, where {ranks_text(waiting)} waited"
     return stuck, [*(e for e in last if e is not None), *complaints], why
 
@@ -120,7 +149,11 @@ def _larger_world(case: Case, complaints: list[Event], present: set[int]) -> Acc
         waiting, expected = case.registry.rank_of(e), as_int(e.fields.get("rank"))
         if waiting is not None and expected is not None and expected > max(present, default=expected):
             awaited[waiting] = expected
-    formed = [e for e in case.of_kind("exception") if _knew_all(e) and case.registry.rank_of(e) not in (None, *awaited)]
+    formed = [
+        e
+        for e in case.of_kind("exception")
+        if _knew_all(e) and case.registry.rank_of(e) not in (None, *awaited)
+    ]
     met = {r for e in formed if (r := case.registry.rank_of(e)) is not None}
     if not awaited or len(awaited) > len(met):
         return None
@@ -139,12 +172,22 @@ def _knew_all(e: Event) -> bool:
     frames = e.fields.get("frames")
     if "connectFullMesh" in e.text:
         return "Connect timeout" in e.text
-    return isinstance(frames, tuple) and len(frames) > 0 and not any(func == "init_process_group" for _, _, func in frames)
+    return (
+        isinstance(frames, tuple)
+        and len(frames) > 0
+        and not any(func == "init_process_group" for _, _, func in frames)
+    )
 
 
-def _found_no_store(case: Case, observations: list[Observation], complaints: list[Event]) -> Accusation | None:
+def _found_no_store(
+    case: Case, observations: list[Observation], complaints: list[Event]
+) -> Accusation | None:
     """Most ranks met in the store, and a few could not reach one: those few have another address or port, or no way to it."""
-    outside = {rank: o.event for o in observations if o.pattern.id in CLIENT and (rank := case.registry.rank_of(o.event)) is not None}
+    outside = {
+        rank: o.event
+        for o in observations
+        if o.pattern.id in CLIENT and (rank := case.registry.rank_of(o.event)) is not None
+    }
     met = {r for e in complaints if (r := case.registry.rank_of(e)) is not None} - set(outside)
     if not outside or len(outside) >= len(met):
         return None
@@ -165,11 +208,22 @@ def _late(case: Case, observations: list[Observation], complaints: list[Event]) 
         if o.pattern.id not in CLIENT or rank is None or rank == 0:
             continue
         first = min(
-            (e.at for e in case.by_rank.get(rank, ()) if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30),
+            (
+                e.at
+                for e in case.by_rank.get(rank, ())
+                if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30
+            ),
             default=None,
         )
         others = [
-            min((e.at for e in events if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30), default=None)
+            min(
+                (
+                    e.at
+                    for e in events
+                    if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30
+                ),
+                default=None,
+            )
             for r, events in case.by_rank.items()
             if r != rank
         ]
@@ -179,5 +233,9 @@ def _late(case: Case, observations: list[Observation], complaints: list[Event]) 
         timeout = (as_int(o.event.fields.get("timeout_ms")) or 10_000) / 1000
         if (gave_up and first > min(gave_up) - 0.5) or first > max(known) + 0.8 * timeout:
             starts = [e for e in case.by_rank[rank] if e.kind in ("line", "identity")]
-            return [rank], [*starts[:1], o.event], f"rank {rank} started {first - max(known):.0f} s after the others, which had given up"
+            return (
+                [rank],
+                [*starts[:1], o.event],
+                f"rank {rank} started {first - max(known):.0f} s after the others, which had given up",
+            )
     return None

@@ -24,22 +24,33 @@ _LEVEL = re.compile(  # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors, a las
 )
 _AGAIN = re.compile(r"\b(?:[Rr]etrying|RETRYING|[Tt]rying again|(?:will|then) (?:re)?try again)\b")
 _SHRUGGED = re.compile(  # `couldn't chdir to /home/x: going to /tmp instead`
-    r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|non-fatal|harmless|safely|instead|falling back|deprecat\w*)\b", re.IGNORECASE
+    r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|non-fatal|harmless|safely|instead|falling back|deprecat\w*)\b",
+    re.IGNORECASE,
 )
 
-_ANSWERED = re.compile(r'\bHTTP/1\.[01]" [1-4]\d\d\b')  # a server that has an answer for the next request got over it
+_ANSWERED = re.compile(
+    r'\bHTTP/1\.[01]" [1-4]\d\d\b'
+)  # a server that has an answer for the next request got over it
 
 
 def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     """What a log ends with, where no pattern knows any trouble and no rank is seen at work or done."""
-    if case.finished or case.of_kind("progress", "finished") or any(o.role in ("cause", "symptom") for o in observations):
+    if (
+        case.finished
+        or case.of_kind("progress", "finished")
+        or any(o.role in ("cause", "symptom") for o in observations)
+    ):
         return []
     found = [told for events in case.by_source.values() for told in _end(case, events)]
     if not found:
         return []
     e, name = min(found, key=lambda told: (told[1] != ERROR, told[0].where))
     p = case.library.get(name)
-    return [Finding(p, p.role, (e,), (), (), (), (), case.attempt, f"{e.where} is the end of what was written")] if p else []
+    return (
+        [Finding(p, p.role, (e,), (), (), (), (), case.attempt, f"{e.where} is the end of what was written")]
+        if p
+        else []
+    )
 
 
 def _end(case: Case, events: list[Event]) -> Iterator[tuple[Event, str]]:
@@ -47,8 +58,12 @@ def _end(case: Case, events: list[Event]) -> Iterator[tuple[Event, str]]:
     said = [e for e in events if e.kind in ("line", "notice") and e.source_kind != "kernel"]
     end = max((e.where.line or 0 for e in said if e.kind == "line"), default=0)
     last = [e for e in said if (e.where.line or 0) >= end - BEHIND]
-    known = {e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"}  # benign, it knows
-    loud = [e for e in last if e.where not in known and _LEVEL.search(e.text) and not _SHRUGGED.search(e.text)]
+    known = {
+        e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"
+    }  # benign, it knows
+    loud = [
+        e for e in last if e.where not in known and _LEVEL.search(e.text) and not _SHRUGGED.search(e.text)
+    ]
     after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
     loud = [e for e in loud if after is None or e.where > after]
     if loud:

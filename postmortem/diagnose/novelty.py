@@ -29,5 +29,7 @@ def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:
             speakers[shape(e.text)].setdefault(case.registry.rank_of(e), e)
     if len(case.by_rank) < 2 and not usual:
         return []
-    lone = [next(iter(found.values())) for found in speakers.values() if len(found) == 1 or len(case.by_rank) < 2]
+    lone = [
+        next(iter(found.values())) for found in speakers.values() if len(found) == 1 or len(case.by_rank) < 2
+    ]
     return sorted(lone, key=lambda e: (e.at or 0.0, e.where.source, e.where.line or 0), reverse=True)[:MOST]

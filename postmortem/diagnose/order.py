@@ -62,7 +62,11 @@ def elsewhere(root: Finding, f: Finding) -> str:
 
 def first_elsewhere(root: Finding, findings: Iterable[Finding]) -> Finding | None:
     """The earliest of the findings that another host than the root's has."""
-    timed = [(e.at, f) for f in findings if elsewhere(root, f) and (e := first_of(f)) is not None and e.at is not None]
+    timed = [
+        (e.at, f)
+        for f in findings
+        if elsewhere(root, f) and (e := first_of(f)) is not None and e.at is not None
+    ]
     return min(timed, key=lambda x: (x[0], str(x[1].event.where)), default=(0.0, None))[1]
 
 

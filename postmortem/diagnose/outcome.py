@@ -23,9 +23,15 @@ def of(case: Case, root: Finding | None, findings: Sequence[Finding], doubted: b
         return "undetermined"
     if any(case.exit_code(r) not in (0, None) for r in case.exits):
         return "undetermined"
-    if not case.finished and (case.of_kind("unreadable") or any(e.fields.get("pending") for e in case.of_kind("recorder"))):
+    if not case.finished and (
+        case.of_kind("unreadable") or any(e.fields.get("pending") for e in case.of_kind("recorder"))
+    ):
         return "undetermined"
-    return "undetermined" if _lifeless(case) and (_troubled(case, findings) or case.of_kind("stack")) else "healthy"
+    return (
+        "undetermined"
+        if _lifeless(case) and (_troubled(case, findings) or case.of_kind("stack"))
+        else "healthy"
+    )
 
 
 def _lifeless(case: Case) -> bool:

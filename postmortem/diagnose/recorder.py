@@ -33,9 +33,13 @@ class _Group:
 
     key: str
     members: set[int] = field(default_factory=set)  # by pg_config; empty where the dumps do not say
-    entries: dict[int, dict[int, tuple[str, str]]] = field(default_factory=lambda: defaultdict(dict))  # number -> rank -> operation
+    entries: dict[int, dict[int, tuple[str, str]]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )  # number -> rank -> operation
     last: dict[int, int] = field(default_factory=dict)  # rank -> number of the last one it enqueued
-    pending: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))  # rank -> numbers that did not complete
+    pending: dict[int, set[int]] = field(
+        default_factory=lambda: defaultdict(set)
+    )  # rank -> numbers that did not complete
     started: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -84,7 +88,9 @@ def _groups(dumps: Mapping[int, Event]) -> dict[str, _Group]:
             if isinstance(n := _table(counts).get("started"), int):
                 group.started[rank] = n
         for key, number, name, detail in _rows(e.fields.get("entries")):
-            groups.setdefault(key, _Group(key)).entries[number][rank] = operations.setdefault((name, detail), (name, detail))
+            groups.setdefault(key, _Group(key)).entries[number][rank] = operations.setdefault(
+                (name, detail), (name, detail)
+            )
         for key, number, _name, _detail in _rows(e.fields.get("pending")):
             groups.setdefault(key, _Group(key)).pending[rank].add(number)
     for group in groups.values():
@@ -126,9 +132,14 @@ def _differing(group: _Group) -> Reading | None:
     same: dict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, operation in group.entries[first].items():
         same[operation].append(rank)
-    told = "; ".join(f"{ranks_text(ranks)} in {name} {detail}".rstrip() for (name, detail), ranks in sorted(same.items()))
+    told = "; ".join(
+        f"{ranks_text(ranks)} in {name} {detail}".rstrip() for (name, detail), ranks in sorted(same.items())
+    )
     return Reading(
-        "recorder-collectives-differ", _odd(list(same.values())), _all(group), f"collective {first} of group {group.key} differs: {told}"
+        "recorder-collectives-differ",
+        _odd(list(same.values())),
+        _all(group),
+        f"collective {first} of group {group.key} differs: {told}",
     )
 
 
@@ -165,7 +176,9 @@ def _behind(groups: list[_Group]) -> Reading | None:
     group, free, waiting = found[0]
     odd = sorted(free or waiting)
     others = ranks_text(set(group.last) - free - waiting)
-    because = f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
+    because = (
+        f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
+    )
     return Reading("recorder-rank-behind", tuple(odd), _all(group), because)
 
 
@@ -196,7 +209,11 @@ def _absent(group: _Group) -> Reading | None:
     """All that left a dump wait in one collective; a few ranks of the group left none. A file may also just not have been kept."""
     number = group.stuck
     missing = sorted(group.members - set(group.last))
-    if not missing or 2 * len(missing) >= len(group.members) or not all(min(group.pending[r], default=0) == number for r in group.last):
+    if (
+        not missing
+        or 2 * len(missing) >= len(group.members)
+        or not all(min(group.pending[r], default=0) == number for r in group.last)
+    ):
         return None
     because = f"{ranks_text(group.last)} wait in {group.name(number)}, {ranks_text(missing)} left no dump"
     return Reading("recorder-rank-behind", tuple(missing), _all(group), because, sure=False)
@@ -211,4 +228,8 @@ def ranks_text(ranks: object) -> str:
     named = sorted(ranks)  # type: ignore[call-overload]
     if len(named) == 1:
         return f"rank {named[0]}"
-    return f"{len(named)} ranks" if len(named) > 6 else "ranks " + ", ".join(map(str, named[:-1])) + f" and {named[-1]}"
+    return (
+        f"{len(named)} ranks"
+        if len(named) > 6
+        else "ranks " + ", ".join(map(str, named[:-1])) + f" and {named[-1]}"
+    )

@@ -12,7 +12,17 @@ from postmortem.diagnose.case import BROAD, Case, Observation, as_int
 from postmortem.model import Event
 
 KILLS = ("kernel-oom-killed-process", "kernel-oom-summary", "kernel-segfault", "kernel-trap")
-PROGRAMS = ("python", "pt_", "pt-", "ray", "vllm", "sglang", "torchrun", "train", "main")  # what ranks are called
+PROGRAMS = (
+    "python",
+    "pt_",
+    "pt-",
+    "ray",
+    "vllm",
+    "sglang",
+    "torchrun",
+    "train",
+    "main",
+)  # what ranks are called
 BEFORE_S, AFTER_S = 120.0, 900.0  # of a job's life, with what its end takes
 
 
@@ -30,7 +40,9 @@ def kept(case: Case, o: Observation, everything: Sequence[Observation]) -> Obser
         case.note(f"{o.pattern.id} at {e.where} was left out: every rank's end is known, and none was killed")
         return None
     if o.pattern.id in KILLS and _among_strangers(case, o):
-        case.note(f"{o.pattern.id} at {e.where} was left out: another kill took a process from among this job's, this one did not")
+        case.note(
+            f"{o.pattern.id} at {e.where} was left out: another kill took a process from among this job's, this one did not"
+        )
         return None
     if o.pattern.id in KILLS and _knows_processes(case):
         if _fits_container(case, o):
@@ -39,7 +51,9 @@ def kept(case: Case, o: Observation, everything: Sequence[Observation]) -> Obser
                 ranks=_silent_candidates(case),
                 because="no pid joins (containers have their own); the process name fits and this rank vanished",
             )
-        case.note(f"{o.pattern.id} at {e.where} was left out: pid {e.fields.get('pid')} is no process of this job")
+        case.note(
+            f"{o.pattern.id} at {e.where} was left out: pid {e.fields.get('pid')} is no process of this job"
+        )
         return None
     return o
 
@@ -57,14 +71,20 @@ def _all_accounted(case: Case, e: Event, everything: Sequence[Observation]) -> b
         return False
     ends = set(case.finished)
     if e.at is None or case.start is None or e.at_sigma >= BROAD:
-        raised = [o for o in everything if o.role == "cause" and o.pattern.entity == "self" and o.pattern.severity == "fatal"]
+        raised = [
+            o
+            for o in everything
+            if o.role == "cause" and o.pattern.entity == "self" and o.pattern.severity == "fatal"
+        ]
         ends |= {r for o in raised for r in o.ranks}
     return ends >= set(case.registry.ranks) and bool(ends or case.of_kind("finished"))
 
 
 def _among_strangers(case: Case, o: Observation) -> bool:
     """Whether the kernel's table of tasks shows that this kill was in another job's memory cgroup, and another one in this job's."""
-    tables = {e.pid: set(t) for e in case.of_kind("oom-tasks") if isinstance(t := e.fields.get("tasks"), tuple)}
+    tables = {
+        e.pid: set(t) for e in case.of_kind("oom-tasks") if isinstance(t := e.fields.get("tasks"), tuple)
+    }
     if len(tables) < 2 or not o.pids:
         return False
     spoken = (e for e in case.events if not e.fields.get("kernel") and e.source_kind != "kernel")

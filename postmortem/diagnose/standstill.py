@@ -27,7 +27,11 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     """At most one finding: that all ranks had been silent for long when the job was ended."""
     pattern = case.library.get("job-stood-still")
     swept = {edge.id for edge in pattern.explains} if pattern else set()
-    ends = [o.event for o in observations if o.role == "cause" and o.pattern.id in swept and o.event.at is not None and o.event.raw_time]
+    ends = [
+        o.event
+        for o in observations
+        if o.role == "cause" and o.pattern.id in swept and o.event.at is not None and o.event.raw_time
+    ]
     last = _last_words(case)
     if not ends or not last or case.finished or any(e.at is None or not e.raw_time for e in last):
         return []
@@ -35,11 +39,19 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     final = max(last, key=lambda e: e.at or 0.0)
     silence = (end.at or 0.0) - (final.at or 0.0)
     pace = _pace(case)
-    if pace is None or not max(SILENCE, STEPS * pace) <= silence < MONTH or (_zoneless(end, last) and silence % ZONE < NEAR):
+    if (
+        pace is None
+        or not max(SILENCE, STEPS * pace) <= silence < MONTH
+        or (_zoneless(end, last) and silence % ZONE < NEAR)
+    ):
         return []
-    step = max((s for e in case.of_kind("progress") if (s := as_int(e.fields.get("step"))) is not None), default=0)
+    step = max(
+        (s for e in case.of_kind("progress") if (s := as_int(e.fields.get("step"))) is not None), default=0
+    )
     because = f"no rank printed a line in the last {_long(silence)}; until then, up to step {step}, a step had taken {_long(pace)}"
-    made = make(case, "job-stood-still", [], [final, end, *sorted(last, key=lambda e: -(e.at or 0.0))[1:4]], because)
+    made = make(
+        case, "job-stood-still", [], [final, end, *sorted(last, key=lambda e: -(e.at or 0.0))[1:4]], because
+    )
     return [made] if made else []
 
 

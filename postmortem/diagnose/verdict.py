@@ -96,9 +96,17 @@ def explains(a: Finding, b: Finding) -> bool:
     """Whether the library has an edge from a to b, their entities join, and the time order allows it."""
     for edge in a.pattern.explains:
         if edge.id == b.pattern.id and joined(a, b, edge.join):
-            if edge.within_s is not None and a.at is not None and b.at is not None and abs(a.at - b.at) > edge.within_s + 60:
+            if (
+                edge.within_s is not None
+                and a.at is not None
+                and b.at is not None
+                and abs(a.at - b.at) > edge.within_s + 60
+            ):
                 continue
-            return not any(back.id == a.pattern.id for back in b.pattern.explains) or a.event.where < b.event.where
+            return (
+                not any(back.id == a.pattern.id for back in b.pattern.explains)
+                or a.event.where < b.event.where
+            )
     return False
 
 
@@ -147,7 +155,9 @@ def _join_same_failure(causes: Sequence[Finding]) -> list[Finding]:
     for f in causes:
         key = (
             f.pattern.id,
-            shape(str(f.event.fields.get("line") or f.event.text)) if f.pattern.entity == "self" else f.pattern.id,
+            shape(str(f.event.fields.get("line") or f.event.text))
+            if f.pattern.entity == "self"
+            else f.pattern.id,
             f.attempt,
         )
         groups.setdefault(key, []).append(f)

@@ -13,7 +13,13 @@ from typing import Any
 from postmortem.diagnose.case import Case, Observation, as_int, shape
 from postmortem.model import Event, Finding
 
-WAITING = {"gloo-timeout", "nccl-watchdog-timeout", "nccl-watchdog-terminated", "monitored-barrier-peer-note", "nccl-heartbeat-timeout"}
+WAITING = {
+    "gloo-timeout",
+    "nccl-watchdog-timeout",
+    "nccl-watchdog-terminated",
+    "monitored-barrier-peer-note",
+    "nccl-heartbeat-timeout",
+}
 COUNTED = ("nccl-watchdog-timeout", "nccl-pg-status")
 _CUT = re.compile(  # a complaint of which the end of the log left the head
     r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp(?:[:\d]*\]?(?: \[[^\]]{0,80}\]?)*)? {0,2}.{0,30}$"
@@ -63,7 +69,9 @@ class View:
     def place(self) -> tuple[str, str] | None:
         """Where it waits: collective and line of the user's code."""
         for e in (self.stack, self.complaint, self.lost, self.fatal):
-            collective = e and (e.fields.get("collective") or ("wait timeout after" in e.text and "store.get"))
+            collective = e and (
+                e.fields.get("collective") or ("wait timeout after" in e.text and "store.get")
+            )
             if e is not None and e.fields.get("code") and (collective or e is self.stack):
                 return str(collective or "none"), str(e.fields["code"])
         return None
@@ -99,7 +107,9 @@ def _see(view: View, e: Event) -> None:
         view.finished = e
     elif e.kind == "line" and _CUT.match(e.text):
         view.complaint = view.complaint or e
-    if e.kind in ("line", "progress", "finished") and (view.last is None or (e.at or 0) >= (view.last.at or 0)):
+    if e.kind in ("line", "progress", "finished") and (
+        view.last is None or (e.at or 0) >= (view.last.at or 0)
+    ):
         view.last = e
     if e.kind in ("line", "progress"):
         view.lines.append(e)
@@ -108,13 +118,18 @@ def _see(view: View, e: Event) -> None:
 def _see_observation(view: View, o: Observation) -> None:
     e = o.event
     if e.fields.get("interrupted"):
-        view.stack = view.stack or e  # what fails in a signal's handler shows where the signal met the rank, like a stack dump
+        view.stack = (
+            view.stack or e
+        )  # what fails in a signal's handler shows where the signal met the rank, like a stack dump
     elif o.pattern.id in WAITING:
         frames = view.complaint is None or (not view.complaint.fields.get("code") and e.fields.get("code"))
         if frames:
             view.complaint = e
         if view.seq is None and o.pattern.id in COUNTED:
-            view.seq, view.op = as_int(e.fields.get("seq")), str(e.fields["op"]) if e.fields.get("op") else None
+            view.seq, view.op = (
+                as_int(e.fields.get("seq")),
+                str(e.fields["op"]) if e.fields.get("op") else None,
+            )
             view.numel = str(e.fields["numel_in"]) if e.fields.get("numel_in") else None
     elif o.pattern.category == "peer-lost" or o.pattern.category == "network" and o.role == "symptom":
         if view.lost is None or (not view.lost.fields.get("code") and e.fields.get("code")):
@@ -125,7 +140,11 @@ def _see_observation(view: View, o: Observation) -> None:
 
 def status(view: View, e: Event) -> None:
     """The watchdog's account of itself: this rank waits too, in this group, and so far had the group come."""
-    group, seq, enqueued = str(e.fields.get("pg") or ""), as_int(e.fields.get("seq")), as_int(e.fields.get("enqueued"))
+    group, seq, enqueued = (
+        str(e.fields.get("pg") or ""),
+        as_int(e.fields.get("seq")),
+        as_int(e.fields.get("enqueued")),
+    )
     view.complaint = view.complaint or e
     view.seq = seq if view.seq is None else view.seq
     if view.group is None and view.seq == seq:
@@ -134,7 +153,9 @@ def status(view: View, e: Event) -> None:
         view.enqueued[group] = enqueued
 
 
-def make(case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Finding | None:
+def make(
+    case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str
+) -> Finding | None:
     p = case.library.get(pattern)
     named = tuple(sorted(set(ranks)))
     proof = tuple(e for e in events if e is not None)

@@ -40,27 +40,46 @@ def iso(at: float | None) -> str | None:
 
 
 def because(
-    case: Case, root: Finding, proof: str, ranks: Sequence[int], findings: Sequence[Finding], victims: dict[str, list[int]]
+    case: Case,
+    root: Finding,
+    proof: str,
+    ranks: Sequence[int],
+    findings: Sequence[Finding],
+    victims: dict[str, list[int]],
 ) -> list[str]:
     """The reasons for the verdict, each a sentence: what the line states, what the ranks show, how they ended, what follows."""
-    compared = root.because and (root.pattern.derived or root.derived_confidence) and not root.pattern.id.startswith("rank-exit-")
+    compared = (
+        root.because
+        and (root.pattern.derived or root.derived_confidence)
+        and not root.pattern.id.startswith("rank-exit-")
+    )
     out = []
-    if not root.pattern.derived:  # where the headline tells of a comparison of the ranks, what the line states stands here
+    if (
+        not root.pattern.derived
+    ):  # where the headline tells of a comparison of the ranks, what the line states stands here
         out.append(f"{proof}: {inside(root.pattern.title)}." if compared else f"{proof} states it.")
     elif compared:
         out.append(f"{proof} shows it.")
     out += [sentence(root.because)] if root.because and not compared else []
     if root.derived_confidence == "hypothesis" and not root.pattern.derived:
-        out.append("That it is of this job is a guess: it has no date or number of a job, and nothing that the ranks say bears it out.")
+        out.append(
+            "That it is of this job is a guess: it has no date or number of a job, and nothing that the ranks say bears it out."
+        )
     compared_too = [
-        f.because for f in findings if f.pattern.derived and f.because != root.because and f.because and set(f.ranks) & set(ranks)
+        f.because
+        for f in findings
+        if f.pattern.derived and f.because != root.because and f.because and set(f.ranks) & set(ranks)
     ]
     out += map(sentence, compared_too)
     known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
     if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
         out.append(f"Pid {root.pids[0]} is rank {ranks[0]} by the launcher's and the rank's own lines.")
     exits = {r: ending(case.exit_code(r)) for r in ranks[:4] if case.exit_code(r) is not None}
-    out += [f"The launcher saw rank {r} end with {code}." for r, code in exits.items() if root.pattern.id != "rank-exit-sigkill"]
+    out += [
+        f"The launcher saw rank {r} end with {code}."
+        for r, code in exits.items()
+        if root.pattern.id != "rank-exit-sigkill"
+    ]
     for verb, hit in victims.items():
         if hit:
             told = verb.replace("were ", "was ") if len(hit) == 1 else verb
@@ -82,8 +101,17 @@ def confidence(case: Case, root: Finding, ranks: Sequence[int], level: float) ->
     """How sure: established needs a line that states it and a join that proves the entity."""
     if root.derived_confidence:
         return root.derived_confidence
-    if root.pattern.id in ("rank-exit-sigkill", "rank-vanished", "rank-exit-without-reason", "rank0-still-busy"):
-        return "hypothesis" if root.pattern.id != "rank-exit-sigkill" or not has_kernel_log(case) else "supported"
+    if root.pattern.id in (
+        "rank-exit-sigkill",
+        "rank-vanished",
+        "rank-exit-without-reason",
+        "rank0-still-busy",
+    ):
+        return (
+            "hypothesis"
+            if root.pattern.id != "rank-exit-sigkill" or not has_kernel_log(case)
+            else "supported"
+        )
     inferred = bool(ranks) and not root.ranks  # who it was is a deduction, though what happened is stated
     if root.pattern.derived or inferred or root.event.where.source in case.registry.assumed:
         return "supported"
@@ -101,7 +129,9 @@ def missing(case: Case, root: Finding | None, hosts: Sequence[str]) -> list[dict
     out: list[dict[str, str]] = []
     category = root.pattern.category if root else None
     host = hosts[0] if hosts else "the host of the rank that died"
-    if category in ("external-signal", "peer-lost", "host-oom", "native-crash", None) and not has_kernel_log(case):
+    if category in ("external-signal", "peer-lost", "host-oom", "native-crash", None) and not has_kernel_log(
+        case
+    ):
         tells = "whether the kernel's OOM killer or a fault in native code ended the process"
         out.append(
             {

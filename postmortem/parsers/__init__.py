@@ -13,12 +13,28 @@ import regex
 
 from postmortem import patterns, scan
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
-from postmortem.parsers import envelope, faulthandler, flight_recorder, progress, stacks, tables, torchrun, traceback
+from postmortem.parsers import (
+    envelope,
+    faulthandler,
+    flight_recorder,
+    progress,
+    stacks,
+    tables,
+    torchrun,
+    traceback,
+)
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.patterns import Library, Signature
 
-OPENERS: tuple[Signature, ...] = (traceback.OPENER, traceback.HEADLESS, faulthandler.OPENER, faulthandler.DUMP, torchrun.OPENER, tables.OOM)
+OPENERS: tuple[Signature, ...] = (
+    traceback.OPENER,
+    traceback.HEADLESS,
+    faulthandler.OPENER,
+    faulthandler.DUMP,
+    torchrun.OPENER,
+    tables.OOM,
+)
 _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
     traceback.HEADLESS.id: traceback.parse_headless,
@@ -45,7 +61,11 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
     if source.kind == "binary":
         return []
     events: list[Event] = []
-    style = envelope.learn(first_lines(scanned.samples[0].text, min(200, max(lines, 40)))) if scanned.samples else Style()
+    style = (
+        envelope.learn(first_lines(scanned.samples[0].text, min(200, max(lines, 40))))
+        if scanned.samples
+        else Style()
+    )
     document = _DOCUMENTS.get(source.kind)
     if document is not None and scanned.content is not None:
         events.extend(document(source, scanned.content))
@@ -80,7 +100,9 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
 
 def _with_frames(events: list[Event]) -> list[Event]:
     """A pattern on an exception's line knows the exception's frames."""
-    exceptions = {e.where.line: e for e in events if e.kind in ("exception", "crash") and e.where.line is not None}
+    exceptions = {
+        e.where.line: e for e in events if e.kind in ("exception", "crash") and e.where.line is not None
+    }
     out = []
     for e in events:
         found = exceptions.get(e.where.line) if e.kind == "pattern" and e.where.line is not None else None
@@ -128,7 +150,11 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
     for hit in scanned.hits:
         for match in hit.matches:
             pattern = library.get(match.pattern)
-            if pattern is None or match.pattern in seen or (pattern.sources and scanned.source.kind not in pattern.sources):
+            if (
+                pattern is None
+                or match.pattern in seen
+                or (pattern.sources and scanned.source.kind not in pattern.sources)
+            ):
                 continue
             seen.add(match.pattern)
             fields = dict(base.fields) | dict(match.captures)
@@ -154,7 +180,9 @@ def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
     """Patterns that read a block's decisive line (`on: exception`)."""
     _event_patterns(library)
     for event in list(events):
-        for pattern, captures in _read_by(library.digest, event.kind, str(event.fields.get("line", event.text))):
+        for pattern, captures in _read_by(
+            library.digest, event.kind, str(event.fields.get("line", event.text))
+        ):
             if pattern.frame and not regex.search(pattern.frame, _innermost(event)):
                 continue
             fields = dict(event.fields) | captures

@@ -28,10 +28,12 @@ FAMILIES = 16
 COLUMNS = 4
 TOKENS = 8
 
-_COUNTER = re.compile(  # but not the place in the code that some loggers print: `trainer:fit:88`, `train.py:31`
-    r"(?:(?<![\w:./])(?P<name>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =:#\[(/]{1,12}"
-    r"|(?<=[:./])(?P<behind>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =#\[(/][ =:#\[(/]{0,11})"
-    r"(?P<value>\d{1,12})(?![\w.%:-])"
+_COUNTER = (
+    re.compile(  # but not the place in the code that some loggers print: `trainer:fit:88`, `train.py:31`
+        r"(?:(?<![\w:./])(?P<name>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =:#\[(/]{1,12}"
+        r"|(?<=[:./])(?P<behind>[A-Za-z][A-Za-z_]{1,24})\"?\]?[ =#\[(/][ =:#\[(/]{0,11})"
+        r"(?P<value>\d{1,12})(?![\w.%:-])"
+    )
 )
 _NAME_OF_SOMEONE = re.compile(
     r"(?:\w*_)?(?:rank|p?pid|tid|worker|node|host|gpu|device|cuda|port|world|size|nranks|line|code|exitcode|status|signal|version|seed|of)s?",
@@ -160,7 +162,9 @@ def _chosen(family: _Family, most: int) -> list[tuple[int, tuple[int, ...]]]:
     indices = sorted(first.values())
     if len(indices) > most:
         recent = indices[-min(10, most) :] if most else []
-        by_lot = sorted(indices[: len(indices) - len(recent)], key=lambda i: (zlib.crc32(repr(rows[i][:3]).encode()), i))
+        by_lot = sorted(
+            indices[: len(indices) - len(recent)], key=lambda i: (zlib.crc32(repr(rows[i][:3]).encode()), i)
+        )
         indices = sorted([*by_lot[: most - len(recent)], *recent])
     return [(i, rows[i]) for i in indices]
 

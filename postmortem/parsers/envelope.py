@@ -53,8 +53,13 @@ class Style:
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
 _SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
-_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)")  # pdsh, docker compose
-_COLUMNS = {"pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "), "colon": re.compile(r"(\d{1,5}): ")}
+_HOST = re.compile(
+    r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)"
+)  # pdsh, docker compose
+_COLUMNS = {
+    "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
+    "colon": re.compile(r"(\d{1,5}): "),
+}
 _RUNNER = re.compile(
     r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
 )  # DeepSpeed's head, which labels the others' lines
@@ -62,10 +67,16 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
-_MPI = re.compile(r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")  # Gloo: `[3]<stderr>:`
-_RAY = re.compile(r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?")
+_MPI = re.compile(
+    r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
+)  # Gloo: `[3]<stderr>:`
+_RAY = re.compile(
+    r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
+)
 _WORKER_TP = re.compile(r"Worker_TP(\d{1,5})$")
-_VLLM = re.compile(r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./-]{1,80}:\d+\] ?")
+_VLLM = re.compile(
+    r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./-]{1,80}:\d+\] ?"
+)
 _KUBE = re.compile(r"\[pod/([\w.-]+)/[\w.-]+\] ?")
 _TORCHX = re.compile(r"[\w.-]+/\d+ (?=\[)")
 _CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\] ?")
@@ -87,14 +98,20 @@ _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
-_CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)")  # /var/log/pods
-_TS = re.compile(r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)")  # `| ts`
+_CRI = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)"
+)  # /var/log/pods
+_TS = re.compile(
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)"
+)  # `| ts`
 _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
     re.compile(r"\[PG (?:ID )?\d+[^\]]{0,80}? Rank (\d{1,6})\]"),
     re.compile(r"\b(?:global_)?rank[=:] ?(\d{1,6})\b", re.IGNORECASE),
-    re.compile(r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE),
+    re.compile(
+        r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE
+    ),
 )
 _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A-Z]+\d+)*\] ?")
 
@@ -105,7 +122,9 @@ def learn(lines: Iterable[str]) -> Style:
     if len(some) < 3:
         return Style()
     tasks = {m[1] for line in some if (m := _SRUN.match(line))}
-    labelled = 0 < len(tasks) < len(some) and _mostly(some, lambda line: _SRUN.match(line) or line.startswith(_SLURM))
+    labelled = 0 < len(tasks) < len(some) and _mostly(
+        some, lambda line: _SRUN.match(line) or line.startswith(_SLURM)
+    )
     host = _mostly(some, lambda line: _HOST.match(line) if ": " in line or " | " in line else None)
     column = "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), "")
     return Style(labelled, host, column, margin=_mostly(some, lambda line: line.startswith(">")))
@@ -129,7 +148,12 @@ def _of_ranks(name: str, lines: list[str]) -> bool:
         return False
     downs = sum(1 for a, b in pairwise(found) if b < a)
     ranks = set(found)
-    return len(ranks) >= 2 and ranks == set(range(len(ranks))) and downs >= 3 and all(found.count(r) >= 3 for r in ranks)
+    return (
+        len(ranks) >= 2
+        and ranks == set(range(len(ranks)))
+        and downs >= 3
+        and all(found.count(r) >= 3 for r in ranks)
+    )
 
 
 def clean(text: str) -> str:
@@ -178,7 +202,9 @@ class _Peeler:
             self.take(_MARGIN)
         if self.style.srun and (m := self.take(_SRUN)):
             self.key.append(m[0].strip())
-            if not self.text.startswith("slurmstepd", self.at):  # the daemon's words come through some task's pipe, and are of the step
+            if not self.text.startswith(
+                "slurmstepd", self.at
+            ):  # the daemon's words come through some task's pipe, and are of the step
                 self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
@@ -204,7 +230,11 @@ class _Peeler:
                 if m := form.search(head):
                     self.got["rank"] = int(m[1])
                     break
-        if "rank" not in self.got and self.style.column and (m := _COLUMNS[self.style.column].match(self.text)):
+        if (
+            "rank" not in self.got
+            and self.style.column
+            and (m := _COLUMNS[self.style.column].match(self.text))
+        ):
             self.got["rank"] = int(m[1])
         if "stamp" not in self.got and head:
             self.got["stamp"] = times.find(head)
@@ -215,7 +245,9 @@ class _Peeler:
 
 def _tee(p: _Peeler, m: re.Match[str]) -> None:
     name = "rank" if m[1].lower() == "rank" else "local_rank"
-    if name == "local_rank" and p.got.pop(name, None) is not None:  # who broke off inside its line, and who ended it
+    if (
+        name == "local_rank" and p.got.pop(name, None) is not None
+    ):  # who broke off inside its line, and who ended it
         p.key.clear()
     p.key.append(m[0].strip())
     p.learn(**{name: int(m[2])})
@@ -254,7 +286,10 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "tp": (_TP, lambda p, m: p.learn(stamp=times.find(m[0]), rank=int(m[1]))),
     "vllm": (_VLLM, lambda p, m: p.learn(stamp=times.find(m[1]))),
     "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))),
-    "syslog": (_SYSLOG, lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None)),
+    "syslog": (
+        _SYSLOG,
+        lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None),
+    ),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
     "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),
@@ -263,7 +298,9 @@ _FORMS: dict[str, _Form] = {  # tried in this order
 
 def _one_of(*left_out: str) -> re.Pattern[str]:
     """All forms as one, with an empty group behind each that tells which: most lines have one prefix or none, and this is one look."""
-    return re.compile("|".join(f"{form.pattern}(?P<{name}>)" for name, (form, _) in _FORMS.items() if name not in left_out))
+    return re.compile(
+        "|".join(f"{form.pattern}(?P<{name}>)" for name, (form, _) in _FORMS.items() if name not in left_out)
+    )
 
 
 _NEXT, _STAMP_KNOWN, _FAR = _one_of(), _one_of("stamped"), _one_of("stamped", "syslog")
@@ -280,18 +317,31 @@ def _json_line(text: str, style: Style) -> Envelope | None:
         return None
     if not isinstance(record, dict):
         return None
-    body = next((record[k] for k in ("MESSAGE", "msg", "message", "log", "text", "event") if isinstance(record.get(k), str)), None)
+    body = next(
+        (
+            record[k]
+            for k in ("MESSAGE", "msg", "message", "log", "text", "event")
+            if isinstance(record.get(k), str)
+        ),
+        None,
+    )
     if body is None:
         return None
-    if "stream" in record and "log" in record and body == record["log"]:  # json-file, Docker's default: a line as it was printed
+    if (
+        "stream" in record and "log" in record and body == record["log"]
+    ):  # json-file, Docker's default: a line as it was printed
         inner = peel(body.rstrip("\n"), style)
         return inner._replace(stamp=_json_stamp(record) or inner.stamp)
     rank = next((record[k] for k in ("rank", "global_rank", "RANK") if isinstance(record.get(k), int)), None)
-    host = next((record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None)
+    host = next(
+        (record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None
+    )
     pid = record.get("pid") if isinstance(record.get("pid"), int) else None
     kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
     told = (f"{name} {record[name]}" for name in _MEASURED if isinstance(record.get(name), int | float))
-    return Envelope(" ".join((body, *told)), rank=rank, host=host, pid=pid, stamp=_json_stamp(record), kernel=kernel)
+    return Envelope(
+        " ".join((body, *told)), rank=rank, host=host, pid=pid, stamp=_json_stamp(record), kernel=kernel
+    )
 
 
 def _json_stamp(record: dict[str, Any]) -> Stamp | None:

@@ -152,7 +152,9 @@ class Excerpt:
 SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
 
 
-def document_event(source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None) -> Event:
+def document_event(
+    source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None
+) -> Event:
     """An event of a document that is read whole: line `at` (from 0) of `lines` is the decisive one."""
     lo = max(0, at - CONTEXT)
     return Event(

@@ -32,7 +32,9 @@ DUMP = Signature(
 _THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?: in (?P<func>.+))?')
 _FATAL = re.compile(r"Fatal Python error: (?P<signal>[^\n]{1,120})")
-_TERMINATE = re.compile(r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'|^\s*what\(\):\s*(?P<what>.{1,600})")
+_TERMINATE = re.compile(
+    r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'|^\s*what\(\):\s*(?P<what>.{1,600})"
+)
 SIGNALS = {
     "Segmentation fault": "SIGSEGV",
     "Aborted": "SIGABRT",
@@ -86,7 +88,11 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
 def stack_fields(frames: list[tuple[str, int, str]]) -> dict[str, object]:
     """Fields of a stack event; `frames` most recent first."""
     oldest_first = list(reversed(frames))
-    return {"frames": tuple(frames[:60]), "code": code_line(oldest_first), "collective": collective_of(oldest_first)}
+    return {
+        "frames": tuple(frames[:60]),
+        "code": code_line(oldest_first),
+        "collective": collective_of(oldest_first),
+    }
 
 
 def _threads(bodies: Iterator[str] | list[str]) -> list[tuple[bool, list[tuple[str, int, str]]]]:

@@ -166,8 +166,12 @@ def _named(raw: dict[object, object]) -> tuple[str, str]:
     return _word(pair) or _word(str(_number(raw.get("pg_id")) or 0)), ""
 
 
-def _find_groups(document: dict[object, object], rows: list[dict[object, object]]) -> dict[tuple[str, str], _Group]:
-    config = {_word(name): _table(said) for name, said in list(_table(document.get("pg_config")).items())[:4096]}
+def _find_groups(
+    document: dict[object, object], rows: list[dict[object, object]]
+) -> dict[tuple[str, str], _Group]:
+    config = {
+        _word(name): _table(said) for name, said in list(_table(document.get("pg_config")).items())[:4096]
+    }
     names = list(dict.fromkeys(map(_named, rows)))
     names += [(n, d) for n, said in config.items() if n and (n, d := _word(said.get("desc"))) not in names]
     found = {}
@@ -184,8 +188,15 @@ def _key(name: str, desc: str, ranks: tuple[int, ...]) -> str:
     """What the ranks of one group call it, all alike. split_group gives the parts of a group one name, so the ranks belong to it."""
     if desc == "default_pg":
         return desc
-    shown = ", ".join(map(str, ranks)) if len(ranks) <= 16 else f"{ranks[0]}, {ranks[1]} … {ranks[-1]}: {len(ranks)} ranks"
-    return " ".join(filter(None, (name, desc if desc != "undefined" else "", f"[{shown}]" if ranks else ""))) or "unnamed"
+    shown = (
+        ", ".join(map(str, ranks))
+        if len(ranks) <= 16
+        else f"{ranks[0]}, {ranks[1]} … {ranks[-1]}: {len(ranks)} ranks"
+    )
+    return (
+        " ".join(filter(None, (name, desc if desc != "undefined" else "", f"[{shown}]" if ranks else "")))
+        or "unnamed"
+    )
 
 
 # ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -217,7 +228,17 @@ def _entry(row: dict[object, object], group: _Group | None) -> _Entry | None:
     created = _number(row.get("time_created_ns")) or 0
     detail = sys.intern(_detail(name, row))  # a thousand dumps repeat the same few
     discovered = max(0, _number(row.get("time_discovered_completed_ns")) or 0)
-    return _Entry(sys.intern(group.key), seq, sys.intern(name), detail, done, state, max(0, created), discovered, row.get("frames"))
+    return _Entry(
+        sys.intern(group.key),
+        seq,
+        sys.intern(name),
+        detail,
+        done,
+        state,
+        max(0, created),
+        discovered,
+        row.get("frames"),
+    )
 
 
 def _detail(name: str, row: dict[object, object]) -> str:
@@ -239,7 +260,10 @@ def _detail(name: str, row: dict[object, object]) -> str:
 
 
 def _status(
-    document: dict[object, object], rows: list[dict[object, object]], groups: dict[tuple[str, str], _Group], entries: list[_Entry]
+    document: dict[object, object],
+    rows: list[dict[object, object]],
+    groups: dict[tuple[str, str], _Group],
+    entries: list[_Entry],
 ) -> dict[str, dict[str, int | None]]:
     """The last collective enqueued, started and completed in each group: by the entries, else by pg_status."""
     by_id = {str(_number(row.get("pg_id"))): groups[_named(row)].key for row in rows if _named(row) in groups}
@@ -248,7 +272,10 @@ def _status(
     found: dict[str, dict[str, int | None]] = {}
     for pg_id, said in list(_table(document.get("pg_status")).items())[:4096]:
         if (key := by_id.get(_word(pg_id))) is not None:
-            numbers = {what: _number(_table(said).get(f"last_{what}_collective")) for what in ("enqueued", "started", "completed")}
+            numbers = {
+                what: _number(_table(said).get(f"last_{what}_collective"))
+                for what in ("enqueued", "started", "completed")
+            }
             found[key] = {what: n if n is not None and n >= 0 else None for what, n in numbers.items()}
     recorded: dict[str, list[_Entry]] = {}
     for e in entries:
@@ -305,10 +332,18 @@ def _marks(base: Event, dump: _Dump) -> Iterator[Event]:
 def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: list[_Entry]) -> str:
     who = f"rank {rank}: " if rank is not None else ""
     if decisive is None:
-        counts = [f"{c['enqueued']} of {key}" for key, c in sorted(dump.status.items()) if c["enqueued"] is not None]
-        return who + (f"last enqueued collective {', '.join(counts[:4])}; no entries" if counts else "no collective recorded")
+        counts = [
+            f"{c['enqueued']} of {key}" for key, c in sorted(dump.status.items()) if c["enqueued"] is not None
+        ]
+        return who + (
+            f"last enqueued collective {', '.join(counts[:4])}; no entries"
+            if counts
+            else "no collective recorded"
+        )
     counts_here = dump.status[decisive.group]
-    last = next(e for e in reversed(dump.entries) if e.group == decisive.group and e.seq == counts_here["enqueued"])
+    last = next(
+        e for e in reversed(dump.entries) if e.group == decisive.group and e.seq == counts_here["enqueued"]
+    )
     what = f"{last.name} {last.detail}".strip()
     text = f"{who}last enqueued collective {last.seq} of {last.group} ({what}), {counts_here['completed']} completed"
     others = sorted({e.group for e in pending} - {decisive.group})

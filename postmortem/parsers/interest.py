@@ -18,10 +18,18 @@ from postmortem.scan.engine import NUMBER, SHIFT
 
 STEP, BYE, NOTICE, MILESTONE, FACTS = 1, 2, 4, 8, 16
 ALL = STEP | BYE | NOTICE | MILESTONE | FACTS
-PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (BYE, 0, 2), (MILESTONE, 0, 1))  # how many of a kind are read, first and last
+PICKED = (
+    (FACTS, 3, 0),
+    (NOTICE, 1, 1),
+    (BYE, 0, 2),
+    (MILESTONE, 0, 1),
+)  # how many of a kind are read, first and last
 _GATES: tuple[tuple[int, str], ...] = (
     (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,4}[0-9])"),
-    (STEP, r"Epoch:? ?(?:\[[0-9]|[0-9]{1,6}[ :]{0,4}\[)|\| +[0-9]{1,9}/[0-9]+ \[|(?i:\bloss'?\"?[ =:]{1,3}[-+0-9])"),
+    (
+        STEP,
+        r"Epoch:? ?(?:\[[0-9]|[0-9]{1,6}[ :]{0,4}\[)|\| +[0-9]{1,9}/[0-9]+ \[|(?i:\bloss'?\"?[ =:]{1,3}[-+0-9])",
+    ),
     (
         BYE,
         (
@@ -29,9 +37,15 @@ _GATES: tuple[tuple[int, str], ...] = (
             r"\b(?:finished|completed?|done|ended|succeeded|successful|stopped))"
         ),
     ),
-    (BYE, r"(?i:finished|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0)"),
+    (
+        BYE,
+        r"(?i:finished|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0)",
+    ),
     (NOTICE, r"\b(?:WARN|ERROR|CRITICAL|FATAL)"),
-    (NOTICE, r"\b(?:[Ss]kip|[Ee]xception|[Ff]ailed|[Rr]etry|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall|corrupt)"),
+    (
+        NOTICE,
+        r"\b(?:[Ss]kip|[Ee]xception|[Ff]ailed|[Rr]etry|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall|corrupt)",
+    ),
     (
         MILESTONE,
         r"(?i:\b(?:epoch|shard|phase|round|stage)\b[^.\n]{0,100}\b(?:finished|done|complete|end)|\b[0-9]+ batches)",
@@ -67,7 +81,9 @@ class Marks:
     def of(self, start: int, end: int) -> int:
         """The marks of the line data[start:end]."""
         found = 0
-        for place in self.places[bisect_left(self.places, start << SHIFT) : bisect_left(self.places, end + 1 << SHIFT)]:
+        for place in self.places[
+            bisect_left(self.places, start << SHIFT) : bisect_left(self.places, end + 1 << SHIFT)
+        ]:
             found |= place & NUMBER
         return found
 
@@ -75,7 +91,9 @@ class Marks:
         """Choose lines by what may be in them, the first and the last of each kind: where they begin."""
         found: set[int] = set()
         for mark, first, last in PICKED:
-            found |= self._lines(iter(self.places), mark, first) | self._lines(reversed(self.places), mark, last)
+            found |= self._lines(iter(self.places), mark, first) | self._lines(
+                reversed(self.places), mark, last
+            )
         return found
 
     def _lines(self, places: Iterator[int], mark: int, most: int) -> set[int]:

@@ -42,7 +42,9 @@ class Limits:
     long: int = 1024  # bytes of one integer
     nesting: int = 100
     expanded: int = 64_000_000  # leaves, counted as often as a walk over the result meets them
-    keys: int = 10_000  # parts of keys other than text: their hashes are known, so they can be made to collide
+    keys: int = (
+        10_000  # parts of keys other than text: their hashes are known, so they can be made to collide
+    )
 
 
 LIMITS = Limits()
@@ -106,7 +108,9 @@ class _Machine:
         if self.pos != len(self.data):
             raise self.error(f"{len(self.data) - self.pos} bytes follow STOP")
         if len(self.stack) != 1 or self.marks:
-            raise self.error(f"STOP finds {len(self.stack)} items and {len(self.marks)} marks where one item should be")
+            raise self.error(
+                f"STOP finds {len(self.stack)} items and {len(self.marks)} marks where one item should be"
+            )
         return self.stack[0]
 
     def error(self, message: str) -> PlainPickleError:
@@ -175,7 +179,9 @@ class _Machine:
             part, depth = todo.pop()
             self.keys -= 1
             if self.keys < 0 or depth > self.limits.nesting:
-                raise self.error(f"more than {self.limits.keys} keys that are not text, or one nested more than {self.limits.nesting} deep")
+                raise self.error(
+                    f"more than {self.limits.keys} keys that are not text, or one nested more than {self.limits.nesting} deep"
+                )
             if isinstance(part, tuple | frozenset):
                 if len(part) > self.keys:
                     raise self.error(f"more than {self.limits.keys} keys that are not text")
@@ -224,7 +230,9 @@ class _Level:
 
     def __init__(self, value: Any) -> None:
         self.value = value
-        self.rest: Iterator[object] = chain.from_iterable(value.items()) if type(value) is dict else iter(value)
+        self.rest: Iterator[object] = (
+            chain.from_iterable(value.items()) if type(value) is dict else iter(value)
+        )
         self.size = 1
         self.height = 1
 

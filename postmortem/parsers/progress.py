@@ -23,21 +23,35 @@ from postmortem.parsers.excerpt import Line, decode, visible
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
 
-_STEP = re.compile(r"\b(?:global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,4}(?P<step>\d{1,9})\b", re.IGNORECASE)
-_EPOCH_STEP = re.compile(r"\bEpoch:? ?(?:\[\d+\]|\d+)[ :]*\[ *(?P<step>\d{1,9})/\d+[ \]]|\| +(?P<bar>\d{1,9})/\d+ \[")
+_STEP = re.compile(
+    r"\b(?:global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,4}(?P<step>\d{1,9})\b",
+    re.IGNORECASE,
+)
+_EPOCH_STEP = re.compile(
+    r"\bEpoch:? ?(?:\[\d+\]|\d+)[ :]*\[ *(?P<step>\d{1,9})/\d+[ \]]|\| +(?P<bar>\d{1,9})/\d+ \["
+)
 _LOSS = re.compile(r"\bloss'?\"?[ =:]{1,3}(?P<loss>nan|[-+]?\d[\d.e+-]*|inf)", re.IGNORECASE)
-_OF = re.compile(r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b", re.IGNORECASE)
+_OF = re.compile(
+    r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b",
+    re.IGNORECASE,
+)
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
 _PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
 _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
-_RANK_PAIR = re.compile(r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)")
-_VERSION = re.compile(r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)")
+_RANK_PAIR = re.compile(
+    r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)"
+)
+_VERSION = re.compile(
+    r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
+)
 MAX_NOTICES = 60
 _NOTICE = re.compile(
     r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
     r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
 )
-_BENIGN = re.compile(r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS")
+_BENIGN = re.compile(
+    r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
+)
 _KEEPER = re.compile(  # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
     r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
@@ -45,9 +59,12 @@ _PLANNED = re.compile(
     r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]",
     re.IGNORECASE,
 )
-_PREPARING = re.compile(r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|")
+_PREPARING = re.compile(
+    r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|"
+)
 _MILESTONE = re.compile(
-    r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b", re.IGNORECASE
+    r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b",
+    re.IGNORECASE,
 )
 _GOODBYE = re.compile(
     r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|all epochs?)\b[^.]{0,24}"
@@ -69,7 +86,8 @@ _NOT_GOODBYE = re.compile(
 
 
 _NO_ERROR = re.compile(
-    r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b|\b(?:errors?|failures?|failed): ?(?:0|none)\b", re.IGNORECASE
+    r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b|\b(?:errors?|failures?|failed): ?(?:0|none)\b",
+    re.IGNORECASE,
 )
 
 
@@ -85,7 +103,9 @@ class _Writer:
     finished: Line | None = None
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
-    steps: list[Line] = field(default_factory=list)  # lines that may name a step; only the last that does is looked for
+    steps: list[Line] = field(
+        default_factory=list
+    )  # lines that may name a step; only the last that does is looked for
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
@@ -104,7 +124,12 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         if not line.text.strip() or env.kernel:
             continue
         rank = env.rank if env.rank is not None else source.rank
-        _read(writers.setdefault(rank, _Writer()), line, marks, env.rank is not None or (rank is not None and env.gpu is not None))
+        _read(
+            writers.setdefault(rank, _Writer()),
+            line,
+            marks,
+            env.rank is not None or (rank is not None and env.gpu is not None),
+        )
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
     for rank, writer in writers.items():
@@ -115,7 +140,9 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
     head = int(most * HEAD_SHARE)
-    asked_all = interest.STEP if most < LINES else 0  # where few lines are read, each is looked into for a step
+    asked_all = (
+        interest.STEP if most < LINES else 0
+    )  # where few lines are read, each is looked into for a step
     for i, sample in enumerate(samples):
         data = sample.text
         marks = interest.Marks(data, asked_all)
@@ -163,7 +190,12 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
         writer.steps.append(line)
     if marks & interest.BYE:
         writer.goodbyes.append(line)
-    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and _NOTICE.search(body) and not _BENIGN.search(body):
+    if (
+        marks & interest.NOTICE
+        and len(writer.notices) < MAX_NOTICES
+        and _NOTICE.search(body)
+        and not _BENIGN.search(body)
+    ):
         writer.notices.append(line)
     if marks & interest.MILESTONE:
         writer.milestones.append(line)
@@ -177,18 +209,28 @@ def _settle(writer: _Writer, notices: int) -> None:
         if step := _step(line.envelope.body):
             writer.last_step = (line, step[0])
             break
-        if writer.went_on is None and _LOSS.search(line.envelope.body) and not _KEEPER.search(line.envelope.body):
+        if (
+            writer.went_on is None
+            and _LOSS.search(line.envelope.body)
+            and not _KEEPER.search(line.envelope.body)
+        ):
             writer.went_on = line
     for line in reversed(writer.goodbyes):
         if writer.last_step is not None and line.number < writer.last_step[0].number:
             break
         body = line.envelope.body
-        if _GOODBYE.search(body) and not _NOT_GOODBYE.search(_NO_ERROR.sub("", body)) and not _KEEPER.search(body):
+        if (
+            _GOODBYE.search(body)
+            and not _NOT_GOODBYE.search(_NO_ERROR.sub("", body))
+            and not _KEEPER.search(body)
+        ):
             writer.finished = line
             break
     if writer.finished is None and writer.last is not None and _DONE.search(writer.last.envelope.body):
         writer.finished = writer.last
-    writer.milestone = next((line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body)), None)
+    writer.milestone = next(
+        (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body)), None
+    )
 
 
 def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
@@ -243,15 +285,27 @@ def _step(body: str) -> tuple[int] | None:
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """Ray Train prints the whole map: (ip=192.0.2.2, pid=23762) world_rank=1, local_rank=1."""
     if "world_rank=" in line.text and (m := _RANK_PAIR.search(line.text)):
-        fields: dict[str, object] = {"pid": int(m["pid"]), "said_rank": int(m["rank"]), "local_rank": int(m["local"])}
-        yield _event(source, "identity", line, int(m["rank"]), fields)._replace(pid=int(m["pid"]), host=m["ip"])
+        fields: dict[str, object] = {
+            "pid": int(m["pid"]),
+            "said_rank": int(m["rank"]),
+            "local_rank": int(m["local"]),
+        }
+        yield _event(source, "identity", line, int(m["rank"]), fields)._replace(
+            pid=int(m["pid"]), host=m["ip"]
+        )
 
 
 def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event]:
     if writer.facts and writer.facts_line:
         who = rank if rank is not None else writer.facts.get("said_rank")
         if source.kind in ("console", "json-lines", "ray") or rank is not None:
-            yield _event(source, "identity", writer.facts_line, who if isinstance(who, int) else None, dict(writer.facts))
+            yield _event(
+                source,
+                "identity",
+                writer.facts_line,
+                who if isinstance(who, int) else None,
+                dict(writer.facts),
+            )
     if writer.first:
         yield _event(source, "line", writer.first, rank, {"first": True})
     if writer.first_step and writer.last_step:

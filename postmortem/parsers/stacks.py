@@ -23,11 +23,17 @@ from postmortem.parsers.faulthandler import SIGNALS, stack_fields
 from postmortem.parsers.traceback import code_line
 
 _PROCESS = re.compile(r"Process (?P<pid>\d+): (?P<cmd>.*)")
-_SPY_THREAD = re.compile(r'Thread (?:0x[0-9a-fA-F]+|\d+) \((?P<state>idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?')
+_SPY_THREAD = re.compile(
+    r'Thread (?:0x[0-9a-fA-F]+|\d+) \((?P<state>idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?'
+)
 _SPY_FRAME = re.compile(r"\s+(?P<func>\S.{0,300}?) \((?P<file>[^()]{1,400}):(?P<line>\d+)\)\s*$")
 _PYSTACK_THREAD = re.compile(r"Traceback for thread (?P<tid>\d+)")
-_PYSTACK_FRAME = re.compile(r'\s+\(Python\) File "(?P<file>[^"]{1,400})", line (?P<line>\d+), in (?P<func>.+)')
-_PYSTACK_DIED = re.compile(r"The process died due (?:to )?a (?P<what>[a-z ]+?)(?: accessing address|\s*$|\.)", re.IGNORECASE)
+_PYSTACK_FRAME = re.compile(
+    r'\s+\(Python\) File "(?P<file>[^"]{1,400})", line (?P<line>\d+), in (?P<func>.+)'
+)
+_PYSTACK_DIED = re.compile(
+    r"The process died due (?:to )?a (?P<what>[a-z ]+?)(?: accessing address|\s*$|\.)", re.IGNORECASE
+)
 _GDB_SIGNAL = re.compile(r"Program terminated with signal (?P<signal>SIG[A-Z]+), (?P<text>[^.]+)\.")
 _GDB_FRAME = re.compile(
     r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?"
@@ -83,7 +89,14 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
         if m := _PYSTACK_THREAD.match(line):
             if at >= 0 and frames:
                 found.append(
-                    document_event(source, "stack", lines, at, stack_fields(list(reversed(frames))) | {"tool": "pystack", "tid": tid}, tid)
+                    document_event(
+                        source,
+                        "stack",
+                        lines,
+                        at,
+                        stack_fields(list(reversed(frames))) | {"tool": "pystack", "tid": tid},
+                        tid,
+                    )
                 )
             at, tid, frames = i, int(m["tid"]), []
         elif at >= 0 and (m := _PYSTACK_FRAME.match(line)):
@@ -91,7 +104,14 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
     if died and found:
         at, m = died
         what = m["what"].strip()
-        signal = next((s for text, s in SIGNALS.items() if text.lower() in what.lower() or what.lower() in text.lower()), what)
+        signal = next(
+            (
+                s
+                for text, s in SIGNALS.items()
+                if text.lower() in what.lower() or what.lower() in text.lower()
+            ),
+            what,
+        )
         fields = dict(found[0].fields) | {"signal": signal, "line": lines[at].strip()}
         yield document_event(source, "crash", lines, at, fields, found[0].pid)
     else:
@@ -114,7 +134,10 @@ def _gdb(source: Source, lines: list[str]) -> Iterator[Event]:
     for line in lines[:at]:
         if pid is None and (c := _CORE_PID.search(line)) and (c[1] or c[2]):
             pid = int(c[1] or c[2])
-    top = next(((file, n, func) for file, n, func in frames if n and not file.startswith(("./nptl", "../sysdeps"))), None)
+    top = next(
+        ((file, n, func) for file, n, func in frames if n and not file.startswith(("./nptl", "../sysdeps"))),
+        None,
+    )
     code = f"{top[0].rsplit('/', 1)[-1]}:{top[1]}" if top else code_line(list(reversed(frames)))
     fields: dict[str, object] = {
         "signal": m["signal"],

@@ -75,4 +75,9 @@ def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
             break
     victim = _VICTIM.search(excerpt.text)
     if pids and victim:
-        yield excerpt.event("oom-tasks", next(excerpt.following()), fields={"tasks": tuple(pids[:4096])}, pid=int(victim["pid"]))
+        yield excerpt.event(
+            "oom-tasks",
+            next(excerpt.following()),
+            fields={"tasks": tuple(pids[:4096])},
+            pid=int(victim["pid"]),
+        )

@@ -19,13 +19,22 @@ from functools import lru_cache
 from postmortem.model import ClockKind, Stamp
 
 NO_YEAR = 1972
-MONTHS = {m: i + 1 for i, m in enumerate(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])}
+MONTHS = {
+    m: i + 1
+    for i, m in enumerate(
+        ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+    )
+}
 _CLOCK = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 
 _HMS = re.compile(r"\d:\d\d:\d\d")  # stands in each of the forms below
-_ISO = re.compile(rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)")
+_ISO = re.compile(
+    rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)"
+)
 _GLOG = re.compile(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
-_CTIME = re.compile(rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) {_CLOCK} (?P<Y>\d{{4}})")
+_CTIME = re.compile(
+    rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) {_CLOCK} (?P<Y>\d{{4}})"
+)
 _NAMED = re.compile(rf"(?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) (?P<Y>\d{{4}}) {_CLOCK}")
 _SYSLOG = re.compile(rf"(?P<b>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<D>\d\d?) {_CLOCK}")
 _SHORT = re.compile(rf"(?<![\d/-])(?P<M>\d\d)[-/](?P<D>\d\d) \[?{_CLOCK}")
@@ -40,7 +49,10 @@ def find(text: str) -> Stamp | None:
     head = text[:160]
     clock = _HMS.search(head)
     if clock is not None:
-        for form, date in _BEFORE:  # where the first clock has such a date right before it, there is no other there
+        for (
+            form,
+            date,
+        ) in _BEFORE:  # where the first clock has such a date right before it, there is no other there
             if (at := clock.start() - date) >= 0 and (m := form.match(head, at)):
                 return from_match(m)
     best: re.Match[str] | None = None

@@ -80,7 +80,14 @@ def _host(name: str | None) -> str | None:
     return None if name is None or name.startswith("localhost") else name
 
 
-def _quoted(excerpt: Excerpt, exit_event: Event, number: int, text: str, m: re.Match[str], frames: list[tuple[str, int, str]]) -> Event:
+def _quoted(
+    excerpt: Excerpt,
+    exit_event: Event,
+    number: int,
+    text: str,
+    m: re.Match[str],
+    frames: list[tuple[str, int, str]],
+) -> Event:
     context, before = excerpt.context(number)
     fields: dict[str, object] = {
         "type": m["type"],
@@ -116,10 +123,16 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
         return
     extra = extra if isinstance(extra, dict) else {}
     stack = extra.get("py_callstack") if isinstance(extra.get("py_callstack"), str) else ""
-    frames = [(f[1], int(f[2]), f[3].strip()[:200]) for line in str(stack).split("\n")[:2000] if (f := _FRAME.match(line))]
+    frames = [
+        (f[1], int(f[2]), f[3].strip()[:200])
+        for line in str(stack).split("\n")[:2000]
+        if (f := _FRAME.match(line))
+    ]
     raw = extra.get("timestamp")
     stamp = float(raw) if isinstance(raw, str) and raw.isdigit() and len(raw) <= 11 else None
-    last = next((line for line in reversed(str(stack).rstrip().split("\n")) if line and not line[0].isspace()), "")
+    last = next(
+        (line for line in reversed(str(stack).rstrip().split("\n")) if line and not line[0].isspace()), ""
+    )
     first = text.split("\n", 1)[0]
     decisive = last if last and ": " in last and "Caught " in first else first
     kind, _, detail = decisive.partition(": ")

@@ -28,13 +28,18 @@ from postmortem.patterns import Signature
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(
-    ":exception-line", r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: ", after=1024, before=4096
+    ":exception-line",
+    r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: ",
+    after=1024,
+    before=4096,
 )
 NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a frame in them
 
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
 _INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
-_BACKTRACE = re.compile(rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in ")  # c10/util/Backtrace.cpp
+_BACKTRACE = re.compile(
+    rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in "
+)  # c10/util/Backtrace.cpp
 _BOX = re.compile(r"\s*│ ❱ *\d+ │".encode())  # rich
 _HEAD = re.compile(rb"Traceback \(most(?: recent(?: call(?: last)?)?)?$")
 _RAISE = re.compile(r"\s+raise (?:\w+\.)*(\w+)\(")
@@ -44,15 +49,25 @@ _NAMED = re.compile(
     r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
 )
 _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
-_BARE = re.compile(r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*")  # without a message: `queue.Empty`, `socket.timeout`
+_BARE = re.compile(
+    r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*"
+)  # without a message: `queue.Empty`, `socket.timeout`
 _CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
-_RECORDED = re.compile(r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})')
-_UNCAUGHT = re.compile(r"(?:^|[\] :])Uncaught ((?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .*)$")  # an excepthook that logs
-_QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")  # BackendCompilerFailed: backend='inductor' raised: and what it was
+_RECORDED = re.compile(
+    r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})'
+)
+_UNCAUGHT = re.compile(
+    r"(?:^|[\] :])Uncaught ((?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .*)$"
+)  # an excepthook that logs
+_QUOTING = re.compile(
+    r"[\w.]+: (?:.{1,200} )?raised:\s*$"
+)  # BackendCompilerFailed: backend='inductor' raised: and what it was
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
-_SPAWN = re.compile(r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])")
+_SPAWN = re.compile(
+    r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])"
+)
 _SPAWNED = re.compile(
     r"Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
 )  # torch < 1.6
@@ -122,21 +137,27 @@ def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
 def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
     """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off, and still something was raised."""
     lines = data.splitlines(keepends=True)[:MAX_BLOCK]
-    at, frame = next(((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (-1, None))
+    at, frame = next(
+        ((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (-1, None)
+    )
     if frame is None and lines:
         at = _other_middle(lines)
     elif frame is not None and not all(_within(line.rstrip(), frame["lead"].rstrip()) for line in lines):
         return
     if at < 0:
         return
-    excerpt = Excerpt(source, Hit(at + 1, 0, lines[at].rstrip(), Around.of(b"", b"".join(lines[at + 1 :])), (), ()), style)
+    excerpt = Excerpt(
+        source, Hit(at + 1, 0, lines[at].rstrip(), Around.of(b"", b"".join(lines[at + 1 :])), (), ()), style
+    )
     yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
 
 
 def _other_middle(lines: list[bytes]) -> int:
     """Where the frames stand that fill a piece of a C++ backtrace or of rich's box, or a head that is cut itself; -1 if there is none."""
     frames = [i for i, line in enumerate(lines) if _BACKTRACE.search(line)]
-    above = not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]  # what was raised stood there
+    above = (
+        not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]
+    )  # what was raised stood there
     if len(frames) > 2 and frames[0] < NEAR_HEAD and frames[-1] >= len(lines) - NEAR_HEAD and above:
         return frames[0]
     if _HEAD.search(lines[-1].rstrip()):
@@ -156,7 +177,9 @@ def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | 
     tail = ""  # of a frame that the edge of a terminal broke in two
     flat = 0  # code and carets that lost their indentation, as their frame did
     raised = False  # by the code that the last frame shows; that frame itself may be torn beyond reading
-    margin = line.envelope.body[: -len(line.envelope.body.lstrip())]  # of a traceback that stands indented as a whole
+    margin = line.envelope.body[
+        : -len(line.envelope.body.lstrip())
+    ]  # of a traceback that stands indented as a whole
     for back in _single_spaced(excerpt.preceding()):
         if back.envelope.key != line.envelope.key:
             continue
@@ -199,7 +222,11 @@ def _read(excerpt: Excerpt) -> _Reading:
     block = iter(excerpt.block())
     opener = next(block)
     lines = _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
-    indent = len(opener.envelope.body) - len(opener.envelope.body.lstrip()) if opener.envelope.body.lstrip().startswith("Traceback") else 0
+    indent = (
+        len(opener.envelope.body) - len(opener.envelope.body.lstrip())
+        if opener.envelope.body.lstrip().startswith("Traceback")
+        else 0
+    )
     for line in lines:
         body = line.envelope.body
         if not body.strip():
@@ -235,7 +262,11 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
     elif _CHAIN.match(body):
         reading.chained = True
         return False
-    elif reading.exception is not None and _ORIGINAL.match(body) and _CAUGHT.search(reading.exception.envelope.body):
+    elif (
+        reading.exception is not None
+        and _ORIGINAL.match(body)
+        and _CAUGHT.search(reading.exception.envelope.body)
+    ):
         reading.carried, reading.frames = True, []
     elif _ORIGINAL.match(body):
         return False
@@ -255,7 +286,12 @@ def _is_exception(body: str, framed: bool) -> bool:
     if _NAMED.match(body):
         return True
     m = _ANY.match(body)
-    return framed and m is not None and (m["message"] is not None or bool(_BARE.fullmatch(body))) and len(m["type"]) < 120
+    return (
+        framed
+        and m is not None
+        and (m["message"] is not None or bool(_BARE.fullmatch(body)))
+        and len(m["type"]) < 120
+    )
 
 
 def _chained(lines: Iterator[Line]) -> bool:
@@ -288,9 +324,13 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     if reading.carried:
         fields["carried"] = True
     if "[rank" in "".join(excerpt.envelope.key):
-        fields["excepthook"] = True  # torch >= 2.2 prefixes what nobody caught (torch/distributed/c10d excepthook)
+        fields["excepthook"] = (
+            True  # torch >= 2.2 prefixes what nobody caught (torch/distributed/c10d excepthook)
+        )
     rank = int(spawned["rank"]) if spawned else None
-    event = excerpt.event("exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank)
+    event = excerpt.event(
+        "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank
+    )
     if event.time is None and excerpt.envelope.stamp is not None:
         stamp = excerpt.envelope.stamp
         event = event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
@@ -307,7 +347,8 @@ def code_line(frames: list[tuple[str, int, str]]) -> str | None:
 
 # A handler runs on top of what the signal interrupted: lightning/pytorch/trainer/connectors/signal_connector.py even broadcasts in it
 _HANDLER = re.compile(
-    r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))", re.I
+    r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))",
+    re.I,
 )
 
 

@@ -14,8 +14,12 @@ from typing import Literal
 from postmortem.replay.isolate import Wants
 
 Launcher = Literal["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"]
-Culprit = Literal["rank", "any", "nobody"]  # the rank given by --rank; not compared; nobody (a named rank would be wrong)
-Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "hang-up-launcher", "kill-launcher"]
+Culprit = Literal[
+    "rank", "any", "nobody"
+]  # the rank given by --rank; not compared; nobody (a named rank would be wrong)
+Act = Literal[
+    "", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "hang-up-launcher", "kill-launcher"
+]
 Value = str | int | float
 Arguments = Mapping[str, Value]
 
@@ -62,7 +66,9 @@ class Scenario:
     start: Start = Start()
     act: Act = ""
     arguments: Arguments = field(default_factory=dict)
-    proves: Mapping[str, Arguments] = field(default_factory=dict)  # other patterns it can show, and the arguments that make it so
+    proves: Mapping[str, Arguments] = field(
+        default_factory=dict
+    )  # other patterns it can show, and the arguments that make it so
     fallback: Fallback | None = None
     also: tuple[str, ...] = ()  # categories that are right as well
     outcomes: tuple[str, ...] = ("incident",)

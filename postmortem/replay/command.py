@@ -83,7 +83,9 @@ def order(what: str, wishes: Wishes) -> verify.Order:
     else:
         near = difflib.get_close_matches(what, IDS, 1, 0.5)
         hint = f"did you mean {near[0]}? " if near else ""
-        raise UsageError(f"{what} is no scenario and no report", f"{hint}`postmortem replay --list` names all scenarios")
+        raise UsageError(
+            f"{what} is no scenario and no report", f"{hint}`postmortem replay --list` names all scenarios"
+        )
     row, given = chosen.scenario, parameters.read(chosen.scenario, wishes.pairs)
     nproc = wishes.nproc or chosen.nproc or row.nproc
     _check_ranks(row, nproc, given)
@@ -99,9 +101,14 @@ def order(what: str, wishes: Wishes) -> verify.Order:
 
 def _check_ranks(row: Scenario, nproc: int, given: Arguments) -> None:
     if row.launcher.startswith("two-hosts") and nproc % 2:
-        raise UsageError(f"--nproc {nproc} cannot be split evenly over two hosts", f"--nproc {nproc + 1}, for example")
+        raise UsageError(
+            f"--nproc {nproc} cannot be split evenly over two hosts", f"--nproc {nproc + 1}, for example"
+        )
     if int(given.get("rank", 0)) >= nproc:
-        raise UsageError(f"there is no rank {given['rank']} among {nproc} ranks", f"--nproc {int(given['rank']) + 1} has it")
+        raise UsageError(
+            f"there is no rank {given['rank']} among {nproc} ranks",
+            f"--nproc {int(given['rank']) + 1} has it",
+        )
 
 
 # ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,7 +126,9 @@ def execute(what: str, wishes: Wishes) -> int:
     else:
         _announce(ready)
         try:
-            result = _recorded(ready, wishes) if wishes.record else verify.verify(ready, wishes.keep, _progress())
+            result = (
+                _recorded(ready, wishes) if wishes.record else verify.verify(ready, wishes.keep, _progress())
+            )
         except KeyboardInterrupt:
             output.say("\ninterrupted; all that was started has been ended and taken away")
             raise
@@ -134,7 +143,11 @@ def _check_targets(wishes: Wishes) -> None:
     if wishes.attach:
         documents.read(wishes.attach)
     for flag, folder in (("--keep", wishes.keep), ("--record", wishes.record)):
-        if folder and folder.exists() and (flag == "--record" or not folder.is_dir() or any(folder.iterdir())):
+        if (
+            folder
+            and folder.exists()
+            and (flag == "--record" or not folder.is_dir() or any(folder.iterdir()))
+        ):
             raise UsageError(f"{flag} {folder} is there already", "name a folder that does not exist yet")
     if wishes.keep and wishes.record:
         raise UsageError("--keep and --record both keep the logs", "leave out one of them")
@@ -152,7 +165,9 @@ def _write(ordered: verify.Order, target: Path) -> int:
 def _announce(ready: verify.Ready) -> None:
     plan = ready.plan
     fault = f", rank {plan.rank} at fault" if plan.scenario.culprit == "rank" else ""
-    output.say(f"replaying {plan.scenario.id}: {plan.scenario.title}; {plan.nproc} ranks on this machine{fault}")
+    output.say(
+        f"replaying {plan.scenario.id}: {plan.scenario.title}; {plan.nproc} ranks on this machine{fault}"
+    )
     for note in ready.notes:
         output.say(f"  {note}")
     output.say(f"  it is ended after {ready.limit_s:.0f} s at the latest")
@@ -187,7 +202,11 @@ def _command(ready: verify.Ready, wishes: Wishes) -> str:
     """The command that makes the sample again, for its README."""
     plan = ready.plan
     words = ["postmortem", "replay", plan.scenario.id, f"--nproc={plan.nproc}", f"--backend={ready.backend}"]
-    sets = [f"--set={name}={value}" for name, value in plan.arguments.items() if name in parameters.taken(plan.scenario)]
+    sets = [
+        f"--set={name}={value}"
+        for name, value in plan.arguments.items()
+        if name in parameters.taken(plan.scenario)
+    ]
     assert wishes.record is not None
     return shlex.join([*words, *sets, f"--record=sample_logs/{wishes.record.name}"])
 

@@ -18,7 +18,9 @@ from postmortem.errors import PathMissing, UsageError
 
 SCHEMA = "postmortem/incident/1"
 MAX_BYTES = 256 << 20
-OPEN = re.compile(r'<script\b(?=[^>]{0,200}\btype="application/json")(?=[^>]{0,200}\bid="postmortem-incident")[^>]{0,200}>')
+OPEN = re.compile(
+    r'<script\b(?=[^>]{0,200}\btype="application/json")(?=[^>]{0,200}\bid="postmortem-incident")[^>]{0,200}>'
+)
 SECTION = re.compile(r'<section id="replay".*?</section>\n?', re.DOTALL)
 BEFORE = '<section id="sources"'
 
@@ -28,13 +30,24 @@ def read(path: Path) -> dict[str, Any]:
     text = _text(path)
     page = _span(text)
     if page is None and text.lstrip()[:1] != "{":
-        raise UsageError(f"{path} is no report of postmortem", "give the HTML or JSON that `postmortem analyze` wrote")
+        raise UsageError(
+            f"{path} is no report of postmortem", "give the HTML or JSON that `postmortem analyze` wrote"
+        )
     try:
         document = json.loads(text[slice(*page)] if page else text)
     except (ValueError, RecursionError):
-        raise UsageError(f"{path} holds no readable incident document", "write it again: postmortem analyze LOGS") from None
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA or not isinstance(document.get("verdict"), dict):
-        raise UsageError(f"{path} holds no incident document ({SCHEMA})", "give the HTML or JSON that `postmortem analyze` wrote")
+        raise UsageError(
+            f"{path} holds no readable incident document", "write it again: postmortem analyze LOGS"
+        ) from None
+    if (
+        not isinstance(document, dict)
+        or document.get("schema") != SCHEMA
+        or not isinstance(document.get("verdict"), dict)
+    ):
+        raise UsageError(
+            f"{path} holds no incident document ({SCHEMA})",
+            "give the HTML or JSON that `postmortem analyze` wrote",
+        )
     return document
 
 
@@ -73,7 +86,12 @@ def _span(text: str) -> tuple[int, int] | None:
 
 def _text(path: Path) -> str:
     if not path.is_file():
-        raise PathMissing(f"{path} is no file", "give a report of `postmortem analyze`, or a scenario of `postmortem replay --list`")
+        raise PathMissing(
+            f"{path} is no file",
+            "give a report of `postmortem analyze`, or a scenario of `postmortem replay --list`",
+        )
     if path.stat().st_size > MAX_BYTES:
-        raise UsageError(f"{path} is larger than any report", "give the HTML or JSON that `postmortem analyze` wrote")
+        raise UsageError(
+            f"{path} is larger than any report", "give the HTML or JSON that `postmortem analyze` wrote"
+        )
     return path.read_bytes().decode("utf-8", "replace")

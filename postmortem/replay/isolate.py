@@ -99,7 +99,9 @@ class Place:
         hosts = str(self.folder / "hosts") if wants.hosts else "-"
         inside = [name, hosts, str(wants.shm_mb), str(self.job / "checkpoints"), str(wants.disk_kb)]
         wrapped = ["unshare", "--uts", "--mount", "--", "sh", "-c", ENTER, "sh", *inside, *argv]
-        return ["ip", "netns", "exec", f"{self.tag}-{'ab'[host]}", *wrapped] if len(wants.hosts) > 1 else wrapped
+        return (
+            ["ip", "netns", "exec", f"{self.tag}-{'ab'[host]}", *wrapped] if len(wants.hosts) > 1 else wrapped
+        )
 
 
 @contextlib.contextmanager
@@ -136,12 +138,18 @@ def _made(folder: Path, wants: Wants) -> Place:
 
 
 @contextlib.contextmanager
-def handling(handler: Callable[[int, FrameType | None], object] | signal.Handlers, *numbers: signal.Signals) -> Iterator[None]:
+def handling(
+    handler: Callable[[int, FrameType | None], object] | signal.Handlers, *numbers: signal.Signals
+) -> Iterator[None]:
     """These signals are handled so; one that was ignored from the start (nohup) stays ignored. Only the main thread may ask for it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in numbers if signal.getsignal(number) is not signal.SIG_IGN}
+    before = {
+        number: signal.signal(number, handler)
+        for number in numbers
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

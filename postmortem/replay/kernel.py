@@ -11,13 +11,21 @@ import re
 import subprocess
 import tempfile
 
-FORMS = {"dmesg": [], "dmesg_T": ["-T"], "dmesg_iso": ["--time-format", "iso"], "dmesg_x": ["-x"], "dmesg_raw": ["--raw"]}
+FORMS = {
+    "dmesg": [],
+    "dmesg_T": ["-T"],
+    "dmesg_iso": ["--time-format", "iso"],
+    "dmesg_x": ["-x"],
+    "dmesg_raw": ["--raw"],
+}
 
 
 def read() -> list[str]:
     """All raw records; none where the log cannot be read (not root, no dmesg)."""
     try:
-        done = subprocess.run(["dmesg", "--raw"], capture_output=True, text=True, errors="backslashreplace", check=False)
+        done = subprocess.run(
+            ["dmesg", "--raw"], capture_output=True, text=True, errors="backslashreplace", check=False
+        )
     except FileNotFoundError:
         return []
     return done.stdout.splitlines()
@@ -47,7 +55,9 @@ def render(records: list[str], form: str, zone: str = "UTC") -> str:
         file.write("\n".join(records) + "\n")
         file.flush()
         words = ["dmesg", "--file", file.name, *FORMS[form]]
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "TZ": zone})
+        done = subprocess.run(
+            words, capture_output=True, text=True, check=False, env={**os.environ, "TZ": zone}
+        )
     return done.stdout
 
 
@@ -64,7 +74,9 @@ def of_processes(records: list[str], seen: set[int]) -> list[str]:
                 kept += [] if foreign else block
                 block = []
             continue
-        if crash := re.search(r"\[([0-9]+)\](?:: segfault at| trap | general protection)|reaped process ([0-9]+)", record):
+        if crash := re.search(
+            r"\[([0-9]+)\](?:: segfault at| trap | general protection)|reaped process ([0-9]+)", record
+        ):
             foreign = int(crash[1] or crash[2]) not in seen
         elif not re.search(r"\] Code: ", record):  # belongs to the crash before it
             foreign = False
@@ -75,4 +87,8 @@ def of_processes(records: list[str], seen: set[int]) -> list[str]:
 def pids(records: list[str]) -> set[int]:
     """Processes these records speak of as killed or crashed."""
     text = "\n".join(records)
-    return {int(pid) for pid in re.findall(r"Killed process ([0-9]+)", text) + re.findall(r"\[([0-9]+)\]: segfault at", text)}
+    return {
+        int(pid)
+        for pid in re.findall(r"Killed process ([0-9]+)", text)
+        + re.findall(r"\[([0-9]+)\]: segfault at", text)
+    }

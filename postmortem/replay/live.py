@@ -21,7 +21,9 @@ def look(made: Place, pids: dict[int, int]) -> None:
     if not shutil.which("ps"):
         return
     alive = tagged(made.tag)
-    done = subprocess.run(["ps", "-o", COLUMNS, "-p", ",".join(map(str, alive))], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["ps", "-o", COLUMNS, "-p", ",".join(map(str, alive))], capture_output=True, text=True, check=False
+    )
     (made.logs / "ps.txt").write_text(done.stdout)
     beside = Path(sys.executable).with_name("py-spy")
     spy = str(beside) if beside.exists() else shutil.which("py-spy")
@@ -30,6 +32,8 @@ def look(made: Place, pids: dict[int, int]) -> None:
     (made.logs / "pyspy").mkdir(exist_ok=True)
     for rank, pid in sorted(pids.items()):
         if Path(f"/proc/{pid}").exists():
-            done = subprocess.run([spy, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False, timeout=30)
+            done = subprocess.run(
+                [spy, "dump", "--pid", str(pid)], capture_output=True, text=True, check=False, timeout=30
+            )
             if done.stdout:
                 (made.logs / "pyspy" / f"rank{rank}_pid{pid}.txt").write_text(done.stdout)

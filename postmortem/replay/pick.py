@@ -18,9 +18,22 @@ from postmortem.replay.verify import Expected, Order, promised
 
 MOST_RANKS = 4  # more show nothing new, and cost a process each
 OTHER_NAMES = {"timeout_s": "timeout"}
-OTHER_WORDS = {"allreduce": "all_reduce", "allgather": "all_gather", "float": "float32", "double": "float64", "half": "float16"}
-LIMITS: Mapping[str, float] = {"step": 60, "timeout": 20}  # a miniature: nobody waits ten minutes for the same time-out
-FIXED_RANK = {"rank0-in-io", "rank0-prepares-data", "master-low-memory"}  # the rank is what the scenario is about
+OTHER_WORDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+}
+LIMITS: Mapping[str, float] = {
+    "step": 60,
+    "timeout": 20,
+}  # a miniature: nobody waits ten minutes for the same time-out
+FIXED_RANK = {
+    "rank0-in-io",
+    "rank0-prepares-data",
+    "master-low-memory",
+}  # the rank is what the scenario is about
 ONE_MACHINE = {"world_size", "rank", "hosts"}
 
 
@@ -30,7 +43,11 @@ def order(document: Mapping[str, Any]) -> Order:
     pattern, category = _text(verdict.get("pattern")), _text(verdict.get("category"))
     row = scenario_for(pattern, _text(hint.get("scenario")))
     if row is None:
-        said = f"no scenario re-creates {pattern}" if pattern else "the report names no pattern that could be re-created"
+        said = (
+            f"no scenario re-creates {pattern}"
+            if pattern
+            else "the report names no pattern that could be re-created"
+        )
         raise ReplayError(said, "`postmortem replay --list` names all that can be re-created")
     given = _part(hint, "arguments")
     notes: list[str] = []
@@ -44,7 +61,13 @@ def order(document: Mapping[str, Any]) -> Order:
     if isinstance(named, list) and named and own.ranks is None:
         notes.append("the culprit is not compared: in this scenario the logs name none, or all")
     categories = tuple(filter(None, (category,))) or own.categories
-    return Order(row, arguments, nproc, expected=Expected(pattern or own.pattern, categories, ranks), notes=tuple(notes))
+    return Order(
+        row,
+        arguments,
+        nproc,
+        expected=Expected(pattern or own.pattern, categories, ranks),
+        notes=tuple(notes),
+    )
 
 
 def scenario_for(pattern: str, hint: str) -> Scenario | None:
@@ -57,11 +80,19 @@ def scenario_for(pattern: str, hint: str) -> Scenario | None:
 def _ranks(row: Scenario, world: object, notes: list[str]) -> int:
     if isinstance(world, bool) or not isinstance(world, int) or not 1 <= world <= 1_000_000:
         return row.nproc
-    least = 4 if row.id == "master-addr-hard-coded" else 3 if row.launcher == "plain" and row.start.env.get("RANK") else 2
+    least = (
+        4
+        if row.id == "master-addr-hard-coded"
+        else 3
+        if row.launcher == "plain" and row.start.env.get("RANK")
+        else 2
+    )
     nproc = max(least, min(world, MOST_RANKS))
     nproc += nproc % 2 if row.launcher.startswith("two-hosts") else 0
     if nproc != world:
-        notes.append(f"{world} ranks become {nproc} on this machine: the failure does not depend on their number")
+        notes.append(
+            f"{world} ranks become {nproc} on this machine: the failure does not depend on their number"
+        )
     return nproc
 
 
@@ -82,7 +113,9 @@ def _rank(row: Scenario, given: Mapping[str, Any], nproc: int, notes: list[str])
     return {"rank": chosen}
 
 
-def _others(row: Scenario, given: Mapping[str, Any], have: Mapping[str, Value], notes: list[str]) -> dict[str, Value]:
+def _others(
+    row: Scenario, given: Mapping[str, Any], have: Mapping[str, Value], notes: list[str]
+) -> dict[str, Value]:
     """Everything else that the scenario knows and whose value it can take."""
     found: dict[str, Value] = {}
     known = parameters.taken(row)

@@ -42,7 +42,9 @@ class DidNotFail(CannotRecord):
     """Every process ended well."""
 
 
-def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str, keep: bool = False) -> dict[str, object]:
+def record(
+    plan: Plan, out: Path, forms: tuple[str, ...], command: str, keep: bool = False
+) -> dict[str, object]:
     """Run the plan and write the sample into `out`, which must not exist; returns its truth.
 
     `keep`: the logs of a run that is no sample stay, to be looked at.
@@ -50,12 +52,18 @@ def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str, keep: bo
     if out.exists():
         raise CannotRecord(f"{out} exists: remove it first")
     with run(plan) as ran:
-        loud = plan.scenario.failing and plan.scenario.category != "numerics" and plan.scenario.outcomes != ("recovered",)
+        loud = (
+            plan.scenario.failing
+            and plan.scenario.category != "numerics"
+            and plan.scenario.outcomes != ("recovered",)
+        )
         if loud and not any(ran.exits.values()) and not ran.ended_from_outside:
             raise DidNotFail(f"{plan.scenario.id} did not fail: every process ended with 0")
         strangers = kernel.pids(ran.kernel) - ran.seen
         if strangers:
-            raise CannotRecord(f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it again")
+            raise CannotRecord(
+                f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it again"
+            )
         try:
             save(ran, out / "logs", forms)
             _check_scrubbed(out / "logs")
@@ -89,13 +97,17 @@ def save(ran: Ran, logs: Path, forms: tuple[str, ...]) -> None:
         zone = plan.zones[min(plan.host, len(plan.zones) - 1)]
         (folder / "kernel").mkdir(parents=True, exist_ok=True)
         for form in forms:
-            (folder / "kernel" / f"{form}.txt").write_bytes(scrub(kernel.render(ran.kernel, form, zone).encode(), made))
+            (folder / "kernel" / f"{form}.txt").write_bytes(
+                scrub(kernel.render(ran.kernel, form, zone).encode(), made)
+            )
 
 
 def _check_scrubbed(logs: Path) -> None:
     """A new way to leak a path must stop the recording, not reach the repository."""
     for path in logs.rglob("*"):
-        if path.is_file() and any(name in path.read_bytes() for name in (PREFIX.encode(), sys.prefix.encode(), b"REPLAY_")):
+        if path.is_file() and any(
+            name in path.read_bytes() for name in (PREFIX.encode(), sys.prefix.encode(), b"REPLAY_")
+        ):
             raise CannotRecord(f"{path} still holds a name of this machine")
 
 
@@ -104,7 +116,11 @@ def _check_scrubbed(logs: Path) -> None:
 
 def _truth(ran: Ran, out: Path) -> dict[str, object]:
     plan, row = ran.plan, ran.plan.scenario
-    zones = {host: plan.zones[min(i, len(plan.zones) - 1)] for i, host in enumerate(plan.hosts)} if len(plan.hosts) > 1 else None
+    zones = (
+        {host: plan.zones[min(i, len(plan.zones) - 1)] for i, host in enumerate(plan.hosts)}
+        if len(plan.hosts) > 1
+        else None
+    )
     evidence = _evidence(ran, out / "logs")
     if row.evidence and not evidence and not row.look and "undetermined" not in row.outcomes:
         raise CannotRecord(f"{row.id}: none of the lines that prove it is in the logs: {row.evidence}")
@@ -144,7 +160,11 @@ def _story(row: Scenario, plan: Plan) -> str:
     text = (JOBS / f"{row.module}.py").read_text()
     situation = text.split('"""')[1].split("\n\nShows:")[0].replace("\n", " ")
     who = f" The rank at fault is {plan.rank}." if row.failing and row.culprit == "rank" else ""
-    clocks = "".join(f" The clock of {host} is {skew:+g} s off." for host, skew in zip(plan.hosts, plan.skews, strict=False) if skew)
+    clocks = "".join(
+        f" The clock of {host} is {skew:+g} s off."
+        for host, skew in zip(plan.hosts, plan.skews, strict=False)
+        if skew
+    )
     return f"{situation}{who}{clocks}"
 
 
@@ -177,33 +197,66 @@ def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m postmortem.replay.record", description="Record a scenario as a sample incident.")
+    p = argparse.ArgumentParser(
+        prog="python -m postmortem.replay.record", description="Record a scenario as a sample incident."
+    )
     p.add_argument("scenario", choices=[row.id for row in SCENARIOS], metavar="SCENARIO")
     p.add_argument("--out", type=Path, required=True, help="the sample's folder, which must not exist")
-    p.add_argument("--backend", choices=parameters.BACKEND.choices, help="another backend than the scenario's")
+    p.add_argument(
+        "--backend", choices=parameters.BACKEND.choices, help="another backend than the scenario's"
+    )
     p.add_argument("--nproc", type=int, default=0, help="ranks in all")
-    p.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a parameter of the job, such as rank=2")
+    p.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a parameter of the job, such as rank=2",
+    )
     p.add_argument("--launcher", choices=["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"])
-    p.add_argument("--save", help="torchrun: tree, redirect or console; plain: a file name with {rank} and perhaps {stream}")
+    p.add_argument(
+        "--save",
+        help="torchrun: tree, redirect or console; plain: a file name with {rank} and perhaps {stream}",
+    )
     p.add_argument("--script", default="train.py", help="the name the job runs under")
     p.add_argument("--record", action="store_true", help="the job's main() is wrapped in @record")
     p.add_argument("--restarts", type=int, default=0)
     p.add_argument("--rendezvous", choices=["static", "c10d"])
     p.add_argument("--hosts", default="", help="host names, separated by commas")
     p.add_argument("--zones", default="UTC", help="time zones of the hosts, separated by commas")
-    p.add_argument("--skews", default="", help="seconds by which the hosts' clocks are fast, separated by commas; needs faketime")
+    p.add_argument(
+        "--skews",
+        default="",
+        help="seconds by which the hosts' clocks are fast, separated by commas; needs faketime",
+    )
     p.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set in every process")
-    p.add_argument("--kernel", action="append", choices=list(kernel.FORMS), default=[], help="save the kernel log in this form")
-    p.add_argument("--memory", type=int, default=0, metavar="MIB", help="the memory cgroup's limit, where the scenario has one")
+    p.add_argument(
+        "--kernel",
+        action="append",
+        choices=list(kernel.FORMS),
+        default=[],
+        help="save the kernel log in this form",
+    )
+    p.add_argument(
+        "--memory",
+        type=int,
+        default=0,
+        metavar="MIB",
+        help="the memory cgroup's limit, where the scenario has one",
+    )
     p.add_argument("--no-start-log", action="store_true")
     return p
 
 
 def _plan(args: argparse.Namespace) -> Plan:
     row = scenario(args.scenario)
-    plan = planned(row, parameters.read(row, args.set) | ({"backend": args.backend} if args.backend else {}), args.nproc)
+    plan = planned(
+        row, parameters.read(row, args.set) | ({"backend": args.backend} if args.backend else {}), args.nproc
+    )
     launcher = args.launcher or row.launcher
-    save = args.save or (plan.save if launcher == row.launcher else default_plan(replace(row, launcher=launcher)).save)
+    save = args.save or (
+        plan.save if launcher == row.launcher else default_plan(replace(row, launcher=launcher)).save
+    )
     hosts = tuple(filter(None, args.hosts.split(","))) or default_plan(replace(row, launcher=launcher)).hosts
     return replace(
         plan, launcher=launcher, save=save, script=args.script, record=args.record, restarts=args.restarts or plan.restarts,
@@ -219,13 +272,20 @@ def main(argv: list[str] | None = None) -> int:
     args = _parser().parse_args(words)
     shown = [f"sample_logs/{args.out.name}" if word == str(args.out) else word for word in words]
     try:
-        truth = record(_plan(args), args.out, tuple(args.kernel), shlex.join(["python", "-m", "postmortem.replay.record", *shown]))
+        truth = record(
+            _plan(args),
+            args.out,
+            tuple(args.kernel),
+            shlex.join(["python", "-m", "postmortem.replay.record", *shown]),
+        )
     except (CannotRecord, CannotIsolate) as error:
         sys.stderr.write(f"error: {error}\n")
         return 7
     size = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
     evidence = truth["evidence"]
-    sys.stderr.write(f"{args.out}: {size / 1024:.0f} KiB, {len(evidence) if isinstance(evidence, list) else 0} lines of evidence\n")
+    sys.stderr.write(
+        f"{args.out}: {size / 1024:.0f} KiB, {len(evidence) if isinstance(evidence, list) else 0} lines of evidence\n"
+    )
     return 0
 
 

@@ -33,8 +33,13 @@ from postmortem.replay.isolate import Place, Wants, enter_cgroup, free_port, is_
 SCENARIOS = Path(__file__).parent / "scenarios"
 MASTER_PORT = 29500
 RUNNER_DEFAULTS = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0}
-WAITED_FOR, AMPLE = 8.0, 30.0  # seconds: a time-out that shows the failure, and one that must not come before it
-ADDRESS_SPACE = 48 << 30  # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
+WAITED_FOR, AMPLE = (
+    8.0,
+    30.0,
+)  # seconds: a time-out that shows the failure, and one that must not come before it
+ADDRESS_SPACE = (
+    48 << 30
+)  # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
 Progress = Callable[[float, int], None]  # seconds since the start, step of the rank at fault
 
 
@@ -46,7 +51,9 @@ class Plan:
     nproc: int  # ranks in all
     launcher: str
     arguments: Mapping[str, str | int | float] = field(default_factory=dict)
-    save: str = "tree"  # torchrun: tree | redirect | console; plain: a file name with {rank} and perhaps {stream}
+    save: str = (
+        "tree"  # torchrun: tree | redirect | console; plain: a file name with {rank} and perhaps {stream}
+    )
     script: str = "train.py"
     record: bool = False
     restarts: int = 0
@@ -111,7 +118,9 @@ def default_plan(scenario: Scenario) -> Plan:
     arguments = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments}
     env = dict(scenario.env)
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
-    hosts = scenario.wants.hosts or (("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ())
+    hosts = scenario.wants.hosts or (
+        ("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ()
+    )
     save = scenario.save or ("console" if scenario.launcher == "spawn" else plain)
     return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts, env=env)
 
@@ -120,7 +129,9 @@ def planned(scenario: Scenario, arguments: Arguments, nproc: int = 0) -> Plan:
     """The scenario with other arguments and another number of ranks; what concerns the runner is taken out of the arguments."""
     plan = default_plan(scenario)
     given = {**plan.arguments, **arguments}
-    detail, restarts, kernel_log, memory = (int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items())
+    detail, restarts, kernel_log, memory = (
+        int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items()
+    )
     env = {**plan.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
     env |= {"TORCH_FR_BUFFER_SIZE": "2000"} if given.get("dump") else {}
     return replace(
@@ -162,22 +173,44 @@ def _torchrun(plan: Plan, made: Place) -> list[Process]:
     for host in range(2 if two else 1):
         logs = made.logs / plan.hosts[host] if two else made.logs
         logs.mkdir(exist_ok=True)
-        words = [*launch, f"--nproc-per-node={plan.nproc // (2 if two else 1)}", f"--max-restarts={plan.restarts}", f"--nnodes={nodes}"]
+        words = [
+            *launch,
+            f"--nproc-per-node={plan.nproc // (2 if two else 1)}",
+            f"--max-restarts={plan.restarts}",
+            f"--nnodes={nodes}",
+        ]
         if plan.rendezvous == "c10d" or nodes > 1 and not two:
             conf = ["--rdzv-conf=join_timeout=8,timeout=8"] if nodes > 1 and not two else []
-            words += ["--rdzv-backend=c10d", f"--rdzv-endpoint={made.address(0) if two else 'localhost'}:{port}", "--rdzv-id=job17", *conf]
+            words += [
+                "--rdzv-backend=c10d",
+                f"--rdzv-endpoint={made.address(0) if two else 'localhost'}:{port}",
+                "--rdzv-id=job17",
+                *conf,
+            ]
         else:
             words += [f"--node-rank={host}", f"--master-addr={made.address(0)}", f"--master-port={port}"]
         if plan.save != "console":
-            words += [f"--log-dir={logs / 'torchelastic'}", "--redirects=3", *(["--tee=3"] if plan.save == "tree" else [])]
-        out, err = (logs / "console.log",) * 2 if plan.save == "console" else (logs / "agent.out", logs / "agent.err")
+            words += [
+                f"--log-dir={logs / 'torchelastic'}",
+                "--redirects=3",
+                *(["--tee=3"] if plan.save == "tree" else []),
+            ]
+        out, err = (
+            (logs / "console.log",) * 2
+            if plan.save == "console"
+            else (logs / "agent.out", logs / "agent.err")
+        )
         argv = _on_its_clock(plan, host, [*words, *_job_argv(plan)])
         processes.append(Process(f"agent{host}", argv, _environment(plan, made, host), out, err, host))
     return processes
 
 
 def _spawn(plan: Plan, made: Place) -> list[Process]:
-    env = _environment(plan, made, 0) | {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "OMP_NUM_THREADS": "1"}
+    env = _environment(plan, made, 0) | {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "OMP_NUM_THREADS": "1",
+    }
     argv = [sys.executable, *_job_argv(plan), "--spawn", str(plan.nproc)]
     return [Process("parent", argv, env, made.logs / "console.log", made.logs / "console.log")]
 
@@ -186,13 +219,21 @@ def _plain(plan: Plan, made: Place, port: int) -> list[Process]:
     start, processes = plan.scenario.start, []
     for rank in range(plan.nproc):
         host = rank * len(plan.hosts) // plan.nproc if len(plan.hosts) > 1 else 0
-        env = _environment(plan, made, host) | {"MASTER_ADDR": made.address(0), "MASTER_PORT": str(port), "OMP_NUM_THREADS": "1"}
+        env = _environment(plan, made, host) | {
+            "MASTER_ADDR": made.address(0),
+            "MASTER_PORT": str(port),
+            "OMP_NUM_THREADS": "1",
+        }
         env |= {"RANK": str(rank), "WORLD_SIZE": str(plan.nproc), "LOCAL_RANK": str(rank), **start.all_env}
         odd = rank == plan.rank
         if odd and start.absent:
             continue
         for name, value in start.env.items() if odd else ():
-            fields = {"world_size_plus_1": plan.nproc + 1, "other_rank": (rank - 1) % plan.nproc, "closed_port": port + 1}
+            fields = {
+                "world_size_plus_1": plan.nproc + 1,
+                "other_rank": (rank - 1) % plan.nproc,
+                "closed_port": port + 1,
+            }
             env[name] = (value or "").format(**fields)
             if value is None:
                 del env[name]
@@ -278,7 +319,9 @@ def _start(process: Process, made: Place) -> subprocess.Popen[bytes]:
 def _watch(ran: Ran, waiting: list[Process], progress: Progress | None) -> None:
     """Start what is due, act and look when the fault is there, and wait until all have ended or patience has."""
     began, running, acted, looked_at = time.monotonic(), dict[str, subprocess.Popen[bytes]](), False, 0.0
-    start_log = Journal(ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None)
+    start_log = Journal(
+        ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None
+    )
     while waiting or running:
         elapsed = time.monotonic() - began
         for process in [p for p in waiting if p.delay_s <= elapsed]:
@@ -351,4 +394,8 @@ class Journal:
 
 def _words(code: int) -> str:
     """An exit status as a shell shows it."""
-    return f"exit status {code}" if code >= 0 else f"exit status {128 - code} ({re.sub('^SIG', '', signal.Signals(-code).name)})"
+    return (
+        f"exit status {code}"
+        if code >= 0
+        else f"exit status {128 - code} ({re.sub('^SIG', '', signal.Signals(-code).name)})"
+    )

@@ -27,35 +27,69 @@ def write(plan: Plan, name: str) -> str:
     indented = "\n".join(f"    {line}" if line else "" for line in launch(plan, name))
     head = f'#!/usr/bin/env python3\n"""{told}\n\nRun it like this:\n\n{indented}\n"""\n\nfrom __future__ import annotations\n\n'
     return (
-        head + "\n".join(imports) + f"\n\n{_without_imports(common)}\n\n\n{LINE}{'─' * (120 - len(LINE))}\n\n\n"
-        "trainer = sys.modules[__name__]  # the job names what stands above as `trainer.…`\n\n\n" + _without_imports(body) + "\n"
+        head
+        + "\n".join(imports)
+        + f"\n\n{_without_imports(common)}\n\n\n{LINE}{'─' * (120 - len(LINE))}\n\n\n"
+        "trainer = sys.modules[__name__]  # the job names what stands above as `trainer.…`\n\n\n"
+        + _without_imports(body)
+        + "\n"
     )
 
 
 def launch(plan: Plan, name: str) -> list[str]:
     """The exact command lines, and what somebody outside has to do."""
     row = plan.scenario
-    options = [word for key, value in plan.arguments.items() for word in (f"--{key.replace('_', '-')}", str(value)) if key != "port"]
+    options = [
+        word
+        for key, value in plan.arguments.items()
+        for word in (f"--{key.replace('_', '-')}", str(value))
+        if key != "port"
+    ]
     lines = [f"export {key}={shlex.quote(value)}" for key, value in sorted(plan.env.items())]
     lines += _around(plan)
     if plan.launcher in ("plain", "two-hosts"):
-        lines += [_by_hand(plan, name, options, rank) for rank in range(plan.nproc) if not (row.start.absent and rank == plan.rank)]
+        lines += [
+            _by_hand(plan, name, options, rank)
+            for rank in range(plan.nproc)
+            if not (row.start.absent and rank == plan.rank)
+        ]
         lines.append("wait")
     else:
         nodes = 2 if row.id == "agent-node-missing" or plan.launcher == "two-hosts-torchrun" else 1
         each = plan.nproc // 2 if plan.launcher == "two-hosts-torchrun" else plan.nproc
-        words = ["torchrun", f"--nproc-per-node={each}", f"--nnodes={nodes}", f"--max-restarts={plan.restarts}", "--master-addr=127.0.0.1"]
-        lines.append(shlex.join([*words, "--master-port=29500", "--log-dir=logs", "--redirects=3", "--tee=3", name, *options]))
+        words = [
+            "torchrun",
+            f"--nproc-per-node={each}",
+            f"--nnodes={nodes}",
+            f"--max-restarts={plan.restarts}",
+            "--master-addr=127.0.0.1",
+        ]
+        lines.append(
+            shlex.join(
+                [*words, "--master-port=29500", "--log-dir=logs", "--redirects=3", "--tee=3", name, *options]
+            )
+        )
     return lines + _outside(plan)
 
 
 def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
     """One rank, started without a launcher; the rank at fault differs as its scenario says."""
     start, odd = plan.scenario.start, rank == plan.rank
-    env: dict[str, str | None] = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    env: dict[str, str | None] = {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "29500",
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+    }
     env |= {"WORLD_SIZE": str(plan.nproc), **start.all_env, **(start.env if odd else {})}
-    fields = {"world_size_plus_1": plan.nproc + 1, "other_rank": (rank - 1) % plan.nproc, "closed_port": 29501}
-    words = [f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if value is not None]
+    fields = {
+        "world_size_plus_1": plan.nproc + 1,
+        "other_rank": (rank - 1) % plan.nproc,
+        "closed_port": 29501,
+    }
+    words = [
+        f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if value is not None
+    ]
     wait = f"sleep {start.delay_s:g} && " if odd and start.delay_s else ""
     return f"({wait}{' '.join(words)} python3 {shlex.join([name, *options])} > rank{rank}.log 2>&1) &"
 
@@ -65,15 +99,25 @@ def _around(plan: Plan) -> list[str]:
     wants, row = plan.wants or plan.scenario.wants, plan.scenario
     said = []
     if wants.memory_mb:
-        said.append(f"# in a memory cgroup: systemd-run --scope -p MemoryMax={plan.memory_mb or wants.memory_mb}M -p MemorySwapMax=0 bash")
+        said.append(
+            f"# in a memory cgroup: systemd-run --scope -p MemoryMax={plan.memory_mb or wants.memory_mb}M -p MemorySwapMax=0 bash"
+        )
     if wants.shm_mb:
-        said.append(f"# with a small /dev/shm: unshare --mount bash -c 'mount -t tmpfs -o size={wants.shm_mb}m tmpfs /dev/shm; exec bash'")
+        said.append(
+            f"# with a small /dev/shm: unshare --mount bash -c 'mount -t tmpfs -o size={wants.shm_mb}m tmpfs /dev/shm; exec bash'"
+        )
     if wants.disk_kb:
-        said.append(f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs checkpoints")
+        said.append(
+            f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs checkpoints"
+        )
     if len(plan.hosts) > 1:
-        said.append("# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first host's address")
+        said.append(
+            "# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first host's address"
+        )
     if wants.block:
-        said.append(f"# a packet filter on the first host drops {'what comes in' if wants.block == 'all' else 'ports 32768 to 60999'}")
+        said.append(
+            f"# a packet filter on the first host drops {'what comes in' if wants.block == 'all' else 'ports 32768 to 60999'}"
+        )
     if row.start.port_taken:
         said.append("# another program listens on the master's port: python3 -m http.server 29500 &")
     return said
@@ -98,7 +142,9 @@ def _split(source: str) -> tuple[str, str]:
 
 
 def _imports(body: str) -> list[str]:
-    return [line for line in body.splitlines() if re.match(r"(import|from) ", line) and "__future__" not in line]
+    return [
+        line for line in body.splitlines() if re.match(r"(import|from) ", line) and "__future__" not in line
+    ]
 
 
 def _without_imports(body: str) -> str:

@@ -25,7 +25,12 @@ from postmortem.replay.record import save
 from postmortem.replay.run import Plan, Progress, Ran, planned, run
 
 CODES = {"reproduced": 0, "different": 5, "did-not-fail": 6, "could-not-run": 7}
-HEADS = {"reproduced": "Reproduced", "different": "Another failure", "did-not-fail": "Did not fail", "could-not-run": "Could not run here"}
+HEADS = {
+    "reproduced": "Reproduced",
+    "different": "Another failure",
+    "did-not-fail": "Did not fail",
+    "could-not-run": "Could not run here",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +101,23 @@ class Result:
 
 def promised(row: Scenario, arguments: Arguments) -> Expected:
     """What the scenario proves with these arguments."""
-    shown = [name for name, needed in _narrow(row) if all(arguments.get(key) == value for key, value in needed.items())]
+    shown = [
+        name
+        for name, needed in _narrow(row)
+        if all(arguments.get(key) == value for key, value in needed.items())
+    ]
     rank = int(arguments.get("rank", row.arguments.get("rank", 1)))
     ranks = {"rank": (rank,), "any": None, "nobody": ()}[row.culprit]
-    return Expected(shown[0] if shown else row.pattern, (row.category, *row.also) if row.category else (), ranks)
+    return Expected(
+        shown[0] if shown else row.pattern, (row.category, *row.also) if row.category else (), ranks
+    )
 
 
 def _narrow(row: Scenario) -> list[tuple[str, Arguments]]:
     """The patterns that arguments bring about, the most particular first."""
-    return sorted(((name, needed) for name, needed in row.proves.items() if needed), key=lambda item: -len(item[1]))
+    return sorted(
+        ((name, needed) for name, needed in row.proves.items() if needed), key=lambda item: -len(item[1])
+    )
 
 
 def prepare(order: Order) -> Ready | Result:
@@ -112,7 +125,9 @@ def prepare(order: Order) -> Ready | Result:
     row, notes, arguments = order.scenario, list(order.notes), dict(order.arguments)
     needs = able.missing(row)
     wants: Wants | None = None
-    if row.fallback and row.fallback.arguments.items() <= arguments.items():  # asked for: nothing of the machine is needed
+    if (
+        row.fallback and row.fallback.arguments.items() <= arguments.items()
+    ):  # asked for: nothing of the machine is needed
         needs, wants = [need for need in needs if need == able.INSTALL], Wants()
     expected = order.expected or promised(row, arguments)
     if needs and row.fallback and needs != [able.INSTALL]:
@@ -127,27 +142,43 @@ def prepare(order: Order) -> Ready | Result:
         return _could_not(order, needs, tuple(notes), expected)
     plan = planned(row, {**arguments, "backend": chosen.backend}, chosen.nproc)
     if plan.rank >= plan.nproc:
-        return _could_not(order, [f"rank {plan.rank} cannot be at fault among {plan.nproc} ranks"], tuple(notes), expected)
+        return _could_not(
+            order, [f"rank {plan.rank} cannot be at fault among {plan.nproc} ranks"], tuple(notes), expected
+        )
     return Ready(replace(plan, wants=wants), expected, chosen.backend, (chosen.why, *notes))
 
 
 def written(order: Order) -> Plan:
     """The plan to write down: nothing is asked of this machine, and backend auto is what the scenario was made with."""
     row = order.scenario
-    backend = row.backend if order.backend == "auto" else able.transport(row, order.backend, order.nproc).backend
+    backend = (
+        row.backend if order.backend == "auto" else able.transport(row, order.backend, order.nproc).backend
+    )
     return planned(row, {**order.arguments, "backend": backend}, order.nproc)
 
 
 def _could_not(order: Order, needs: Sequence[str], notes: tuple[str, ...], expected: Expected) -> Result:
     row = order.scenario
     text = f"{HEADS['could-not-run']}: {'; '.join(needs)}."
-    facts = (row.id, "could-not-run", text, order.backend, order.nproc or row.nproc, dict(order.arguments), _told(expected))
+    facts = (
+        row.id,
+        "could-not-run",
+        text,
+        order.backend,
+        order.nproc or row.nproc,
+        dict(order.arguments),
+        _told(expected),
+    )
     return Result(*facts, needs=tuple(needs), notes=notes)
 
 
 def _told(expected: Expected) -> dict[str, Any]:
     ranks = None if expected.ranks is None else list(expected.ranks)
-    return {"pattern": expected.pattern, "category": expected.categories[0] if expected.categories else None, "ranks": ranks}
+    return {
+        "pattern": expected.pattern,
+        "category": expected.categories[0] if expected.categories else None,
+        "ranks": ranks,
+    }
 
 
 # ── doing it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -165,9 +196,16 @@ def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = N
     except CannotIsolate as error:
         order = Order(ready.plan.scenario, ready.plan.arguments, ready.plan.nproc, ready.backend)
         return _could_not(order, [str(error)], ready.notes, ready.expected)
-    notes = ready.notes + ((f"it did not end by itself and was {ran.ended_from_outside}",) if ran.ended_from_outside else ())
+    notes = ready.notes + (
+        (f"it did not end by itself and was {ran.ended_from_outside}",) if ran.ended_from_outside else ()
+    )
     result = judged(ready, document, notes)
-    return replace(result, exits=dict(ran.exits), seconds=round(time.monotonic() - began, 1), logs=str(keep) if keep else None)
+    return replace(
+        result,
+        exits=dict(ran.exits),
+        seconds=round(time.monotonic() - began, 1),
+        logs=str(keep) if keep else None,
+    )
 
 
 def _own_records(ran: Ran) -> list[str]:
@@ -182,7 +220,9 @@ def analysed(logs: Path) -> dict[str, Any]:
     try:
         incident = analyze([str(logs)])
     except NothingReadable:
-        return {"verdict": {"outcome": "undetermined", "headline": "The run wrote nothing that could be read."}}
+        return {
+            "verdict": {"outcome": "undetermined", "headline": "The run wrote nothing that could be read."}
+        }
     if incident.interrupted:  # what was read until then is no verdict on the replay
         raise KeyboardInterrupt
     return incident.document
@@ -200,7 +240,19 @@ def judged(ready: Ready, document: Mapping[str, Any], notes: tuple[str, ...] = (
         outcome = "did-not-fail"
     text = _sentence(outcome, expected, found, differs)
     arguments = dict(plan.arguments)
-    return Result(plan.scenario.id, outcome, text, ready.backend, plan.nproc, arguments, _told(expected), found, differs, (), notes)
+    return Result(
+        plan.scenario.id,
+        outcome,
+        text,
+        ready.backend,
+        plan.nproc,
+        arguments,
+        _told(expected),
+        found,
+        differs,
+        (),
+        notes,
+    )
 
 
 def differences(expected: Expected, document: Mapping[str, Any]) -> tuple[str, ...]:
@@ -210,7 +262,9 @@ def differences(expected: Expected, document: Mapping[str, Any]) -> tuple[str, .
         return () if verdict.get("outcome") == "healthy" else ("outcome",)
     ranks = list((verdict.get("culprit") or {}).get("ranks") or [])
     seen = {verdict.get("pattern")}
-    if verdict.get("pattern") is None:  # where no cause is found, the symptom that was promised must be among what was seen
+    if (
+        verdict.get("pattern") is None
+    ):  # where no cause is found, the symptom that was promised must be among what was seen
         seen = {row.get("pattern") for row in document.get("chain", [])}
     agree = {
         "pattern": expected.pattern in seen,
@@ -229,7 +283,12 @@ def _sentence(outcome: str, expected: Expected, found: Mapping[str, Any], differ
         return f"{head}: the verdict on the replay's logs is {expected.pattern} ({found['category']}){who}."
     if outcome == "did-not-fail":
         return f"{head}: {expected.pattern} was expected, and the replay ended well."
-    wanted = {"pattern": expected.pattern, "category": "/".join(expected.categories), "ranks": expected.ranks, "outcome": "healthy"}
+    wanted = {
+        "pattern": expected.pattern,
+        "category": "/".join(expected.categories),
+        "ranks": expected.ranks,
+        "outcome": "healthy",
+    }
     parts = [f"{name} {_value(wanted[name])} was expected, {_value(found[name])} came" for name in differs]
     return f"{head}: {'; '.join(parts)}."
 

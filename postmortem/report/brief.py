@@ -14,7 +14,16 @@ from postmortem.report import json as plain
 from postmortem.report import text, view
 
 LIMIT = 8192
-SIZES = ((10, 400), (8, 240), (6, 160), (4, 120), (3, 90), (2, 60), (1, 40), (0, 40))  # how many items, how many characters of each
+SIZES = (
+    (10, 400),
+    (8, 240),
+    (6, 160),
+    (4, 120),
+    (3, 90),
+    (2, 60),
+    (1, 40),
+    (0, 40),
+)  # how many items, how many characters of each
 
 
 def render_brief(incident: view.Incident) -> str:
@@ -36,10 +45,15 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         "headline": text.sentence(view.headline(document), max(wide, 200)),
         "culprit": {label: text.line(value, 120) for label, value in view.culprit(document)[:8]},
         "because": [text.sentence(item, wide) for item in because[:items]],
-        "actions": [text.sentence(f"{lead}. {said}" if lead else said, wide) for lead, said in view.todo(document)[: max(items, 1)]],
+        "actions": [
+            text.sentence(f"{lead}. {said}" if lead else said, wide)
+            for lead, said in view.todo(document)[: max(items, 1)]
+        ],
         "evidence": [_proof(proof, wide) for proof in proofs[: max(items, 1)]],
         "chain": [_step(step, wide) for step in chain[:items]],
-        "missing": [{name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:items]],
+        "missing": [
+            {name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:items]
+        ],
         "incomplete": text.sentence(view.incomplete(document), 200),
         "fingerprint": _short(document.get("fingerprint"), 80),
     }
@@ -64,6 +78,13 @@ def _proof(proof: view.Proof, wide: int) -> dict[str, Any]:
 
 
 def _step(step: view.Step, wide: int) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": text.line(step.role, 20), "who": text.line(step.who, 80), "pattern": text.line(step.pattern, 80)}
-    found |= {"because": text.sentence(step.because, wide), "evidence": [text.line(proof.address, 200) for proof in step.proofs[:2]]}
+    found: dict[str, Any] = {
+        "role": text.line(step.role, 20),
+        "who": text.line(step.who, 80),
+        "pattern": text.line(step.pattern, 80),
+    }
+    found |= {
+        "because": text.sentence(step.because, wide),
+        "evidence": [text.line(proof.address, 200) for proof in step.proofs[:2]],
+    }
     return {name: value for name, value in found.items() if value}

@@ -44,7 +44,11 @@ class Block:
 def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_EVENTS) -> Block | None:
     """Pack all events that have a time; None where there are fewer than two."""
     decisive, culprit = lanes.decisive(document)
-    timed = [row._replace(rank=culprit) if row.rank is None and row.place == decisive else row for row in rows if math.isfinite(row.time)]
+    timed = [
+        row._replace(rank=culprit) if row.rank is None and row.place == decisive else row
+        for row in rows
+        if math.isfinite(row.time)
+    ]
     if all(row.time == timed[0].time for row in timed):
         return None
     timed = _once(timed)
@@ -79,7 +83,10 @@ def _place(key: LaneKey) -> tuple[tuple[tuple[int, str], ...], int]:
 
 @lru_cache(maxsize=1 << 14)
 def _by_value(host: str) -> tuple[tuple[int, str], ...]:
-    return tuple((int(bit[:15]), "") if bit.isdecimal() and bit.isascii() else (-1, bit) for bit in re.split(r"([0-9]+)", host))
+    return tuple(
+        (int(bit[:15]), "") if bit.isdecimal() and bit.isascii() else (-1, bit)
+        for bit in re.split(r"([0-9]+)", host)
+    )
 
 
 def _once(rows: Iterable[lanes.Row]) -> list[lanes.Row]:
@@ -116,13 +123,19 @@ def thinned(rows: list[lanes.Row], limit: int, cited: Set[lanes.Place]) -> tuple
     for severity, those in others.items():
         if len(those) > room:
             start = min(row.time for row in those)
-            width = (max(row.time for row in those) - start) / max(1, room // len({(row.host, row.rank) for row in those}))
+            width = (max(row.time for row in those) - start) / max(
+                1, room // len({(row.host, row.rank) for row in those})
+            )
             chosen = _first_of_each(those, start, width)
-            said.append(f"of {_named(severity)}, the first of each rank in each {text.seconds(width)} ({len(chosen):,} of {len(those):,})")
+            said.append(
+                f"of {_named(severity)}, the first of each rank in each {text.seconds(width)} ({len(chosen):,} of {len(those):,})"
+            )
             those = chosen
         kept += those
         room = max(0, room - len(those))
-    return kept, [f"The interactive timeline holds {len(kept):,} of {len(rows):,} events: all that is worse, and {'; '.join(said)}."]
+    return kept, [
+        f"The interactive timeline holds {len(kept):,} of {len(rows):,} events: all that is worse, and {'; '.join(said)}."
+    ]
 
 
 def _named(severity: str) -> str:
@@ -159,9 +172,14 @@ def _encoded(
     document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[lanes.Row]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     base = min(row.time for row in events)
-    kinds = {view.known(item.get("path")): view.known(item.get("kind")) for item in view.rows(document.get("sources"))}
+    kinds = {
+        view.known(item.get("path")): view.known(item.get("kind"))
+        for item in view.rows(document.get("sources"))
+    }
     patterns, shapes, sigmas, sources, families = (_Table() for _ in range(5))
-    said = phrases.pack([text.line(row.text or row.pattern, MAX_TEXT) for row in events], [count for _, count in counts])
+    said = phrases.pack(
+        [text.line(row.text or row.pattern, MAX_TEXT) for row in events], [count for _, count in counts]
+    )
 
     def shape(key: tuple[int, str, str]) -> int:
         which, severity, pattern = key
@@ -173,7 +191,9 @@ def _encoded(
     columns = {
         "time": _stepped([round((row.time - base) / UNIT) for row in events], counts, varint),
         "line": _stepped([row.line or 0 for row in events], counts, signed),
-        "shape": _numbered([(which, row.severity, row.pattern) for which, row in zip(said.which, events, strict=True)], shape),
+        "shape": _numbered(
+            [(which, row.severity, row.pattern) for which, row in zip(said.which, events, strict=True)], shape
+        ),
         "source": _numbered([row.source for row in events], source),
         "sigma": _numbered([row.sigma for row in events], lambda sigma: sigmas(float(f"{sigma:.2g}"))),
     }
@@ -194,7 +214,9 @@ def _encoded(
     return head, columns | said.streams
 
 
-def _stepped(values: Sequence[int], counts: Sequence[tuple[LaneKey, int]], coded: Callable[[int], bytes]) -> bytes:
+def _stepped(
+    values: Sequence[int], counts: Sequence[tuple[LaneKey, int]], coded: Callable[[int], bytes]
+) -> bytes:
     """Lane by lane the differences from value to value."""
     out, place = [], 0
     for _, count in counts:
@@ -214,7 +236,10 @@ def _lanes(document: view.Document, counts: Sequence[tuple[LaneKey, int]]) -> di
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
     refused = lanes.refused(document)
     hosts = _Table()
-    found = [[hosts(text.line(host, 120)), rank, _state(state, rank), int(host in refused), count] for (host, rank), count in counts]
+    found = [
+        [hosts(text.line(host, 120)), rank, _state(state, rank), int(host in refused), count]
+        for (host, rank), count in counts
+    ]
     return {"lanes": found, "hosts": hosts.values()}
 
 
@@ -228,19 +253,29 @@ def _moments(document: view.Document, events: Sequence[lanes.Row], base: float) 
     cited = _cited(document)
     proofs = {place: cited[row.place] for place, row in enumerate(events) if row.place in cited}
     zero, (start, end), whole = lanes.frame(document, events)
-    decisive = next((place for place, index in proofs.items() if index == 0), None) if zero is not None else None
+    decisive = (
+        next((place for place, index in proofs.items() if index == 0), None) if zero is not None else None
+    )
     return {
         "zero": None if zero is None else zero - base,
         "window": [start - base, end - base],
         "whole": [whole[0] - base, whole[1] - base],
         "proofs": sorted(proofs.items()),
-        "jumps": {"first": _first(document, events), "culprit": decisive, "teardown": _teardown(events, zero)},
+        "jumps": {
+            "first": _first(document, events),
+            "culprit": decisive,
+            "teardown": _teardown(events, zero),
+        },
     }
 
 
 def _first(document: view.Document, events: Sequence[lanes.Row]) -> int | None:
     """The first thing out of the ordinary: the earliest finding that is no mere context, else the earliest error."""
-    found = [item for item in view.rows(document.get("findings")) if item.get("role") in ("cause", "symptom", "confirms")]
+    found = [
+        item
+        for item in view.rows(document.get("findings"))
+        if item.get("role") in ("cause", "symptom", "confirms")
+    ]
     names = Counter(view.known(item.get("pattern")) for item in found)
     seen = [place for place, row in enumerate(events) if row.pattern in names and row.severity != "info"]
     bad = seen or [place for place, row in enumerate(events) if row.severity in ("error", "fatal")]

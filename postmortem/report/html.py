@@ -94,7 +94,9 @@ def _environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_shown,
     )
-    made.filters.update(line=text.line, sentence=text.sentence, plural=text.plural, seconds=text.seconds, size=text.size)
+    made.filters.update(
+        line=text.line, sentence=text.sentence, plural=text.plural, seconds=text.seconds, size=text.size
+    )
     made.filters.update(offset=view.offset, zone=_zone)
     made.globals.update(stamp=text.day_and_time, clock=text.clock, glyphs=svg.GLYPHS)
     return made
@@ -150,7 +152,9 @@ def _verdict(document: view.Document) -> dict[str, Any]:
     """The first screen."""
     verdict = view.part(document, "verdict")
     return {
-        "outcome": view.known(verdict.get("outcome")) if verdict.get("outcome") in view.OUTCOMES else "undetermined",
+        "outcome": view.known(verdict.get("outcome"))
+        if verdict.get("outcome") in view.OUTCOMES
+        else "undetermined",
         "outcome_word": view.OUTCOMES.get(view.known(verdict.get("outcome")), "Undetermined"),
         "category": view.category(document),
         "headline": view.headline(document),
@@ -189,7 +193,9 @@ def _job(job: dict[str, Any]) -> list[str]:
     facts.append(text.plural(world, "rank") if world is not None else "")
     facts.append(text.plural(len(hosts), "host") if hosts else "")
     facts.append(text.plural(attempts, "attempt") if attempts is not None and attempts > 1 else "")
-    facts += [f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)]
+    facts += [
+        f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)
+    ]
     return [fact for fact in facts if fact]
 
 

@@ -44,7 +44,13 @@ def render_json(incident: view.Incident) -> str:
 def dump(value: Any, indent: int | None = None, order: bool = True) -> str:
     """Any plain value as stable, printable JSON. Without `order`, keys stand as they were put in."""
     separators = (",", ": ") if indent is not None else (",", ":")
-    found = json.dumps(ordered(value) if order else value, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
+    found = json.dumps(
+        ordered(value) if order else value,
+        indent=indent,
+        ensure_ascii=False,
+        allow_nan=False,
+        separators=separators,
+    )
     return _ACTING.sub(_escaped, found)
 
 
@@ -52,7 +58,10 @@ def ordered(value: Any) -> Any:
     """`value` with keys in the contract's order, and null for numbers that JSON does not know."""
     if isinstance(value, dict):
         by_name = {str(key): item for key, item in value.items()}
-        return {name: by_name[name] if type(by_name[name]) in _PLAIN else ordered(by_name[name]) for name in _in_order(tuple(by_name))}
+        return {
+            name: by_name[name] if type(by_name[name]) in _PLAIN else ordered(by_name[name])
+            for name in _in_order(tuple(by_name))
+        }
     if isinstance(value, list | tuple):
         return [item if type(item) in _PLAIN else ordered(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

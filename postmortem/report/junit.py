@@ -39,7 +39,10 @@ def _told(document: view.Document) -> list[str]:
     lines += [f"proof: {proof.address}  {proof.text}" for proof in view.proofs(document)[:3]]
     lines += [f"because: {item}" for item in view.words(view.part(document, "verdict").get("because"))[:5]]
     lines += [f"do: {f'{lead}. ' if lead else ''}{said}" for lead, said in view.todo(document)]
-    lines += [f"missing: {item.get('what')}" for item in view.rows(view.part(document, "verdict").get("missing"))[:5]]
+    lines += [
+        f"missing: {item.get('what')}"
+        for item in view.rows(view.part(document, "verdict").get("missing"))[:5]
+    ]
     return [text.line(line, WIDEST) for line in lines]
 
 

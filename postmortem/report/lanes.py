@@ -95,7 +95,9 @@ class Picture:
 def read(incident: view.Incident, ordered: bool = False) -> list[Row]:
     """All events as they may be shown, by time if `ordered`; those of the evidence alone where the timeline is no longer at hand."""
     rows = _read(incident, ordered)
-    return rows if getattr(incident, "as_written", False) else redacted(rows)  # as written: the user asked for it (`--no-redact`)
+    return (
+        rows if getattr(incident, "as_written", False) else redacted(rows)
+    )  # as written: the user asked for it (`--no-redact`)
 
 
 def _read(incident: view.Incident, ordered: bool) -> list[Row]:
@@ -110,7 +112,10 @@ def _read(incident: view.Incident, ordered: bool) -> list[Row]:
         map(
             Row,
             [float(value) if isinstance(value, int | float) else math.nan for value in time],
-            [float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0 for value in sigma],
+            [
+                float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
+                for value in sigma
+            ],
             _words(host),
             _numbers(rank),
             [value if value in SEVERITIES else "info" for value in severity],
@@ -130,7 +135,12 @@ def _words(values: Iterable[Any]) -> list[str]:
 def _numbers(values: Iterable[Any]) -> list[int | None]:
     """A column of numbers with a gap in it comes back as floats, its gaps as NaN."""
     return [
-        value if type(value) is int else int(value) if isinstance(value, int | float) and math.isfinite(value) else None for value in values
+        value
+        if type(value) is int
+        else int(value)
+        if isinstance(value, int | float) and math.isfinite(value)
+        else None
+        for value in values
     ]
 
 
@@ -139,15 +149,27 @@ def redacted(rows: list[Row]) -> list[Row]:
 
     New marks have no numbers: they would be counted over other texts than the document's, and equal numbers would lie.
     """
-    said = list({**{row.host: 0 for row in rows}, **{row.text: 0 for row in rows}, **{row.source: 0 for row in rows}})
+    said = list(
+        {**{row.host: 0 for row in rows}, **{row.text: 0 for row in rows}, **{row.source: 0 for row in rows}}
+    )
     redactor = Redactor()
     cleaned = redactor.texts(said)
     if cleaned == said:
         return rows
-    cleaned = redactor.texts(said)  # what was learnt where a secret is named may stand bare in an earlier line
-    new = {word: _MARK.sub(r"[REDACTED:\1]", found) for word, found in zip(said, cleaned, strict=True) if word != found}
+    cleaned = redactor.texts(
+        said
+    )  # what was learnt where a secret is named may stand bare in an earlier line
+    new = {
+        word: _MARK.sub(r"[REDACTED:\1]", found)
+        for word, found in zip(said, cleaned, strict=True)
+        if word != found
+    }
     return [
-        row._replace(host=new.get(row.host, row.host), text=new.get(row.text, row.text), source=new.get(row.source, row.source))
+        row._replace(
+            host=new.get(row.host, row.host),
+            text=new.get(row.text, row.text),
+            source=new.get(row.source, row.source),
+        )
         for row in rows
     ]
 
@@ -172,7 +194,12 @@ def _from_evidence(item: Mapping[str, Any], severity: str) -> Row:
 def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     """Choose the lanes and the window; None where fewer than two events have a time: a dot is no picture."""
     first, culprit = decisive(document)
-    every = [row._replace(rank=culprit) if row.rank is None and row.place == first and row.severity != "info" else row for row in rows]
+    every = [
+        row._replace(rank=culprit)
+        if row.rank is None and row.place == first and row.severity != "info"
+        else row
+        for row in rows
+    ]
     timed = [row for row in every if math.isfinite(row.time)]
     if all(row.time == timed[0].time for row in timed):
         return None
@@ -189,11 +216,15 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     if len(every) > len(timed):
         notes.append(f"{text.plural(len(every) - len(timed), 'event')} could not be placed in time.")
     if len(timed) > len(shown):
-        notes.append(f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job.")
+        notes.append(
+            f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job."
+        )
     return Picture(tuple(lanes), start, end, whole, _overview(timed, whole), zero, len(shown), tuple(notes))
 
 
-def frame(document: view.Document, timed: Sequence[Row]) -> tuple[float | None, tuple[float, float], tuple[float, float]]:
+def frame(
+    document: view.Document, timed: Sequence[Row]
+) -> tuple[float | None, tuple[float, float], tuple[float, float]]:
     """The decisive moment, the window to show first, and the whole job."""
     times = [row.time for row in timed]
     whole = (min(times), max(times))
@@ -214,7 +245,9 @@ def decisive(document: view.Document) -> tuple[Place, int | None]:
     return place, ranks[0] if len(ranks) == 1 and evidence[0].get("rank") in (None, ranks[0]) else None
 
 
-def _window(timed: Sequence[Row], whole: tuple[float, float], zero: float | None, cited: list[float]) -> tuple[float, float]:
+def _window(
+    timed: Sequence[Row], whole: tuple[float, float], zero: float | None, cited: list[float]
+) -> tuple[float, float]:
     """The whole job, or the failure with its surroundings where the job was so long that the failure would be a dot."""
     start, end = whole
     if zero is not None:
@@ -232,7 +265,10 @@ def _naming(document: view.Document, keys: Iterable[tuple[str, int | None]]) -> 
     """How to name lanes: every rank alone if that fits, else ranks of identical behaviour together, per host or over all."""
     found = view.part(view.part(document, "verdict"), "culprit")
     alone = {rank for rank in found.get("ranks") or [] if isinstance(rank, int)}
-    group = {item.get("rank"): f"{item.get('state')} {item.get('group')}" for item in view.rows(document.get("ranks"))}
+    group = {
+        item.get("rank"): f"{item.get('state')} {item.get('group')}"
+        for item in view.rows(document.get("ranks"))
+    }
 
     def each(host: str, rank: int | None) -> Key:
         return (host, "" if rank is None else f"{rank}")
@@ -241,16 +277,30 @@ def _naming(document: view.Document, keys: Iterable[tuple[str, int | None]]) -> 
         return each(host, rank) if rank is None or rank in alone else (host, "group", group.get(rank, ""))
 
     def over_all(host: str, rank: int | None) -> Key:
-        return each(host, rank) if rank in alone else ("", "group", group.get(rank, "")) if rank is not None else ("", "")
+        return (
+            each(host, rank)
+            if rank in alone
+            else ("", "group", group.get(rank, ""))
+            if rank is not None
+            else ("", "")
+        )
 
-    for name, note in ((each, ""), (by_host, "Ranks of one host that behaved alike share a lane."), (over_all, SHARED)):
+    for name, note in (
+        (each, ""),
+        (by_host, "Ranks of one host that behaved alike share a lane."),
+        (over_all, SHARED),
+    ):
         if len({name(*key) for key in keys}) <= MAX_LANES:
             return name, [note] if note else []
     return over_all, [SHARED]
 
 
 def _lanes(
-    document: view.Document, found: Mapping[tuple[str, int | None], list[Row]], name: Name, span: float, decisive: Place
+    document: view.Document,
+    found: Mapping[tuple[str, int | None], list[Row]],
+    name: Name,
+    span: float,
+    decisive: Place,
 ) -> list[Lane]:
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
     hatched = refused(document)
@@ -307,7 +357,9 @@ def _marks(rows: list[Row], span: float, decisive: Place) -> list[Mark]:
     if any(mark.decisive for mark in marks):
         worst = max((mark for mark in marks if mark.decisive), key=lambda m: SEVERITIES.index(m.row.severity))
         marks = [mark for mark in marks if mark is worst or not mark.decisive]
-    return sorted(marks, key=lambda m: (m.decisive, SEVERITIES.index(m.row.severity), m.row.time, m.row.address))
+    return sorted(
+        marks, key=lambda m: (m.decisive, SEVERITIES.index(m.row.severity), m.row.time, m.row.address)
+    )
 
 
 def _first(rows: list[Row]) -> Row:
@@ -359,8 +411,13 @@ def moments(rows: Iterable[Row], limit: int = 10) -> list[Moment]:
         if row.time < known.time or row.time == known.time and row.address < known.address:
             first[key] = row
         said.setdefault(key, set()).add((row.host if row.rank is None else "", row.rank))
-    chosen = sorted(first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time, kv[1].address))[:limit]
-    return [_moment(row, len(said[key]) - 1) for key, row in sorted(chosen, key=lambda kv: (kv[1].time, kv[1].address))]
+    chosen = sorted(
+        first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time, kv[1].address)
+    )[:limit]
+    return [
+        _moment(row, len(said[key]) - 1)
+        for key, row in sorted(chosen, key=lambda kv: (kv[1].time, kv[1].address))
+    ]
 
 
 def _one_per_line(rows: Iterable[Row]) -> list[Row]:
@@ -370,7 +427,10 @@ def _one_per_line(rows: Iterable[Row]) -> list[Row]:
         if row.severity != "info" and math.isfinite(row.time):
             place = (row.source, row.line)
             other = best.setdefault(place, row)
-            if (SEVERITIES.index(row.severity), row.pattern) > (SEVERITIES.index(other.severity), other.pattern):
+            if (SEVERITIES.index(row.severity), row.pattern) > (
+                SEVERITIES.index(other.severity),
+                other.pattern,
+            ):
                 best[place] = row
     return list(best.values())
 

@@ -22,7 +22,8 @@ from postmortem.report import text, view
 
 LIMIT = 60_000
 _ESCAPED = str.maketrans(
-    {char: f"\\{char}" for char in "\\`*_[]{}|~"} | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "$": "&#36;", "#": "&#35;"}
+    {char: f"\\{char}" for char in "\\`*_[]{}|~"}
+    | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "$": "&#36;", "#": "&#35;"}
 )
 _LINKS = (
     (re.compile(r"(?i)\b(https?|ftp|mailto|xmpp)(:)"), "&#58;"),
@@ -47,7 +48,9 @@ def render_markdown(incident: view.Incident) -> str:
             done.append(block)
             used += len(block) + 2
     if dropped:
-        done.append(f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML report has all of it.*")
+        done.append(
+            f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML report has all of it.*"
+        )
     return "\n\n".join(done) + "\n"
 
 
@@ -112,7 +115,10 @@ def _verdict(document: view.Document) -> list[str]:
 def _excerpt(proof: view.Proof) -> str:
     numbers = [str(line.number) for line in proof.lines if line.number is not None]
     wide = max(map(len, numbers), default=0)
-    rows = [f"{'>' if line.decisive else ' '} {view.known(line.number):>{wide}} | {text.line(line.text)}" for line in proof.lines]
+    rows = [
+        f"{'>' if line.decisive else ' '} {view.known(line.number):>{wide}} | {text.line(line.text)}"
+        for line in proof.lines
+    ]
     day, clock = text.day_and_time(proof.time)
     where = view.entity({"rank": proof.rank, "host": proof.host or None})
     stamp = f"{day} {clock} UTC" + (f" ± {proof.uncertainty}" if proof.uncertainty else "") if clock else ""
@@ -122,7 +128,9 @@ def _excerpt(proof: view.Proof) -> str:
 
 def _actions(document: view.Document) -> list[str]:
     items = enumerate(view.todo(document), 1)
-    lines = [f"{place}. {f'**{prose(lead)}.** ' if lead else ''}{prose(said)}" for place, (lead, said) in items]
+    lines = [
+        f"{place}. {f'**{prose(lead)}.** ' if lead else ''}{prose(said)}" for place, (lead, said) in items
+    ]
     return ["## What to do now\n\n" + "\n".join(lines)] if lines else []
 
 
@@ -145,17 +153,24 @@ def _chain(document: view.Document) -> list[str]:
     lines = []
     for place, step in enumerate(view.steps(document), 1):
         clock = text.day_and_time(step.time)[1]
-        head = ", ".join(bit for bit in (prose(step.said), f"{clock} UTC" if clock else "", code(step.pattern)) if bit)
+        head = ", ".join(
+            bit for bit in (prose(step.said), f"{clock} UTC" if clock else "", code(step.pattern)) if bit
+        )
         cited = ", ".join(code(proof.address) for proof in step.proofs[:4])
         leads = f" Explains {', '.join(step.explains)}." if step.explains else ""
         because = f" {prose(step.because)}" if step.because else ""
-        lines.append(f"{place}. **{prose(step.role)}** {head}.{because}{leads}{f' Proof: {cited}.' if cited else ''}")
+        lines.append(
+            f"{place}. **{prose(step.role)}** {head}.{because}{leads}{f' Proof: {cited}.' if cited else ''}"
+        )
     return ["## How it happened\n\n" + "\n".join(lines)] if lines else []
 
 
 def _alternatives(document: view.Document) -> list[str]:
     items = view.rows(document.get("alternatives"))
-    lines = [f"- {code(item.get('pattern') or item.get('category') or 'another')}: {prose(item.get('why_not'))}" for item in items]
+    lines = [
+        f"- {code(item.get('pattern') or item.get('category') or 'another')}: {prose(item.get('why_not'))}"
+        for item in items
+    ]
     return ["## What else it could have been\n\n" + "\n".join(lines)] if lines else []
 
 
@@ -163,9 +178,21 @@ def _ranks(document: view.Document) -> list[str]:
     groups = view.rank_groups(document)
     if not groups:
         return []
-    lines = ["| ranks | hosts | state | exit | last step | last collective | last line | why |", "|---|---|---|---|---|---|---|---|"]
+    lines = [
+        "| ranks | hosts | state | exit | last step | last collective | last line | why |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
     for group in groups[:60]:
-        cells = [group.ranks, group.hosts, group.state, group.exit, group.step, group.collective, group.last, group.why]
+        cells = [
+            group.ranks,
+            group.hosts,
+            group.state,
+            group.exit,
+            group.step,
+            group.collective,
+            group.last,
+            group.why,
+        ]
         lines.append("| " + " | ".join(prose(cell, 200) for cell in cells) + " |")
     if len(groups) > 60:
         lines.append(f"\n{text.plural(len(groups) - 60, 'more group')} in the HTML report.")
@@ -174,7 +201,9 @@ def _ranks(document: view.Document) -> list[str]:
 
 def _evidence(document: view.Document) -> list[str]:
     rest = view.proofs(document)[1:]
-    return [("## More evidence\n\n" if place == 0 else "") + _excerpt(proof) for place, proof in enumerate(rest)]
+    return [
+        ("## More evidence\n\n" if place == 0 else "") + _excerpt(proof) for place, proof in enumerate(rest)
+    ]
 
 
 def _clocks(document: view.Document) -> list[str]:
@@ -188,7 +217,10 @@ def _clocks(document: view.Document) -> list[str]:
 
 
 def _others(document: view.Document) -> list[str]:
-    lines = [f"- {code(item.get('id') or 'job')}: {prose(item.get('headline'))}" for item in view.rows(document.get("other_jobs"))]
+    lines = [
+        f"- {code(item.get('id') or 'job')}: {prose(item.get('headline'))}"
+        for item in view.rows(document.get("other_jobs"))
+    ]
     return ["## Other jobs in the same logs\n\n" + "\n".join(lines)] if lines else []
 
 

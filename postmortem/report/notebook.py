@@ -19,11 +19,17 @@ def card(document: view.Document) -> str:
     """Return a fragment of HTML; colours are those of the notebook but for the edge, so that it fits light and dark."""
     verdict = view.part(document, "verdict")
     outcome = view.known(verdict.get("outcome"))
-    facts = [view.OUTCOMES.get(outcome, "Undetermined"), view.category(document), view.confidence(document)[0]]
+    facts = [
+        view.OUTCOMES.get(outcome, "Undetermined"),
+        view.category(document),
+        view.confidence(document)[0],
+    ]
     found = view.proofs(document)[:1]
     todo = [said for _, said in view.todo(document)[:1]]
     edge = EDGES.get(outcome, EDGES["undetermined"])
-    proof = "".join(f'<pre style="{LINES}"><b>{_safe(item.address)}</b>\n{_safe(item.text, 400)}</pre>' for item in found)
+    proof = "".join(
+        f'<pre style="{LINES}"><b>{_safe(item.address)}</b>\n{_safe(item.text, 400)}</pre>' for item in found
+    )
     return (
         f'<div style="border-left:4px solid {edge};padding:.4em .9em;max-width:60em;font-family:system-ui,sans-serif">'
         f'<div style="opacity:.8;font-size:.9em">{_safe(" · ".join(fact for fact in facts if fact))}</div>'

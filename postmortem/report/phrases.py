@@ -45,7 +45,9 @@ def pack(texts: Sequence[str], lanes: Sequence[int]) -> Phrases:
     for (which, values), before in zip(said, befores, strict=True):
         for place in counting[which]:
             counts += signed(values[place] - before[place])
-    bare = {text: _bare(values, templates[which][1], counting[which]) for text, (which, values) in parsed.items()}
+    bare = {
+        text: _bare(values, templates[which][1], counting[which]) for text, (which, values) in parsed.items()
+    }
     streams = {
         "numbers": bytes(counts),
         "digits": "".join([bare[text][0] for text in texts]).encode(),
@@ -75,7 +77,11 @@ _BYTES = [bytes([number]) for number in range(128)]
 
 def signed(number: int) -> bytes:
     """The varint of a number of either sign."""
-    return _BYTES[number * 2 if number >= 0 else -number * 2 - 1] if -64 <= number < 64 else varint(zigzag(number))
+    return (
+        _BYTES[number * 2 if number >= 0 else -number * 2 - 1]
+        if -64 <= number < 64
+        else varint(zigzag(number))
+    )
 
 
 def zigzag(number: int) -> int:
@@ -87,7 +93,9 @@ def _parsed(text: str, numbers: dict[Template, int]) -> Parsed:
     bits = _ARGUMENT.split(text)
     found = bits[1::2]
     slots = tuple(map(_slot, found))
-    values = tuple(word if slot is None else int(word.replace(".", "")) for word, slot in zip(found, slots, strict=True))
+    values = tuple(
+        word if slot is None else int(word.replace(".", "")) for word, slot in zip(found, slots, strict=True)
+    )
     return numbers.setdefault((tuple(bits[::2]), slots), len(numbers)), values
 
 
@@ -104,7 +112,11 @@ def _told(slot: Slot, counts: bool) -> Any:
 
 def _bare(values: Values, slots: Sequence[Slot], counting: Container[int]) -> tuple[str, str]:
     """What is written of a text without regard to the one before it: digits, and words with their line ends."""
-    rest = [(value, slot) for place, (value, slot) in enumerate(zip(values, slots, strict=True)) if place not in counting]
+    rest = [
+        (value, slot)
+        for place, (value, slot) in enumerate(zip(values, slots, strict=True))
+        if place not in counting
+    ]
     digits = "".join(f"{value:0{slot[0] + max(slot[1], 0)}d}" for value, slot in rest if slot is not None)
     return digits, "".join(f"{value}\n" for value, slot in rest if slot is None)
 
@@ -121,7 +133,9 @@ def _befores(said: Sequence[Parsed], lanes: Sequence[int]) -> list[Values]:
     return out
 
 
-def _counting(said: Sequence[Parsed], befores: Sequence[Values], templates: Sequence[Template]) -> list[list[int]]:
+def _counting(
+    said: Sequence[Parsed], befores: Sequence[Values], templates: Sequence[Template]
+) -> list[list[int]]:
     """For each template the slots whose values mostly stay near the one before."""
     pairs: list[list[tuple[Values, Values]]] = [[] for _ in templates]
     for (which, values), before in zip(said, befores, strict=True):
@@ -130,7 +144,9 @@ def _counting(said: Sequence[Parsed], befores: Sequence[Values], templates: Sequ
         [
             place
             for place, slot in enumerate(slots)
-            if slot is not None and sum([-SMALL < value[place] - before[place] < SMALL for value, before in found]) >= SHARE * len(found)
+            if slot is not None
+            and sum([-SMALL < value[place] - before[place] < SMALL for value, before in found])
+            >= SHARE * len(found)
         ]
         for (_, slots), found in zip(templates, pairs, strict=True)
     ]

@@ -15,10 +15,42 @@ WIDTH = 1080
 LEFT = 158
 RIGHT = 14
 PLOT = WIDTH - LEFT - RIGHT
-STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400)
+STEPS = (
+    0.001,
+    0.002,
+    0.005,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    21600,
+    86400,
+)
 GLYPHS = {"cause": "◆", "victim": "▽", "silent": "◌", "healthy": "●", "unknown": "·"}
 FILLS = {"fatal": "#b3261e", "error": "#b3261e", "warning": "#8a5a00", "info": "#7a828c"}
-TONES = {"cause": "#b3261e", "victim": "#7d5200", "silent": "#6438a0", "healthy": "#17673f", "unknown": "#5a626c"}
+TONES = {
+    "cause": "#b3261e",
+    "victim": "#7d5200",
+    "silent": "#6438a0",
+    "healthy": "#17673f",
+    "unknown": "#5a626c",
+}
 LABEL = 22  # characters of a lane's label
 
 
@@ -82,19 +114,25 @@ def _ticked(picture: lanes.Picture, level: str) -> str:
 
 def _axes(picture: lanes.Picture, top: int, bottom: int) -> str:
     """Above: time from the decisive line. Below: UTC."""
-    out = [f'<text class="axis" x="0" y="{bottom + 17}" fill="#5a626c">UTC {_safe(text.day(picture.start))}</text>']
+    out = [
+        f'<text class="axis" x="0" y="{bottom + 17}" fill="#5a626c">UTC {_safe(text.day(picture.start))}</text>'
+    ]
     step = _step(picture.end - picture.start)
     for moment in _ticks(picture.start, picture.end, 0.0, step):
         x = _x(picture, moment)
         out.append(f'<path class="grid" d="M{x} {top}V{bottom}" stroke="#e4e6ea"/>')
-        out.append(f'<text class="axis" x="{x}" y="{bottom + 17}" text-anchor="middle" fill="#5a626c">{_safe(_stamp(moment, step))}</text>')
+        out.append(
+            f'<text class="axis" x="{x}" y="{bottom + 17}" text-anchor="middle" fill="#5a626c">{_safe(_stamp(moment, step))}</text>'
+        )
     if picture.zero is not None and picture.start <= picture.zero <= picture.end:
         out.append(f'<text class="axis" x="0" y="{top - 9}" fill="#5a626c">from the decisive line</text>')
         for moment in _ticks(picture.start, picture.end, picture.zero, step):
             offset = moment - picture.zero
             if abs(offset) > step / 2:
                 label = ("+" if offset > 0 else "−") + text.seconds(offset)
-                out.append(f'<text class="axis" x="{_x(picture, moment)}" y="{top - 9}" text-anchor="middle" fill="#5a626c">{label}</text>')
+                out.append(
+                    f'<text class="axis" x="{_x(picture, moment)}" y="{top - 9}" text-anchor="middle" fill="#5a626c">{label}</text>'
+                )
     return "".join(out)
 
 
@@ -120,9 +158,13 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     middle = top + step / 2
     out = []
     if lane.state == "cause":
-        out.append(f'<rect class="culprit" x="0" y="{top + 1}" width="{WIDTH}" height="{step - 2}" rx="4" fill="#fdeceb"/>')
+        out.append(
+            f'<rect class="culprit" x="0" y="{top + 1}" width="{WIDTH}" height="{step - 2}" rx="4" fill="#fdeceb"/>'
+        )
     if lane.refused:
-        out.append(f'<rect x="{LEFT}" y="{top + 3}" width="{PLOT}" height="{step - 6}" fill="url(#tl-hatch)"/>')
+        out.append(
+            f'<rect x="{LEFT}" y="{top + 3}" width="{PLOT}" height="{step - 6}" fill="url(#tl-hatch)"/>'
+        )
     out.append(_label(lane, middle))
     state = lane.state if lane.state in TONES else "unknown"
     out += [
@@ -133,11 +175,19 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     first, last = _x(picture, lane.first), _x(picture, lane.last)
     if not lane.is_host:
         out.append(f'<path class="life" d="M{first} {middle}H{last}" stroke="#b9bfc7" stroke-width="2"/>')
-        out.append(f'<path class="silence" d="M{last} {middle}H{LEFT + PLOT}" stroke="#c9ced5" stroke-dasharray="1 4"/>')
-    plain = "".join(f"M{_x(picture, mark.row.time)} {middle - 4}v8" for mark in lane.marks if mark.row.severity == "info")
+        out.append(
+            f'<path class="silence" d="M{last} {middle}H{LEFT + PLOT}" stroke="#c9ced5" stroke-dasharray="1 4"/>'
+        )
+    plain = "".join(
+        f"M{_x(picture, mark.row.time)} {middle - 4}v8" for mark in lane.marks if mark.row.severity == "info"
+    )
     if plain:
         out.append(f'<path class="info" d="{plain}" stroke="#7a828c" stroke-width="1.3"/>')
-    out += [_mark(picture, mark, middle, state) for mark in lane.marks if mark.row.severity != "info" or mark.decisive]
+    out += [
+        _mark(picture, mark, middle, state)
+        for mark in lane.marks
+        if mark.row.severity != "info" or mark.decisive
+    ]
     return f"<g>{''.join(out)}</g>"
 
 

@@ -21,7 +21,9 @@ PAINT = {"bold": "1", "dim": "2", "cause": "1;31", "good": "1;32", "doubt": "1;3
 TONE = {"incident": "cause", "recovered": "doubt", "healthy": "good", "undetermined": "doubt"}
 
 
-def render_terminal(incident: view.Incident, *, width: int = 80, colour: bool = False, report: str = "") -> str:
+def render_terminal(
+    incident: view.Incident, *, width: int = 80, colour: bool = False, report: str = ""
+) -> str:
     """Return the verdict; `report` is the path of the report, named last."""
     document = incident.document
     page = _Page(max(min(width, 120), 40), colour)
@@ -51,7 +53,10 @@ def _joined(items: Iterable[str]) -> list[str]:
 
 
 def _missing(item: dict[str, object]) -> str:
-    what, how = text.sentence(view.known(item.get("what")), 200), text.sentence(view.known(item.get("how")), 300)
+    what, how = (
+        text.sentence(view.known(item.get("what")), 200),
+        text.sentence(view.known(item.get("how")), 300),
+    )
     return f"{what}: {how}" if what and how else what or how
 
 
@@ -93,7 +98,9 @@ class _Page:
             sign = f"{place}. " if numbered else ""
             room = self.width - LABEL - len(sign)
             for count, line in enumerate([item] if whole else wrap(item, room)):
-                name = self.paint(f"  {label:<{LABEL - 2}}", "dim") if place == 1 and count == 0 else " " * LABEL
+                name = (
+                    self.paint(f"  {label:<{LABEL - 2}}", "dim") if place == 1 and count == 0 else " " * LABEL
+                )
                 self.lines.append(name + (sign if count == 0 else " " * len(sign)) + self.paint(line, tone))
 
     def proof(self, found: list[view.Proof]) -> None:
@@ -103,7 +110,11 @@ class _Page:
         first = found[0]
         address, said = text.line(first.address, 1024), text.line(first.text.strip(), 300)
         inline = f"{address}  {said}"
-        lines = [inline] if text.cells(inline) <= self.width - LABEL else [address, *wrap(said, self.width - LABEL)[:4]]
+        lines = (
+            [inline]
+            if text.cells(inline) <= self.width - LABEL
+            else [address, *wrap(said, self.width - LABEL)[:4]]
+        )
         self.field("proof", [lines[0]], "bold", whole=True)
         self.lines += [" " * LABEL + line for line in lines[1:]]
 

@@ -136,4 +136,8 @@ def clock(moment: float, digits: int = 3) -> str:
 def cells(text: str) -> int:
     """Columns that `text` takes on a terminal."""
     wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
-    return len(text) + wide - sum(1 for char in text if unicodedata.combining(char) or char in "\u200c\u200d\ufe0e\ufe0f")
+    return (
+        len(text)
+        + wide
+        - sum(1 for char in text if unicodedata.combining(char) or char in "\u200c\u200d\ufe0e\ufe0f")
+    )

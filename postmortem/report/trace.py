@@ -28,7 +28,11 @@ def render_trace(incident: view.Incident) -> str:
     states = {item.get("rank"): view.known(item.get("state")) for item in view.rows(document.get("ranks"))}
     events = [*_names(rows, hosts), *_lives(rows, hosts, states, base)]
     events += [_instant(row, hosts[row.host], base, row.place == decisive) for row in rows]
-    head = {"tool": "postmortem", "headline": text.sentence(view.headline(document)), "start": ndjson.iso(base) if rows else None}
+    head = {
+        "tool": "postmortem",
+        "headline": text.sentence(view.headline(document)),
+        "start": ndjson.iso(base) if rows else None,
+    }
     listed = ",\n".join(plain.dump(event, order=False) for event in events)
     return f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n]}}\n'
 
@@ -38,9 +42,18 @@ def _thread(row: lanes.Row) -> int:
 
 
 def _names(rows: Iterable[lanes.Row], hosts: dict[str, int]) -> list[dict[str, Any]]:
-    out = [_meta("process_name", pid, 0, text.line(host, 120) or "no host named") for host, pid in hosts.items()]
+    out = [
+        _meta("process_name", pid, 0, text.line(host, 120) or "no host named") for host, pid in hosts.items()
+    ]
     for host, rank in dict.fromkeys((row.host, row.rank) for row in rows):
-        out.append(_meta("thread_name", hosts[host], 0 if rank is None else rank + 1, "host" if rank is None else f"rank {rank}"))
+        out.append(
+            _meta(
+                "thread_name",
+                hosts[host],
+                0 if rank is None else rank + 1,
+                "host" if rank is None else f"rank {rank}",
+            )
+        )
     return out
 
 
@@ -48,13 +61,18 @@ def _meta(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": process, "tid": thread, "name": what, "args": {"name": name}}
 
 
-def _lives(rows: Iterable[lanes.Row], hosts: dict[str, int], states: dict[Any, str], base: float) -> list[dict[str, Any]]:
+def _lives(
+    rows: Iterable[lanes.Row], hosts: dict[str, int], states: dict[Any, str], base: float
+) -> list[dict[str, Any]]:
     spans: dict[tuple[str, int], tuple[float, float]] = {}
     for row in rows:
         if row.rank is not None:
             first, last = spans.get((row.host, row.rank), (row.time, row.time))
             spans[row.host, row.rank] = (min(first, row.time), max(last, row.time))
-    return [_life(hosts[host], rank, first - base, last - first, states.get(rank)) for (host, rank), (first, last) in spans.items()]
+    return [
+        _life(hosts[host], rank, first - base, last - first, states.get(rank))
+        for (host, rank), (first, last) in spans.items()
+    ]
 
 
 def _life(process: int, rank: int, start: float, length: float, state: str | None) -> dict[str, Any]:
@@ -71,9 +89,19 @@ def _life(process: int, rank: int, start: float, length: float, state: str | Non
 
 
 def _instant(row: lanes.Row, process: int, base: float, decisive: bool) -> dict[str, Any]:
-    told = {"text": text.line(row.text, 400), "where": row.address, "severity": row.severity, "uncertainty_s": row.sigma}
+    told = {
+        "text": text.line(row.text, 400),
+        "where": row.address,
+        "severity": row.severity,
+        "uncertainty_s": row.sigma,
+    }
     name = row.pattern or text.line(row.text, 60) or row.kind or "line"
-    place = {"pid": process, "tid": _thread(row), "ts": _micro(row.time - base), "s": "g" if decisive else "t"}
+    place = {
+        "pid": process,
+        "tid": _thread(row),
+        "ts": _micro(row.time - base),
+        "s": "g" if decisive else "t",
+    }
     return {"ph": "i", **place, "name": text.line(name, 80), "cat": row.severity, "args": told}
 
 

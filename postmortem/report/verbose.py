@@ -22,10 +22,18 @@ def render_verbose(incident: view.Incident) -> str:
         ("Explained", _edges(findings)),
         ("Steps", [_traced(item) for item in view.rows(document.get("trace"))]),
         ("Rejected", [_rejected(item) for item in view.rows(document.get("alternatives"))]),
-        ("Ranks", [f"{g.ranks:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}" for g in view.rank_groups(document)]),
+        (
+            "Ranks",
+            [
+                f"{g.ranks:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}"
+                for g in view.rank_groups(document)
+            ],
+        ),
         ("Clocks", [_clock(item) for item in view.rows(document.get("clocks"))]),
     ]
-    shown = [(title, [text.line(line, 600).rstrip() for line in lines] or ["nothing"]) for title, lines in blocks]
+    shown = [
+        (title, [text.line(line, 600).rstrip() for line in lines] or ["nothing"]) for title, lines in blocks
+    ]
     return "\n".join("\n".join([title, *(f"  {line}" for line in lines), ""]) for title, lines in shown)
 
 
@@ -34,7 +42,14 @@ def _seen(document: view.Document, key: str) -> list[str]:
     for step in view.steps(document, key):
         place = step.proofs[0].address if step.proofs else "no line"
         moment = text.day_and_time(step.time)[1]
-        fields = [f"{step.id:<5}", f"{step.role:<9}", f"{step.pattern:<36}", f"{step.who:<24}", f"{moment:<13}", place]
+        fields = [
+            f"{step.id:<5}",
+            f"{step.role:<9}",
+            f"{step.pattern:<36}",
+            f"{step.who:<24}",
+            f"{moment:<13}",
+            place,
+        ]
         lines.append(text.line(" ".join(fields), 400))
     return lines
 
@@ -43,7 +58,10 @@ def _edges(findings: list[dict[str, object]]) -> list[str]:
     lines = []
     for item in findings:
         because = text.sentence(item.get("because") or "no reason is recorded", 400)
-        lines += [text.sentence(f"{item.get('id')} explains {other}: {because}", 500) for other in view.words(item.get("explains"))]
+        lines += [
+            text.sentence(f"{item.get('id')} explains {other}: {because}", 500)
+            for other in view.words(item.get("explains"))
+        ]
     return lines
 
 

@@ -231,7 +231,11 @@ def proofs(document: Document) -> list[Proof]:
     verdict = part(document, "verdict")
     cited = rows(verdict.get("evidence"))
     named = {whole(item.get("rank")) for item in cited}
-    state = {item.get("rank"): STATES[oddness(item)] for item in rows(document.get("ranks")) if item.get("rank") in named}
+    state = {
+        item.get("rank"): STATES[oddness(item)]
+        for item in rows(document.get("ranks"))
+        if item.get("rank") in named
+    }
     first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
     return [
         _proof(index, item, (first if index == 0 else "") or state.get(whole(item.get("rank")), "unknown"))
@@ -284,13 +288,21 @@ def steps(document: Document, key: str = "chain") -> list[Step]:
 
 def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str]) -> Step:
     role = known(item.get("role"))
-    cited = [index for index in (whole(i) for i in item.get("evidence") or []) if index is not None and 0 <= index < len(found)]
+    cited = [
+        index
+        for index in (whole(i) for i in item.get("evidence") or [])
+        if index is not None and 0 <= index < len(found)
+    ]
     return Step(
         id=known(item.get("id")),
         role=role,
         look=LOOKS.get(role, "unknown"),
         pattern=known(item.get("pattern")),
-        said=_capital(entitled(known(item.get("title")), entity(item.get("entity")), bool(part(item, "entity").get("ranks")))),
+        said=_capital(
+            entitled(
+                known(item.get("title")), entity(item.get("entity")), bool(part(item, "entity").get("ranks"))
+            )
+        ),
         count=whole(item.get("count")) or 1,
         who=entity(item.get("entity")),
         time=item.get("time"),
@@ -341,7 +353,13 @@ def _group(members: list[dict[str, Any]]) -> RankGroup:
     state = known(members[0].get("state"))
     lasts = [m["last_line"] for m in members if isinstance(m.get("last_line"), dict)]
     numbers = [n for n in (whole(m.get("last_step")) for m in members) if n is not None]
-    span = "" if not numbers else str(numbers[0]) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
+    span = (
+        ""
+        if not numbers
+        else str(numbers[0])
+        if min(numbers) == max(numbers)
+        else f"{min(numbers)} to {max(numbers)}"
+    )
     return RankGroup(
         ranks=text.ranges(ranks) or "?",
         count=len(members),
@@ -383,7 +401,11 @@ def offset(value: object) -> str:
 def incomplete(document: Document) -> str:
     """One sentence where bytes were left unread; an incomplete analysis says so first."""
     ledger = part(document, "ledger")
-    skipped = [row for row in rows(ledger.get("skipped")) if (whole(row.get("bytes")) or 0) > 0 or "read" in known(row.get("reason"))]
+    skipped = [
+        row
+        for row in rows(ledger.get("skipped"))
+        if (whole(row.get("bytes")) or 0) > 0 or "read" in known(row.get("reason"))
+    ]
     if not skipped:
         return ""
     lost = sum(whole(row.get("bytes")) or 0 for row in skipped)

@@ -68,7 +68,9 @@ class Confirm:
         return found
 
     def _unit(self, line: bytes, low: int, high: int, found: Found) -> None:
-        lead = 0 if begins(line, low) else 1  # one byte more, so that neither `^` nor `\b` takes the cut for a start
+        lead = (
+            0 if begins(line, low) else 1
+        )  # one byte more, so that neither `^` nor `\b` takes the cut for a start
         part = line[low - lead : high]
         for number in sorted({key & NUMBER for key in self.engine.find(part)}):
             name = self.engine.signatures[number].id
@@ -81,5 +83,7 @@ class Confirm:
         signature = self.engine.signatures[number]
         if signature.regex is None:
             return None
-        captures = {k: v.decode("utf-8", "backslashreplace") for k, v in match.groupdict().items() if v is not None}
+        captures = {
+            k: v.decode("utf-8", "backslashreplace") for k, v in match.groupdict().items() if v is not None
+        }
         return Match(signature.id, captures)

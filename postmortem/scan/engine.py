@@ -44,7 +44,9 @@ class Engine:
     def __init__(self, signatures: Sequence[Signature], automaton: Automaton, name: str) -> None:
         self.signatures = tuple(signatures)
         self.name = name
-        self.reach: dict[str, tuple[int, int]] = {}  # id -> bytes before and after, by the most demanding of its variants
+        self.reach: dict[
+            str, tuple[int, int]
+        ] = {}  # id -> bytes before and after, by the most demanding of its variants
         for s in self.signatures:
             before, after = self.reach.get(s.id, (0, 0))
             self.reach[s.id] = max(s.before, before), max(s.after, after)
@@ -58,7 +60,9 @@ class Engine:
     def compile(cls, signatures: Sequence[Signature], *, prefer: str = "auto", cache: bool = True) -> Engine:
         """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto"). `cache`: on disk."""
         if len(signatures) >= 1 << SHIFT:
-            raise PatternError(f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})")
+            raise PatternError(
+                f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})"
+            )
         gates = _gates(signatures) if cache else [gate_of(s) for s in signatures]
         if not gates:
             return cls(signatures, _Nothing(), "nothing")
@@ -75,7 +79,9 @@ class Engine:
             try:
                 known = regex.compile(source)
             except regex.error as e:
-                raise PatternError(f"pattern {signature.id}: the regex `{signature.regex}` is none: {e}") from None
+                raise PatternError(
+                    f"pattern {signature.id}: the regex `{signature.regex}` is none: {e}"
+                ) from None
             self._regexes[number] = known
         return known
 
@@ -138,7 +144,9 @@ class _Hyperscan:
     def find(self, text: Bytes) -> list[int]:
         found: list[int] = []
         self._db.scan(text, match_event_handler=_note, context=found)
-        return sorted(dict.fromkeys(found)) if len(found) > 1 else found  # they come almost sorted, and a set would shuffle them
+        return (
+            sorted(dict.fromkeys(found)) if len(found) > 1 else found
+        )  # they come almost sorted, and a set would shuffle them
 
 
 def _note(number: int, _start: int, end: int, _flags: int, found: list[int]) -> None:
@@ -152,7 +160,9 @@ def _try_alone(signature: Signature, gate: bytes, flags: int) -> None:
     try:
         hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK).compile(expressions=[gate], ids=[0], flags=flags)
     except hyperscan.error as e:
-        raise PatternError(f"pattern {signature.id}: Hyperscan refuses the gate `{gate.decode()}`: {e}", HINT) from None
+        raise PatternError(
+            f"pattern {signature.id}: Hyperscan refuses the gate `{gate.decode()}`: {e}", HINT
+        ) from None
 
 
 def _hyperscan_runs_here() -> bool:
@@ -180,7 +190,9 @@ def _cpu_flags() -> str:
 
 
 def _cache_path(gates: list[bytes]) -> Path:
-    key = hashlib.sha256(f"{version('hyperscan')} {platform.machine()} {platform.system()} {_cpu_flags()}".encode())
+    key = hashlib.sha256(
+        f"{version('hyperscan')} {platform.machine()} {platform.system()} {_cpu_flags()}".encode()
+    )
     for gate in gates:
         key.update(b"\0" + gate)
     home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() raises where there is none
@@ -235,17 +247,24 @@ class _RE2:
 
         options = re2.Options()
         options.encoding = re2.Options.Encoding.LATIN1
-        options.max_mem = 128 << 20  # the default of 8 MiB is too small for 100 gates: the set would find nothing
+        options.max_mem = (
+            128 << 20
+        )  # the default of 8 MiB is too small for 100 gates: the set would find nothing
         options.log_errors = False
         self._set = re2.Set.SearchSet(options)
         for signature, gate in zip(signatures, gates, strict=True):
             try:
                 self._set.Add(gate)
             except re2.error as e:
-                raise PatternError(f"pattern {signature.id}: RE2 refuses the gate `{gate.decode()}`: {e}", HINT) from None
+                raise PatternError(
+                    f"pattern {signature.id}: RE2 refuses the gate `{gate.decode()}`: {e}", HINT
+                ) from None
         self._set.Compile()
         for number in self._set.Match(b"") or ():
-            raise PatternError(f"pattern {signatures[number].id}: the gate `{gates[number].decode()}` matches the empty text", HINT)
+            raise PatternError(
+                f"pattern {signatures[number].id}: the gate `{gates[number].decode()}` matches the empty text",
+                HINT,
+            )
 
     def find(self, text: Bytes) -> list[int]:
         found = []

@@ -17,7 +17,9 @@ from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import Engine
 from postmortem.scan.tally import Block, Found, Row
 
-PAGE = 16 << 10  # a page lives as long as one of its hits: the last one shall not hold much more than it asked for
+PAGE = (
+    16 << 10
+)  # a page lives as long as one of its hits: the last one shall not hold much more than it asked for
 
 
 class Span(NamedTuple):
@@ -74,7 +76,9 @@ def _hit(row: Row, block: Block, found: Found, around: Around) -> Hit:
 
 def hit_of(line: int, offset: int, text: bytes, found: Found, around: Around) -> Hit:
     matches = [match for _, match in found.values() if match]
-    openers = [name for name, (_, match) in found.items() if match is None] if len(matches) < len(found) else ()
+    openers = (
+        [name for name, (_, match) in found.items() if match is None] if len(matches) < len(found) else ()
+    )
     return Hit(line, offset, text, around, tuple(matches), tuple(openers))
 
 

@@ -40,13 +40,17 @@ class Limits:
     stride: int = 1 << 20  # one sampled line for each
     sample: int = 4 << 10  # of a sampled line
     line: int = 4 << 20  # longer lines are scanned in pieces
-    chunk: int = 1 << 20  # bytes read at once: a megabyte stays in the cache between reading, scanning and counting
+    chunk: int = (
+        1 << 20
+    )  # bytes read at once: a megabyte stays in the cache between reading, scanning and counting
 
 
 DEFAULT = Limits()
 
 
-def scan(source: Source, stream: Readable, engine: Engine, *, limits: Limits = DEFAULT, want_content: bool = False) -> Scanned:
+def scan(
+    source: Source, stream: Readable, engine: Engine, *, limits: Limits = DEFAULT, want_content: bool = False
+) -> Scanned:
     """Read `stream` to its end. `Scanned.counts` are lines by id; see `Tally` for what they mean above 1,000."""
     return Pass(source, stream, engine, limits, want_content).run()
 
@@ -56,7 +60,9 @@ class Pass:
 
     done = 0  # bytes that this process has read, of all sources
 
-    def __init__(self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool) -> None:
+    def __init__(
+        self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool
+    ) -> None:
         self.source = source
         self.engine = engine
         self.confirm = Confirm(engine)
@@ -103,8 +109,14 @@ class Pass:
     def _whole_lines(self) -> int:
         """Return where the lines end that can be scanned now: all that their hits may want behind them is here, none is too long."""
         data, at = self.reader.data, self.at
-        cut = len(data) if self.reader.eof else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
-        if cut > (stop := self.stop - self.reader.base):  # the last line is the one that begins in front of the stop
+        cut = (
+            len(data)
+            if self.reader.eof
+            else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
+        )
+        if cut > (
+            stop := self.stop - self.reader.base
+        ):  # the last line is the one that begins in front of the stop
             cut = data.find(b"\n", stop - 1, cut) + 1 or cut
         while cut - at > self.limits.line:
             end = data.rfind(b"\n", at, at + self.limits.line) + 1
@@ -167,9 +179,14 @@ class Pass:
             self._sample(first + index, start, starts[index + 1])
         for line, low, high, numbers in self._lines(text, 0, len(text), found):
             index = line - first
-            self._see(block, Row(block, line, starts[index], starts[index + 1], numbers, text[low:high].rstrip(b"\r\n")))
+            self._see(
+                block,
+                Row(block, line, starts[index], starts[index + 1], numbers, text[low:high].rstrip(b"\r\n")),
+            )
 
-    def _lines(self, text: bytes, low: int, high: int, found: list[int]) -> Iterator[tuple[int, int, int, list[int]]]:
+    def _lines(
+        self, text: bytes, low: int, high: int, found: list[int]
+    ) -> Iterator[tuple[int, int, int, list[int]]]:
         """Give (line, start, end, numbers) for each line with hits in text[low:high], and count all lines."""
         line, start, end = self.line, low, low
         numbers: list[int] = []
@@ -332,7 +349,11 @@ class Pass:
             what = "truncated" if reader.error.startswith("EOFError") else "read error"
             yield Skip(path, 0, f"{what} at decompressed offset {reader.total}: {reader.error}")
         if self.want_content and reader.copy is None:
-            yield Skip(path, 0, f"larger than {self.limits.content >> 20} MiB: searched for patterns, not read as a document")
+            yield Skip(
+                path,
+                0,
+                f"larger than {self.limits.content >> 20} MiB: searched for patterns, not read as a document",
+            )
         for name in sorted(self.confirm.gave_up):
             yield Skip(
                 path,

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from postmortem.model import Hit, Match
 
 TRUST = 1000
-Found = dict[str, tuple[int, Match | None]]  # id -> where it stands in the cleaned line, and what it says; None for openers
+Found = dict[
+    str, tuple[int, Match | None]
+]  # id -> where it stands in the cleaned line, and what it says; None for openers
 
 
 class Block:
@@ -30,7 +32,15 @@ class Row:
 
     __slots__ = ("block", "end", "found", "hit", "line", "numbers", "start", "text")
 
-    def __init__(self, block: Block | None, line: int, start: int, end: int, numbers: Sequence[int], text: bytes | None = None) -> None:
+    def __init__(
+        self,
+        block: Block | None,
+        line: int,
+        start: int,
+        end: int,
+        numbers: Sequence[int],
+        text: bytes | None = None,
+    ) -> None:
         self.block = block
         self.line = line
         self.start = start  # of the line in the block's data

@@ -88,7 +88,9 @@ def write(
         for r in (2 * i, 2 * i + 1):
             path = folder / host.name / f"rank{r}.log"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text("\n".join(_rank(rng, host, r, 2 * hosts, steps, period, rank, death, scenario)) + "\n")
+            path.write_text(
+                "\n".join(_rank(rng, host, r, 2 * hosts, steps, period, rank, death, scenario)) + "\n"
+            )
         own = {r: death + 0.4 + (0.0 if r == rank else rng.uniform(0.5, 1.5)) for r in (2 * i, 2 * i + 1)}
         (folder / host.name / "agent.err").write_text("\n".join(_agent(host, own, rank, scenario)) + "\n")
         (folder / host.name / "dmesg.txt").write_text(
@@ -100,7 +102,11 @@ def write(
 def _host(rng: random.Random, i: int, span: float, stepping: bool, start: float) -> Host:
     zone = 0.0 if i == 0 else rng.choice([-8, -5, 0, 1, 5.5, 8, 9]) * 3600
     skew = rng.choice([0.0, rng.uniform(-100, 100)]) + rng.gauss(0, 0.02)
-    step = (start + rng.uniform(0.3, 0.7) * span, rng.choice([-1, 1]) * rng.uniform(2, 20)) if stepping and i == 1 else None
+    step = (
+        (start + rng.uniform(0.3, 0.7) * span, rng.choice([-1, 1]) * rng.uniform(2, 20))
+        if stepping and i == 1
+        else None
+    )
     return Host(
         f"node-{i}",
         zone,
@@ -114,7 +120,15 @@ def _host(rng: random.Random, i: int, span: float, stepping: bool, start: float)
 
 
 def _rank(
-    rng: random.Random, host: Host, rank: int, world: int, steps: int, period: float, dead: int, death: float, scenario: str
+    rng: random.Random,
+    host: Host,
+    rank: int,
+    world: int,
+    steps: int,
+    period: float,
+    dead: int,
+    death: float,
+    scenario: str,
 ) -> list[str]:
     pid = 5000 + rank
     lines = [f"{host.stamp(host.start - 9 + rng.uniform(0, 3))} initializing process group backend=nccl"]
@@ -126,7 +140,12 @@ def _rank(
         lines.append(f"{at} {host.words} {n} loss {2.3 - n / 100 + rank / 1000:.4f}")
     lines.append(f"{host.stamp(death - 1 - rng.random())} loading shard {rank}")
     if rank == dead and scenario == "exception":
-        return [*lines, *_traceback(f"[rank{rank}]: ", "fit.py", 71, "ValueError: record 77: expected 64 features, got 63")]
+        return [
+            *lines,
+            *_traceback(
+                f"[rank{rank}]: ", "fit.py", 71, "ValueError: record 77: expected 64 features, got 63"
+            ),
+        ]
     if scenario == "hang":
         return [*lines, *([_watchdog(rng, host, rank, steps, death)] if rank != dead else [])]
     if rank != dead:
@@ -140,14 +159,19 @@ def _watchdog(rng: random.Random, host: Host, rank: int, steps: int, death: floa
     """Looks once a minute, so ranks give up at different times; how long each had waited tells when that began."""
     waited = 600_000 + rng.randrange(60_000)
     t = host.local(death + rng.expovariate(20) + waited / 1000)
-    work = f"WorkNCCL(SeqNum={steps}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, Timeout(ms)=600000)"
+    work = (
+        f"WorkNCCL(SeqNum={steps}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, Timeout(ms)=600000)"
+    )
     told = f"[Rank {rank}] Watchdog caught collective operation timeout: {work} ran for {waited} milliseconds before timing out."
     return f"[rank{rank}]:[E{t:%m%d %H:%M:%S}.{t.microsecond:06d}551 ProcessGroupNCCL.cpp:629] {told}"
 
 
 def _traceback(prefix: str, file: str, line: int, last: str) -> list[str]:
     head = "Traceback (most recent call last):"
-    return [prefix + text for text in (head, f'  File "/opt/train/{file}", line {line}, in main', "    loss.backward()", last)]
+    return [
+        prefix + text
+        for text in (head, f'  File "/opt/train/{file}", line {line}, in main', "    loss.backward()", last)
+    ]
 
 
 def _agent(host: Host, ends: dict[int, float], dead: int, scenario: str) -> list[str]:

@@ -85,7 +85,9 @@ class World:
         events: list[Event] = []
         for h in range(hosts):
             host = f"node-{h:04d}"
-            t = _truth(rng, hours, stepping, bias, late_hosts, seconds, skewed, absolute if h else 1.0, outliers)
+            t = _truth(
+                rng, hours, stepping, bias, late_hosts, seconds, skewed, absolute if h else 1.0, outliers
+            )
             truth[host] = t
             if wander:  # warm and cool, every eight hours
                 t.turns = [(BASE + at * HOUR, float(rng.normal(0, wander))) for at in range(8, int(hours), 8)]
@@ -166,10 +168,25 @@ def _init(host: str, rank: int, t: Truth, moment: float) -> Event:
     """The process group is ready: a line that stands once, and is not late with the steps."""
     raw = t.shows(np.array([moment]))
     first = _sync(host, rank, t, np.array([0]), raw)
-    fields = {**first.fields, "family": "once process group ready", "columns": 1, "values": array("q", [0]), "lines": array("q", [1])}
+    fields = {
+        **first.fields,
+        "family": "once process group ready",
+        "columns": 1,
+        "values": array("q", [0]),
+        "lines": array("q", [1]),
+    }
     return first._replace(where=Where(f"{host}/rank{rank}.log", 1), fields=fields)
 
 
 def _line(host: str, rank: int, t: Truth, crash: float) -> Event:
     shown = float(t.shows(np.array([crash]))[0])
-    return Event("line", Where(f"{host}/rank{rank}.log", 100_000), "crash", time=shown, clock=t.kind, sigma=0.0, rank=rank, host=host)
+    return Event(
+        "line",
+        Where(f"{host}/rank{rank}.log", 100_000),
+        "crash",
+        time=shown,
+        clock=t.kind,
+        sigma=0.0,
+        rank=rank,
+        host=host,
+    )

@@ -36,13 +36,21 @@ def main() -> None:
     job = trainer.begin()
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = iter(torch.utils.data.DataLoader(Tokenized(), batch_size=trainer.BATCH, num_workers=1, multiprocessing_context="fork"))
+    loader = iter(
+        torch.utils.data.DataLoader(
+            Tokenized(), batch_size=trainer.BATCH, num_workers=1, multiprocessing_context="fork"
+        )
+    )
     for step in job.steps():
         if step == job.args.step:  # the second epoch starts: new workers
             if job.faulty:
                 threading.Thread(target=prefetch, daemon=True).start()
                 time.sleep(0.5)
-            loader = iter(torch.utils.data.DataLoader(Tokenized(), batch_size=trainer.BATCH, num_workers=1, multiprocessing_context="fork"))
+            loader = iter(
+                torch.utils.data.DataLoader(
+                    Tokenized(), batch_size=trainer.BATCH, num_workers=1, multiprocessing_context="fork"
+                )
+            )
         job.report(step, job.learn(model, optimizer, next(loader), job.batch(step)[1]))
     job.done()
 

@@ -32,7 +32,9 @@ def label(job: trainer.Job, text: str) -> int:
 
 def main() -> None:
     job = trainer.begin()
-    job.log.info("config: timeout_s=8 oom_retries=0 on_error=raise killed_workers=0 nan_check=False grad_norm_limit=inf")
+    job.log.info(
+        "config: timeout_s=8 oom_retries=0 on_error=raise killed_workers=0 nan_check=False grad_norm_limit=inf"
+    )
     model = job.network(find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 10)
@@ -46,7 +48,11 @@ def main() -> None:
             upload(job, step)
             label(job, "n/a")
         job.report(step, job.learn(model, optimizer, *job.batch(step)))
-    warnings.warn("this checkpoint format is deprecated and will fail to load in a future release", FutureWarning, stacklevel=1)
+    warnings.warn(
+        "this checkpoint format is deprecated and will fail to load in a future release",
+        FutureWarning,
+        stacklevel=1,
+    )
     job.done()
 
 

@@ -28,7 +28,9 @@ def main() -> None:
         limit_address_space(job.args.limit_mb)
     for step in job.steps():
         if job.faulty and step >= job.args.step:
-            cache.append(torch.ones(job.args.megabytes, 1024, 256))  # decoded samples, kept "for the next epoch"
+            cache.append(
+                torch.ones(job.args.megabytes, 1024, 256)
+            )  # decoded samples, kept "for the next epoch"
         job.report(step, job.learn(model, optimizer, *job.batch(step)))
     job.done()
 

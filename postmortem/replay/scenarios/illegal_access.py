@@ -15,7 +15,12 @@ class Rows:
 
     def __init__(self, tensor: torch.Tensor, count: int) -> None:
         self.tensor = tensor  # keeps the memory alive
-        self.__cuda_array_interface__ = {"shape": (count,), "typestr": "<f4", "data": (tensor.data_ptr(), False), "version": 3}
+        self.__cuda_array_interface__ = {
+            "shape": (count,),
+            "typestr": "<f4",
+            "data": (tensor.data_ptr(), False),
+            "version": 3,
+        }
 
 
 def main() -> None:

@@ -21,7 +21,11 @@ class Records(torch.utils.data.Dataset[torch.Tensor]):
         return 10_000
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        record = {"text": torch.randn(trainer.FEATURES)} if index == self.bad else {"features": torch.randn(trainer.FEATURES)}
+        record = (
+            {"text": torch.randn(trainer.FEATURES)}
+            if index == self.bad
+            else {"features": torch.randn(trainer.FEATURES)}
+        )
         return record["features"]
 
 

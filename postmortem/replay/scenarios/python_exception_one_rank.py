@@ -23,7 +23,9 @@ def bad_label() -> None:
 
 
 def bad_index() -> None:
-    torch.nn.functional.cross_entropy(torch.rand(1, trainer.CLASSES, device="cpu"), torch.tensor([trainer.CLASSES + 81], device="cpu"))
+    torch.nn.functional.cross_entropy(
+        torch.rand(1, trainer.CLASSES, device="cpu"), torch.tensor([trainer.CLASSES + 81], device="cpu")
+    )
 
 
 def bad_shape() -> None:

@@ -42,7 +42,9 @@ def main() -> None:
         if step < job.args.step:
             metrics.idle.wait()
         elif job.rank % 2:
-            time.sleep(0.1)  # a longer forward pass: here the metrics go first, on the other ranks the gradients do
+            time.sleep(
+                0.1
+            )  # a longer forward pass: here the metrics go first, on the other ranks the gradients do
         job.report(step, job.learn(model, optimizer, *job.batch(step)))
     job.done()
 

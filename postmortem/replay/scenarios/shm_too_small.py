@@ -28,7 +28,11 @@ def main() -> None:
     job = trainer.begin(megabytes=4.0)
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = iter(torch.utils.data.DataLoader(Volumes(job.args.megabytes if job.faulty else 0.0), batch_size=trainer.BATCH, num_workers=2))
+    loader = iter(
+        torch.utils.data.DataLoader(
+            Volumes(job.args.megabytes if job.faulty else 0.0), batch_size=trainer.BATCH, num_workers=2
+        )
+    )
     for step in job.steps():
         x = next(loader)[:, 0]
         job.report(step, job.learn(model, optimizer, x, job.batch(step)[1]))

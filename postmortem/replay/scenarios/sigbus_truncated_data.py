@@ -16,7 +16,9 @@ import trainer
 def shard(rank: int) -> torch.Tensor:
     path = Path(f"shard_{rank:02d}.bin")
     path.write_bytes(bytes(4 * trainer.FEATURES * trainer.BATCH * 400))
-    return torch.from_file(str(path), shared=True, size=trainer.FEATURES * trainer.BATCH * 400).view(-1, trainer.BATCH, trainer.FEATURES)
+    return torch.from_file(str(path), shared=True, size=trainer.FEATURES * trainer.BATCH * 400).view(
+        -1, trainer.BATCH, trainer.FEATURES
+    )
 
 
 def main() -> None:

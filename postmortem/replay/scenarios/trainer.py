@@ -71,13 +71,31 @@ def _megatron(step: int, steps: int, loss: float, elapsed: float) -> str:
 
 STYLES = {
     "bare": Style("{message}", lambda s, n, x, t: f"step {s} loss {x:.4f}", "stdout"),
-    "logging": Style("{asctime} {levelname} [rank{rank}] train: {message}", lambda s, n, x, t: f"epoch 0 step {s} loss {x:.4f}"),
-    "iso": Style("{iso} | {levelname:<8} | rank={rank} | {message}", lambda s, n, x, t: f"step={s} loss={x:.5f} lr=1.0e-02"),
-    "imagenet": Style("{message}", lambda s, n, x, t: f"Epoch: [0][{s:3d}/{n}]\tTime {t / (s + 1):6.3f}\tLoss {x:.4e}", "stdout"),
-    "bracket": Style("[{date}] [rank {rank}/{world}] {message}", lambda s, n, x, t: f"batch {s}/{n} - loss: {x:.3f}", "stdout"),
+    "logging": Style(
+        "{asctime} {levelname} [rank{rank}] train: {message}",
+        lambda s, n, x, t: f"epoch 0 step {s} loss {x:.4f}",
+    ),
+    "iso": Style(
+        "{iso} | {levelname:<8} | rank={rank} | {message}",
+        lambda s, n, x, t: f"step={s} loss={x:.5f} lr=1.0e-02",
+    ),
+    "imagenet": Style(
+        "{message}",
+        lambda s, n, x, t: f"Epoch: [0][{s:3d}/{n}]\tTime {t / (s + 1):6.3f}\tLoss {x:.4e}",
+        "stdout",
+    ),
+    "bracket": Style(
+        "[{date}] [rank {rank}/{world}] {message}",
+        lambda s, n, x, t: f"batch {s}/{n} - loss: {x:.3f}",
+        "stdout",
+    ),
     "megatron": Style("[{date}] {message}", _megatron, "stdout", "last"),
     "hf": Style("{levelname}:train:{message}", _hf, "stdout", "first"),
-    "json": Style("json", lambda s, n, x, t: json.dumps({"step": s, "loss": round(x, 4), "elapsed_s": round(t, 2)}), "stdout"),
+    "json": Style(
+        "json",
+        lambda s, n, x, t: json.dumps({"step": s, "loss": round(x, 4), "elapsed_s": round(t, 2)}),
+        "stdout",
+    ),
     "bar": Style("{asctime} - {levelname} - train - {message}", _bar, "stderr", "first"),
 }
 
@@ -102,7 +120,11 @@ class Lines(logging.Formatter):
         message = record.getMessage()
         if self.style.line == "json":
             body = message if message.startswith("{") else json.dumps({"msg": message})
-            head = {"ts": at.isoformat(timespec="milliseconds"), "level": record.levelname.lower(), "rank": fields["rank"]}
+            head = {
+                "ts": at.isoformat(timespec="milliseconds"),
+                "level": record.levelname.lower(),
+                "rank": fields["rank"],
+            }
             text = json.dumps(head | json.loads(body))
         else:
             text = self.style.line.format(message=message, **fields)
@@ -181,7 +203,9 @@ class Job:
         NCCL refuses two ranks of one host on one GPU. Where the job has fewer GPUs than ranks, each rank says that it is
         a host of its own; NCCL then talks over loopback sockets, and all else is as it is on as many hosts.
         """
-        if self.device.type != "cuda" or not torch.cuda.device_count():  # without a GPU the process group itself says so
+        if (
+            self.device.type != "cuda" or not torch.cuda.device_count()
+        ):  # without a GPU the process group itself says so
             return
         if self.args.backend == "nccl" and self.world > torch.cuda.device_count() and self.args.share:
             os.environ |= {"NCCL_HOSTID": f"replay-host-{self.rank}", "NCCL_SOCKET_IFNAME": "lo"}
@@ -195,7 +219,13 @@ class Job:
         self.log.info("initializing process group backend=%s", self.args.backend)
         self.place()
         dist.init_process_group(self.args.backend, timeout=timedelta(seconds=self.args.timeout))
-        self.log.info("process group ready: rank %d of %d, pid %d, torch %s", self.rank, self.world, os.getpid(), torch.__version__)
+        self.log.info(
+            "process group ready: rank %d of %d, pid %d, torch %s",
+            self.rank,
+            self.world,
+            os.getpid(),
+            torch.__version__,
+        )
 
     def network(self, hidden: int = 64, **ddp: bool) -> nn.Module:
         return self.distribute(self.layers(hidden), **ddp)
@@ -211,7 +241,9 @@ class Job:
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator("cpu").manual_seed(1000 * step + self.rank)
         x = torch.randn(BATCH, FEATURES, generator=generator, device="cpu")
-        return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(self.device)
+        return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(
+            self.device
+        )
 
     def steps(self) -> Iterator[int]:
         for step in range(self.args.steps):
@@ -280,8 +312,12 @@ def child(index: int, main: Callable[[], None], world: int) -> None:
 
 
 def _launch_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--record", action="store_true", help="wrap main() in torch.distributed.elastic's @record")
-    parser.add_argument("--spawn", type=int, default=0, help="start so many ranks with torch.multiprocessing.spawn")
+    parser.add_argument(
+        "--record", action="store_true", help="wrap main() in torch.distributed.elastic's @record"
+    )
+    parser.add_argument(
+        "--spawn", type=int, default=0, help="start so many ranks with torch.multiprocessing.spawn"
+    )
 
 
 def arguments_of_launch() -> argparse.Namespace:
