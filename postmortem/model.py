@@ -18,47 +18,8 @@ Bytes = bytes  # a dataclass with a field `bytes` has to call the type by anothe
 Outcome = Literal["incident", "recovered", "healthy", "undetermined"]
 Confidence = Literal["established", "supported", "hypothesis"]
 ClockKind = Literal["absolute", "naive", "boot", "none"]
+Speaker = Literal["rank", "launcher", "kernel", "scheduler", "cluster", "tool"]
 RankState = Literal["cause", "victim", "silent", "healthy", "unknown"]
-
-CATEGORIES = (
-    "host-oom",
-    "gpu-oom",
-    "gpu-hardware",
-    "gpu-fault",
-    "native-crash",
-    "shared-memory",
-    "collective-mismatch",
-    "hang",
-    "network",
-    "rendezvous",
-    "python-exception",
-    "ddp-usage",
-    "numerics",
-    "storage",
-    "checkpoint",
-    "resource-limit",
-    "environment",
-    "scheduler",
-    "external-signal",
-    "peer-lost",
-)
-ROLES = ("cause", "symptom", "confirms", "context")
-SEVERITIES = ("fatal", "error", "warning", "info")
-STATUSES = ("draft", "stable", "deprecated")
-ENTITIES = ("self", "rank", "pid", "gpu", "host", "peer", "missing-ranks", "job")
-JOINS = ("same-pid", "same-rank", "same-host", "same-gpu", "same-group", "peer", "any")
-ACTIONS = (
-    "fix-code",
-    "fix-config",
-    "add-memory",
-    "drain-host",
-    "replace-gpu",
-    "check-network",
-    "check-storage",
-    "restart",
-    "resubmit",
-    "none",
-)
 
 
 # ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -80,6 +41,14 @@ class Explains:
     id: str
     join: str
     within_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsAs:
+    """The pattern that this observation means where a version is older than `before` or is not told."""
+
+    id: str
+    before: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +89,26 @@ class Pattern:
     on: str = ""  # the parser's event kind this pattern reads, where no single line is enough
     frame: str = ""  # what the innermost frame of the exception has to match, as `file function`
     derived: bool = False  # found by reasoning in `diagnose`, not by reading a line
+    strength: str = "stated"  # what it rests on: a line that states it, or less (see patterns/README.md)
+    tells: tuple[str, ...] = ()  # what it tells the reasoning, of TELLS
+    generic: bool = False  # gives way to any other name of the same line
+    survivable: str = (
+        ""  # `anyone`: harmless where anything goes on after it; `never`: nobody goes on after it
+    )
+    restored_by: str = ""  # the pattern whose line ends the trouble
+    if_last: str = (
+        ""  # context that is trouble where nothing comes after it: `once`, or `repeated` to the end
+    )
+    cause_if: tuple[str, ...] = ()  # promoted to a cause under any of these CONDITIONS
+    cause_if_near: str = ""  # or where a line around it matches this
+    reads_as: ReadsAs | None = None  # another pattern's observation under other versions
+    spreads: bool = False  # to all ranks with the next collective, so the first to show it has it
+    says_why: bool = False  # the rank's own word on the reason, so nobody else's is needed
+    bears_out: tuple[str, ...] = ()  # categories that others tell of, which this line confirms
+    names_ranks_of: str = ""  # the category of which it names the ranks, where the cause's line does not
+    headline: str = (
+        ""  # a sentence with {who}, {code}, {ending} and the captures, where the title is too little
+    )
     explains: tuple[Explains, ...] = ()
     why: str = ""
     actions: tuple[Action, ...] = ()
@@ -298,8 +287,34 @@ class Event(NamedTuple):
     raw_time: str = ""
     before: int = 0  # how many lines of `context` stand before the decisive line
     source_kind: str = ""
-    at: float | None = None  # the time on the job's one clock, filled in by align
+    speaker: Speaker = "rank"  # whose words these are; set by the parsers, by `speaker_in`
+    at: float | None = None  # the time on the job's one clock, filled in by align: the last two fields
     at_sigma: float = 0.0
+
+
+_SPEAKERS: Mapping[str, Speaker] = {
+    "agent": "launcher",
+    "kernel": "kernel",
+    "scheduler": "scheduler",
+    "kubernetes": "cluster",
+    "gpu-report": "tool",
+    "process-table": "tool",
+    "cgroup": "tool",
+    "core-note": "tool",
+    "environment": "tool",
+    "stack": "tool",
+}
+
+
+def speaker_in(kind: str, kernel: bool = False, rank: int | None = None, program: str = "") -> Speaker:
+    """Who speaks a line of a source of this kind. With --tee a launcher's console holds its ranks' lines too, anybody's
+    console may hold the kernel's, and a journal the lines of any `program`."""
+    if kernel:
+        return "kernel"
+    if kind == "kernel" and program:
+        return "rank"
+    speaker = _SPEAKERS.get(kind, "rank")
+    return "rank" if speaker == "launcher" and rank is not None else speaker
 
 
 @dataclass(frozen=True, slots=True)

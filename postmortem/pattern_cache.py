@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from postmortem.model import Action, Example, Explains, Pattern, Variant
+from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
 
 KEPT = 24
 
@@ -97,9 +97,10 @@ def _forget(parent: Path) -> None:
 def _pattern(row: dict[str, Any]) -> Pattern:
     row["variants"] = tuple(Variant(**v) for v in row["variants"])
     row["explains"] = tuple(Explains(**e) for e in row["explains"])
+    row["reads_as"] = ReadsAs(**row["reads_as"]) if row["reads_as"] else None
     row["actions"] = tuple(Action(**a) for a in row["actions"])
     for name in ("matches", "no_matches"):
         row[name] = tuple(Example(**e) for e in row[name])
-    for name in ("sources", "references"):
+    for name in ("sources", "references", "tells", "cause_if", "bears_out"):
         row[name] = tuple(row[name])
     return Pattern(**row)

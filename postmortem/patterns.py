@@ -11,31 +11,67 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from postmortem import pattern_cache, resources
 from postmortem.errors import PatternError
-from postmortem.model import (
+from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
+from postmortem.vocabulary import (
     ACTIONS,
     CATEGORIES,
+    CONDITIONS,
     ENTITIES,
     JOINS,
+    LASTS,
     ROLES,
     SEVERITIES,
     STATUSES,
-    Action,
-    Example,
-    Explains,
-    Pattern,
-    Variant,
+    STRENGTHS,
+    SURVIVALS,
+    TELLS,
 )
 
 MAX_FILE = 1 << 20
 KEYS = {
-    "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "frame", "derived", "entity", "explains",
-    "since", "variants", "what", "why", "actions", "not_to_be_confused_with", "replay", "references", "examples",
+    "id",
+    "title",
+    "status",
+    "category",
+    "role",
+    "severity",
+    "sources",
+    "gate",
+    "regex",
+    "on",
+    "frame",
+    "derived",
+    "entity",
+    "explains",
+    "since",
+    "variants",
+    "what",
+    "why",
+    "actions",
+    "not_to_be_confused_with",
+    "replay",
+    "references",
+    "examples",
+    "strength",
+    "tells",
+    "generic",
+    "survivable",
+    "restored_by",
+    "if_last",
+    "cause_if",
+    "cause_if_near",
+    "reads_as",
+    "spreads",
+    "says_why",
+    "bears_out",
+    "names_ranks_of",
+    "headline",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut")
 
@@ -54,7 +90,7 @@ class Signature:
     before: int = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Library:
     """All patterns by id, and the hash of their files' bytes."""
 
@@ -66,6 +102,18 @@ class Library:
 
     def get(self, pattern_id: str | None) -> Pattern | None:
         return self.patterns.get(pattern_id) if pattern_id else None
+
+    def telling(self, word: str) -> frozenset[str]:
+        """Ids of the patterns that tell this, a word of `model.TELLS`."""
+        return self._telling.get(word, frozenset())
+
+    @cached_property
+    def _telling(self) -> dict[str, frozenset[str]]:
+        found: dict[str, set[str]] = {}
+        for p in self.patterns.values():
+            for word in p.tells:
+                found.setdefault(word, set()).add(p.id)
+        return {word: frozenset(ids) for word, ids in found.items()}
 
     def signatures(self) -> list[Signature]:
         """One signature for each wording that a line can show. Several may share a pattern's id."""
@@ -197,6 +245,30 @@ class _Reader:
             out.append(Explains(str(e.get("id")), e["join"], e.get("within_s")))
         return tuple(out)
 
+    def words(self, key: str, allowed: Iterable[str]) -> tuple[str, ...]:
+        """One word of a vocabulary, or a list of them."""
+        value = self.doc.get(key) or []
+        found = [value] if isinstance(value, str) else self.items(key)
+        for word in found:
+            if word not in allowed:
+                raise self.fail(f"`{key}: {word}` is not one of {', '.join(allowed)}", key)
+        return tuple(found)
+
+    def flag(self, key: str) -> bool:
+        value = self.doc.get(key, False)
+        if not isinstance(value, bool):
+            raise self.fail(f"`{key}` must be true or false", key)
+        return value
+
+    def reads_as(self) -> ReadsAs | None:
+        if self.doc.get("reads_as") is None:
+            return None
+        entry = self.mapping(self.doc["reads_as"], "reads_as", {"id", "before"})
+        before = entry.get("before") or {}
+        if not isinstance(before, dict):
+            raise self.fail("`before` must be a mapping such as {torch: '2.5'}", "reads_as")
+        return ReadsAs(str(entry.get("id")), {str(k): str(v) for k, v in before.items()})
+
     def actions(self) -> tuple[Action, ...]:
         out = []
         for entry in self.items("actions"):
@@ -251,6 +323,20 @@ class _Reader:
             on=self.word("on", EVENT_KINDS, ""),
             frame=self.text("frame", ""),
             derived=derived,
+            strength=self.word("strength", STRENGTHS, "stated"),
+            tells=self.words("tells", TELLS),
+            generic=self.flag("generic"),
+            survivable=self.word("survivable", ("", *SURVIVALS), ""),
+            restored_by=self.text("restored_by", ""),
+            if_last=self.word("if_last", ("", *LASTS), ""),
+            cause_if=self.words("cause_if", CONDITIONS),
+            cause_if_near=self.text("cause_if_near", ""),
+            reads_as=self.reads_as(),
+            spreads=self.flag("spreads"),
+            says_why=self.flag("says_why"),
+            bears_out=self.words("bears_out", CATEGORIES),
+            names_ranks_of=self.word("names_ranks_of", ("", *CATEGORIES), ""),
+            headline=self.text("headline", ""),
             explains=self.explains(),
             why=self.text("why", ""),
             actions=self.actions(),

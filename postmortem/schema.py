@@ -9,8 +9,21 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from postmortem.model import ACTIONS, CATEGORIES, ENTITIES, JOINS, ROLES, SEVERITIES, STATUSES
 from postmortem.patterns import EVENT_KINDS, KEYS
+from postmortem.vocabulary import (
+    ACTIONS,
+    CATEGORIES,
+    CONDITIONS,
+    ENTITIES,
+    JOINS,
+    LASTS,
+    ROLES,
+    SEVERITIES,
+    STATUSES,
+    STRENGTHS,
+    SURVIVALS,
+    TELLS,
+)
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
@@ -23,6 +36,11 @@ VERSIONS = {
 
 def _one_of(words: Iterable[str], description: str) -> dict[str, Any]:
     return {"enum": [w for w in words if w], "description": description}
+
+
+def _some_of(words: Iterable[str], description: str) -> dict[str, Any]:
+    word = {"enum": list(words)}
+    return {"anyOf": [word, {"type": "array", "items": word}], "description": description}
 
 
 def _record(required: Iterable[str], **properties: Any) -> dict[str, Any]:
@@ -67,6 +85,21 @@ def _properties() -> dict[str, Any]:
         "frame": TEXT
         | {"description": "with on: exception: what the innermost frame has to match, as `file function`"},
         "derived": {"type": "boolean", "description": "found by reasoning over several ranks; has no regex"},
+        "strength": _one_of(STRENGTHS, "what a derived finding rests on; a line states it otherwise"),
+        "tells": _some_of(TELLS, "what the line tells the reasoning over several ranks"),
+        "generic": {"type": "boolean", "description": "gives way to any other name of the same line"},
+        "survivable": _one_of(SURVIVALS, "harmless where anything goes on after it, or never harmless"),
+        "restored_by": TEXT | {"description": "the pattern whose line ends the trouble"},
+        "if_last": _one_of(LASTS, "trouble where nothing comes after it"),
+        "cause_if": _some_of(CONDITIONS, "a cause under any of these conditions"),
+        "cause_if_near": TEXT | {"description": "a cause where a line around it matches this"},
+        "reads_as": _record(["id"], id=TEXT, before=VERSIONS)
+        | {"description": "another pattern's observation below these versions, or where none is told"},
+        "spreads": {"type": "boolean", "description": "reaches all ranks with the next collective"},
+        "says_why": {"type": "boolean", "description": "the rank's own word on the reason"},
+        "bears_out": _some_of(CATEGORIES, "what others tell of and this line confirms"),
+        "names_ranks_of": _one_of(CATEGORIES, "names the ranks where the cause's own line does not"),
+        "headline": TEXT | {"description": "a sentence with {who}, {code}, {ending} and the captures"},
         "entity": _one_of(ENTITIES, "what the match speaks of"),
         "explains": _list_of(
             _record(["id", "join"], id=TEXT, join={"enum": list(JOINS)}, within_s={"type": "number"})

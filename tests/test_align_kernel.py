@@ -24,7 +24,7 @@ def kernel(
     host: str | None = "node-b",
     pid: int | None = 29502,
 ) -> Event:
-    fields: dict[str, object] = {"kernel": True} | ({"pid": str(pid)} if pid else {})
+    fields: dict[str, object] = {"pid": str(pid)} if pid else {}
     return Event(
         "pattern",
         Where(source, line),
@@ -35,6 +35,7 @@ def kernel(
         host=host,
         fields=fields,
         source_kind="kernel",
+        speaker="kernel",
     )
 
 

@@ -70,7 +70,7 @@ def wrong_edges(library: Library) -> Iterator[str]:
 
 def reasoned() -> str:
     """The text of the room that derives findings: a derived pattern that it does not name is never found."""
-    return "".join(f.read_text() for f in sorted((ROOT / "postmortem" / "diagnose").glob("*.py")))
+    return "".join(f.read_text() for f in sorted((ROOT / "postmortem" / "diagnose").rglob("*.py")))
 
 
 def read_as_blocks() -> str:
@@ -83,7 +83,8 @@ def unreachable(library: Library) -> Iterator[str]:
     reasoning, parsing = reasoned(), read_as_blocks()
     for p in library.patterns.values():
         if p.derived:
-            if f'"{p.id}"' not in reasoning:
+            readings = {other.reads_as.id for other in library.patterns.values() if other.reads_as}
+            if f'"{p.id}"' not in reasoning and p.id not in readings:
                 yield f"{p.id} is derived, and no reasoning names it"
         elif not any(v.regex for v in p.variants):
             yield f"{p.id} has neither a gate, a regex, an event nor a reasoning that leads to it"

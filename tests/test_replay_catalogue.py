@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SAMPLES
-from postmortem.model import CATEGORIES
 from postmortem.replay import kernel
 from postmortem.replay.catalogue import SCENARIOS, Scenario
 from postmortem.replay.isolate import CannotIsolate, Place, Wants, place
 from postmortem.replay.record import _parser, _plan
 from postmortem.replay.run import default_plan, processes
 from postmortem.replay.scrub import scrub, scrub_pickle
+from postmortem.vocabulary import CATEGORIES
 
 JOBS = ROOT / "postmortem" / "replay" / "scenarios"
 IDS = [row.id for row in SCENARIOS]

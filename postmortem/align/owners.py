@@ -93,4 +93,4 @@ def _folders(source: str) -> tuple[str, ...]:
 
 
 def is_kernel(e: Event) -> bool:
-    return e.clock == "boot" or bool(e.fields.get("kernel")) or e.source_kind == "kernel"
+    return e.clock == "boot" or e.speaker == "kernel"

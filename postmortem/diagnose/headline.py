@@ -3,23 +3,27 @@
     Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:45; rank 2 lost the connection.
 
 The decisive line stands right below it in every output, so the headline quotes of it only what tells more than the pattern's
-title: an exception's message, a library, a number of clients. Never a whole line with its prefixes.
+title: an exception's message, a library, a number of clients. Never a whole line with its prefixes. A pattern whose title is
+too little has a sentence of its own in its file (`headline`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import regex
 
-from postmortem.diagnose.case import Case, as_int, gist
-from postmortem.diagnose.exits import ending
-from postmortem.diagnose.words import clock_time, ranks_text
-from postmortem.model import Event, Finding
-from postmortem.titles import entitled
+from postmortem.diagnose import endings
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.solution import Solution, Victims
+from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
+from postmortem.model import Event
+from postmortem.titles import entitled, inside
 
 LIMIT = 105  # characters that a headline quotes
+MANY = 6  # culprits of which the host is not named
+_NAME = re.compile(r"\{(\w+)\}")
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 _SOURCE = re.compile(
     r"\[?(?:enforce fail at )?[\w/.-]+\.(?:cc|cpp|cu|h|hpp):\d+\][\s.:]*|\[Errno \d+\] "
@@ -30,83 +34,80 @@ _WHOLE_LINE = re.compile(
 )  # a time or a progress bar: a line of a log, no message
 
 
-def headline(case: Case, root: Finding, ranks: Sequence[int], victims: dict[str, list[int]]) -> str:
+def headline(solution: Solution) -> str:
     """One sentence: who, what, when, and what it did to the others."""
-    who = ranks_text(ranks)
-    if who and len(root.hosts) == 1 and len(ranks) <= 6:
-        who += f" on {root.hosts[0]}"
-    compared = (root.pattern.derived or root.derived_confidence) and not root.pattern.id.startswith(
-        "rank-exit-"
-    )
-    if compared and root.because:
-        said = _compared(root, who, len(ranks) > 1)
+    if solution.root is None:
+        return _rootless(solution)
+    told = _of_root(solution, solution.root)
+    if solution.outcome == "recovered":
+        return f"Recovered: in attempt {solution.case.attempt} {inside(told)}"
+    return told
+
+
+def _of_root(solution: Solution, root: Claim) -> str:
+    who = _who(root, solution.ranks)
+    if root.strength in ("compared", "silent") and root.because:
+        said = _compared(root, who, solution.ranks)
     else:
-        what, remark = _what(root, who, len(ranks) > 1)
-        if root.pattern.id == "rank-exit-crash-signal" and ranks and case.finished >= set(ranks):
-            what += " after it had finished" if len(ranks) == 1 else " after they had finished"
-        e = root.event
-        said = what + ("" if root.pattern.derived and not remark else clock_time(e.at, e.at_sigma)) + remark
-    return f"{said}{_effects({verb: hit for verb, hit in victims.items() if verb not in said})}."
+        said = _stated(solution.case, root, who, solution.ranks)
+    return f"{said}{_effects(solution.victims, said)}."
 
 
-def _compared(root: Finding, who: str, many: bool) -> str:
-    """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, other reasons need a title."""
-    plain = who.split(" on ")[0]
-    if plain and root.because.startswith(f"{plain[0].lower()}{plain[1:]} "):
-        return who + root.because[len(plain) :]
+def _who(root: Claim, ranks: tuple[int, ...]) -> str:
+    """`Rank 3 on node-b`; empty where no rank is to blame."""
+    if not ranks:
+        return ""
+    on = f" on {root.hosts[0]}" if len(root.hosts) == 1 and len(ranks) <= MANY else ""
+    return capital(ranks_text(ranks)) + on
+
+
+def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
+    """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others need a title."""
+    subject = ranks_text(ranks) if ranks else ""
+    if subject and root.because.startswith(f"{subject} "):
+        return who + root.because[len(subject) :]
     title = (
         root.pattern.title.rstrip(".") if root.pattern.derived else "A rank was out of step with the others"
     )
     if root.because.split()[:2] == title.lower().split()[:2]:
-        return root.because[0].upper() + root.because[1:]
-    return f"{entitled(title, who, many)}: {root.because}"
+        return capital(root.because)
+    return f"{entitled(title, who, len(ranks) > 1)}: {root.because}"
 
 
-def _what(root: Finding, who: str, many: bool) -> tuple[str, str]:
-    """What happened to whom, and a remark that comes after the time."""
-    e, p = root.event, root.pattern
+def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...]) -> str:
+    """The pattern's own sentence, or its title with what the line tells beyond it."""
+    e, time = root.event, clock_time(root.event.at, root.event.at_sigma)
     subject = _subject(root, who)
-    code = e.fields.get("code")
-    where = f" in {code}" if code else ""
-    match p.id:
-        case "python-exception":
-            return (
-                f"{subject or 'A process'} raised {_quoted(str(e.fields.get('line') or ''), bare=False)}{where}",
-                "",
-            )
-        case "kernel-oom-killed-process" | "kernel-oom-summary":
-            name = e.fields.get("comm") or "process"
-            pid = f", pid {e.fields['pid']}" if e.fields.get("pid") else ""
-            verb = "were" if many else "was"
-            return (
-                f"{f'{subject} {verb}' if subject else 'A process was'} killed by the kernel's out-of-memory killer ({name}{pid})",
-                "",
-            )
-        case "faulthandler-fatal-error":
-            return f"{subject or 'A process'} crashed: {_crash(e)}{where}", ""
-        case "rank-exit-sigkill":
-            verb = "were" if many else "was"
-            return (
-                f"{subject or 'A process'} {verb} killed with SIGKILL from outside",
-                ", and nothing here says by whom",
-            )
-        case "rank-exit-signalled":
-            told = ending(as_int(e.fields.get("exitcode")))
-            return (
-                f"{subject or 'A process'} ended with {told} from outside",
-                ", which the launcher had not sent",
-            )
-        case "rank-exit-crash-signal" | "rank-exit-without-reason" | "rank-exit-cpu-limit":
-            return (
-                f"{subject or 'A process'} ended with {ending(as_int(e.fields.get('exitcode')))}",
-                " and printed no reason",
-            )
-    said = entitled(p.title.rstrip("."), subject, many)
+    where = f" in {e.fields['code']}" if e.fields.get("code") else ""
+    if root.pattern.headline:
+        parts = _parts(case, root, subject, ranks) | {"code": where, "time": time}
+        said = _NAME.sub(lambda m: parts.get(m[1], ""), root.pattern.headline)
+        return said if "{time}" in root.pattern.headline else said + time
+    said = entitled(root.pattern.title.rstrip("."), subject, len(ranks) > 1)
     detail = _detail(root)
-    return said + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else ""), ""
+    return said + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else "") + time
 
 
-def _subject(root: Finding, who: str) -> str:
+def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dict[str, str]:
+    """What a pattern's `headline` may name, beside {code} and {time}."""
+    e, end = root.event, endings.told(root.event)
+    many = len(ranks) > 1
+    bye = bool(ranks) and case.finished >= set(ranks)
+    return {
+        "who": subject or "A process",
+        "was": "were" if many else "was",
+        "line": _quoted(str(e.fields.get("line") or ""), bare=False),
+        "crash": _crash(e),
+        "ending": str(end) if end else "an error",
+        "finished": f" after {'they' if many else 'it'} had finished"
+        if bye and end and end.kind == "crash"
+        else "",
+        "comm": str(e.fields.get("comm") or "process"),
+        "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
+    }
+
+
+def _subject(root: Claim, who: str) -> str:
     """Ranks if they are known, else the GPU, else the host, where the pattern speaks of one."""
     if root.gpus:
         return f"{who} (GPU {root.gpus[0]})" if who else f"GPU {root.gpus[0]}"
@@ -123,22 +124,18 @@ def _crash(e: Event) -> str:
     )
 
 
-def _detail(root: Finding) -> str:
+def _detail(root: Claim) -> str:
     """What the line tells beyond the title; nothing where that would be the whole line of a log."""
     fields, title = root.event.fields, root.pattern.title.rstrip(".")
     line, captured = str(fields.get("line") or ""), str(fields.get("detail") or "")
     wordy = sum(map(str.isalpha, captured)) * 2 > len(captured)
     said = _quoted(line or (captured if wordy else _telling(root)))
-    plain = (
-        _WHOLE_LINE.search(said)
-        or said.lower() in title.lower()
-        or title.startswith("Xid ")
-        or title.endswith(")")
-    )
-    return "" if plain else said
+    if _WHOLE_LINE.search(said) or said.lower() in title.lower():
+        return ""
+    return "" if title.startswith("Xid ") or title.endswith(")") else said
 
 
-def _telling(root: Finding) -> str:
+def _telling(root: Claim) -> str:
     """The line from where the pattern starts to match: what stands before it in a glued line is a progress bar or a prefix."""
     text = gist(root.event.text)
     for form in root.pattern.variants:
@@ -162,15 +159,41 @@ def _quoted(text: str, bare: bool = True) -> str:
     return shown.rstrip(" ,:;(") + "…"
 
 
-def _effects(victims: dict[str, list[int]]) -> str:
+def _effects(victims: Victims, said: str) -> str:
     """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
-    for verb, ranks in victims.items():
-        if ranks:
-            n = len(ranks)
-            parts.append(
-                f"rank {ranks[0]} {verb.replace('were ', 'was ')}" if n == 1 else f"{n} other ranks {verb}"
-            )
-    return (
-        "; " + " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) if parts else ""
+    for ranks, verb in victims.told():
+        if verb not in said:
+            parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks)} other ranks {verb}")
+    return "; " + listed(parts) if parts else ""
+
+
+# ── without a cause ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _rootless(solution: Solution) -> str:
+    case = solution.case
+    if solution.outcome == "healthy":
+        n = len(case.finished)
+        goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
+        return f"No failure in these logs{goodbyes}."
+    told = [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
+    seen = "; ".join(told) or _seen(solution)
+    life = f"Recovered: in attempt {case.attempt}" if solution.outcome == "recovered" else "Undetermined:"
+    return f"{life} {seen}, and the cause is not in these logs."
+
+
+def _seen(solution: Solution) -> str:
+    """What can be said of a failure without a cause: the first complaint in plain words."""
+    said = [c for c in solution.claims if c.role in ("symptom", "confirms")]
+    loud = [c for c in said if c.pattern.severity in ("fatal", "error")] or [
+        c for c in said if c.role == "symptom"
+    ]
+    if not loud:
+        return (
+            "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
+        )
+    first = min(
+        loud, key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", c.event.where)
     )
+    return inside(first.pattern.title.rstrip("."))

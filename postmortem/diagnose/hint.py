@@ -5,12 +5,9 @@ Plain numbers and names only; whoever replays checks each against the type and t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from postmortem.diagnose.exits import describe
-
-if TYPE_CHECKING:
-    from postmortem.diagnose import Solution
+from postmortem.diagnose.solution import Solution
 
 STATED = (
     ("op", "collective"),
@@ -20,30 +17,25 @@ STATED = (
     ("timeout_ms", "timeout_s"),
     ("bytes", "bytes"),
 )
+NAME = 40  # characters of a name that is taken over
 
 
 def arguments(solution: Solution) -> dict[str, Any]:
-    """What a replay can take over: plain numbers and names only."""
-    found: dict[str, Any] = _stated(solution)
-    if solution.case.registry.world:
-        found["world_size"] = solution.case.registry.world
-    if solution.ranks:
-        found["rank"] = solution.ranks[0]
-    return found
-
-
-def _stated(solution: Solution) -> dict[str, Any]:
-    """The values that the lines of the root state, else those of what it explains, and the signal that ended the rank at fault."""
-    found: dict[str, Any] = {}
-    findings = [solution.root] if solution.root else []
-    findings += [f for f in solution.findings if f.role == "symptom"]
-    for field, name in STATED:
-        value = next((v for f in findings if (v := f.event.fields.get(field)) not in (None, "")), None)
-        if isinstance(value, int) or (isinstance(value, str) and value.isascii() and len(value) <= 40):
-            found[name] = int(value) if isinstance(value, int) or value.isdigit() else value.lower()
-    if "timeout_s" in found:
-        found["timeout_s"] = found["timeout_s"] / 1000 if isinstance(found["timeout_s"], int) else None
-    code = solution.case.exit_code(solution.ranks[0]) if solution.ranks else None
-    if (ended := describe(code)) and ended.startswith("SIG"):
-        found["signal"] = ended[3:].split()[0]
+    """The values that the lines of the root state, else those of its symptoms, and the signal that ended the rank at fault."""
+    found: dict[str, Any] = {name: _value(solution, field) for field, name in STATED}
+    timeout = found["timeout_s"]
+    found["timeout_s"] = timeout / 1000 if isinstance(timeout, int) else None
+    found["world_size"] = solution.case.registry.world or None
+    found["rank"] = solution.ranks[0] if solution.ranks else None
+    end = solution.case.end_of(found["rank"])
+    found["signal"] = end.signal.removeprefix("SIG") if end and end.signal else None
     return {name: value for name, value in sorted(found.items()) if value is not None}
+
+
+def _value(solution: Solution, field: str) -> int | str | None:
+    claims = [solution.root] if solution.root else []
+    claims += [c for c in solution.claims if c.role == "symptom"]
+    value = next((v for c in claims if (v := c.event.fields.get(field)) not in (None, "")), None)
+    if isinstance(value, str) and value.isascii() and len(value) <= NAME:
+        return int(value) if value.isdigit() else value.lower()
+    return value if isinstance(value, int) else None

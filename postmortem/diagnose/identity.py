@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from postmortem.digits import number
 from postmortem.model import Event, Source
+from postmortem.patterns import Library
 
 Local = tuple[str | None, str | None, int]  # run, host, local rank
 _STEM = re.compile(r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr)$")
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
-COMM_LINES = ("nccl-init-complete", "nccl-init-start")
-_ENDS, _PROXY = ("launcher-exit-code", "spawn-process-exited"), "nccl-proxy-operation-failed"
-_SECOND = frozenset((*_ENDS, _PROXY))
 _JOB_WIDE = frozenset(("world", "torch", "nccl"))
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
 
@@ -117,19 +116,27 @@ def stem(path: str) -> str:
     return path
 
 
-def build(events: Sequence[Event], sources: Iterable[Source]) -> Registry:
+def build(events: Sequence[Event], sources: Iterable[Source], library: Library) -> Registry:
     """Read the joins out of a job's events."""
     reg = Registry()
     sources = list(sources)
     _from_sources(reg, sources)
+    maps = library.telling("communicator")
     for e in events:
-        _learn(reg, e)
+        if e.pattern in maps:
+            _learn_comm(reg, e)
+        _learn(reg, e, maps)
     _siblings(reg, events, sources)
     _single_host_locals(reg, sources)
     by_ray = {path for path in {e.where.source for e in events} if _RAY_PID.search(path)}
+    ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
     for e in events:
-        if e.pattern in _SECOND or e.where.source in by_ray:
-            _second(reg, e)
+        if e.pattern in ends:
+            _learn_end(reg, e)
+        elif e.pattern in proxies:
+            _learn_proxy(reg, e)
+        if e.where.source in by_ray:
+            _learn_ray(reg, e)
     _claims(reg, events)
     _job_wide(reg, events)
     spoke = {e.rank for e in events} | {reg.rank_of(e) for e in events if e.rank is None}
@@ -170,16 +177,14 @@ def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
             reg.pids[rank].append(pid)
 
 
-def _learn(reg: Registry, e: Event) -> None:
+def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
     """Facts that name a rank together with something else."""
     rank = e.rank
-    if e.pattern is not None and e.pattern in COMM_LINES:
-        _learn_comm(reg, e)
     if rank is None and e.kind == "identity" and isinstance(e.fields.get("said_rank"), int):
         rank = int(str(e.fields["said_rank"]))
     if rank is None or e.fields.get("quoted"):
         return
-    if e.host and not e.fields.get("kernel"):
+    if e.host and e.speaker != "kernel":
         reg.host_of.setdefault(rank, e.host)
     local = e.fields.get("local_rank")
     if isinstance(local, int):
@@ -190,9 +195,7 @@ def _learn(reg: Registry, e: Event) -> None:
         _bind_pid(reg, e.host, e.fields.get("pid", e.pid), rank)
     elif e.pid is not None and e.kind in ("line", "progress") and e.source_kind != "agent":
         _bind_pid(reg, e.host, e.pid, rank)
-    bus = e.fields.get("bus") or (
-        e.fields.get("pci") if e.pattern in ("nccl-init-complete", "nccl-init-start") else None
-    )
+    bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in maps else None)
     if isinstance(bus, str):
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
@@ -269,27 +272,32 @@ def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
             reg.by_local.setdefault((s.run, s.host, s.local_rank), s.local_rank)
 
 
-def _second(reg: Registry, e: Event) -> None:
-    """Facts that need the first round: `failed (exitcode: -9) local_rank: 4 (pid: 25915)`, a Ray worker's file name."""
-    if e.pattern in _ENDS:
-        rank = reg.rank_of(e)
-        local = e.fields.get("local_rank")
-        if rank is None and isinstance(local, str) and local.isdigit():
-            rank = int(local) if not reg.by_local else None  # with nothing else known, one node is assumed
-            if rank is not None:
-                reg.by_local.setdefault((e.run, e.host, int(local)), rank)
-        if rank is not None:
-            _bind_pid(reg, e.host, e.fields.get("pid"), rank)
-    if e.pattern == _PROXY and reg.rank_of_pid(e.pid, e.host) is None:
-        served = e.fields.get(
-            "detail"
-        )  # `[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)
-        if isinstance(served, str) and served.isdigit() and (reg.world is None or int(served) < reg.world):
-            _bind_pid(reg, e.host, e.pid, int(served))
-    if (m := _RAY_PID.search(e.where.source)) and e.where.source not in reg.by_source:
-        rank = reg.rank_of_pid(int(m[1]))
-        if rank is not None:
-            reg.by_source[e.where.source] = rank
+def _learn_end(reg: Registry, e: Event) -> None:
+    """`failed (exitcode: -9) local_rank: 4 (pid: 25915)`; with nothing else known, one node is assumed."""
+    rank, local = reg.rank_of(e), number(e.fields.get("local_rank"))
+    if rank is None and local is not None and not reg.by_local:
+        rank = reg.by_local[(e.run, e.host, local)] = local
+    if rank is not None:
+        _bind_pid(reg, e.host, e.fields.get("pid"), rank)
+
+
+def _learn_proxy(reg: Registry, e: Event) -> None:
+    """`[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)."""
+    served = number(e.fields.get("detail"))
+    if (
+        served is not None
+        and reg.rank_of_pid(e.pid, e.host) is None
+        and (reg.world is None or served < reg.world)
+    ):
+        _bind_pid(reg, e.host, e.pid, served)
+
+
+def _learn_ray(reg: Registry, e: Event) -> None:
+    """A Ray worker's file is named after its pid."""
+    m = _RAY_PID.search(e.where.source)
+    rank = reg.rank_of_pid(number(m[1])) if m and e.where.source not in reg.by_source else None
+    if rank is not None:
+        reg.by_source[e.where.source] = rank
 
 
 def _claims(reg: Registry, events: Sequence[Event]) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Set
 
-from postmortem.diagnose.case import Case, shape
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.wording import shape
 from postmortem.model import Event
 
 MOST = 8
@@ -26,7 +27,7 @@ def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:
     speakers: dict[str, dict[int | None, Event]] = defaultdict(dict)
     for e in case.of_kind("notice", "exception"):
         if shape(e.text) not in usual and (e.where.source, e.where.line) not in known:
-            speakers[shape(e.text)].setdefault(case.registry.rank_of(e), e)
+            speakers[shape(e.text)].setdefault(case.rank_of(e), e)
     if len(case.by_rank) < 2 and not usual:
         return []
     lone = [

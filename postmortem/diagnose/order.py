@@ -1,4 +1,4 @@
-"""Which of two findings came first, how far apart they lie, and how sure that is.
+"""Which of two claims came first, how far apart they lie, and how sure that is.
 
     2.24 s later (± 0.14 s)          which came first is not determined (0.02 s apart, ± 0.14 s)
 
@@ -11,10 +11,11 @@ import math
 from collections.abc import Iterable
 
 from postmortem.align.place import UNSEEN
-from postmortem.model import Event, Finding
+from postmortem.diagnose.case import BROAD
+from postmortem.diagnose.claims import Claim
+from postmortem.model import Event
 
 BUFFERED = 0.05  # seconds by which two processes of one host may write late
-PLACED = 30.0  # standard deviation from which on a time orders nothing
 
 
 def margin(a: Event, b: Event) -> float:
@@ -26,53 +27,63 @@ def margin(a: Event, b: Event) -> float:
     return 2 * (math.hypot(a.sigma, b.sigma) if same else math.hypot(a.at_sigma, b.at_sigma)) + BUFFERED
 
 
-def first_of(f: Finding) -> Event | None:
-    return min((e for e in f.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
+def first_of(claim: Claim) -> Event | None:
+    """The earliest of its events that has a time."""
+    return min((e for e in claim.events if e.at is not None), key=lambda e: e.at or 0.0, default=None)
 
 
-def earlier(a: Finding, b: Finding) -> int:
-    """-1 or 1 where the clocks settle the order, 0 where they do not."""
+def surely_before(a: Claim, b: Claim) -> bool:
+    """Whether the clocks leave no doubt that `a` came before `b`."""
     ea, eb = first_of(a), first_of(b)
-    if ea is None or eb is None or (gap := _gap(ea, eb)) is None:
-        return 0
-    if abs(gap) <= margin(ea, eb):
-        if ea.where.source == eb.where.source and ea.where.line and eb.where.line:
-            return -1 if ea.where.line < eb.where.line else 1
-        return 0
-    return -1 if gap > 0 else 1
+    if ea is None or eb is None:
+        return False
+    gap = _gap(ea, eb)
+    return gap is not None and gap > margin(ea, eb)
 
 
-def later(root: Finding, f: Finding) -> str:
+def above(a: Claim, b: Claim) -> bool:
+    """Whether `a` stands above `b` in the same file, where clocks cannot tell."""
+    ea, eb = first_of(a) or a.event, first_of(b) or b.event
+    if ea.where.source != eb.where.source or ea.where.line is None or eb.where.line is None:
+        return False
+    return ea.where.line < eb.where.line and not surely_before(b, a)
+
+
+def before(a: Claim, b: Claim) -> bool:
+    return surely_before(a, b) or above(a, b)
+
+
+def later(root: Claim, claim: Claim) -> str:
     """`0.41 s later (± 0.09 s)`; by their place, where both stand in one file."""
-    a, b = first_of(root), first_of(f)
-    if a is None or b is None or (gap := _gap(a, b)) is None or gap <= margin(a, b):
+    a, b = first_of(root), first_of(claim)
+    if a is None or b is None or not surely_before(root, claim):
         return "later in the file"
     return told(a, b)
 
 
-def elsewhere(root: Finding, f: Finding) -> str:
-    """How a finding of another host lies to the root in time; empty where they are of one host, or have no time, or where the root
+def elsewhere(root: Claim, claim: Claim) -> str:
+    """How a claim of another host lies to the root in time; empty where they are of one host, or have no time, or where the root
     is what a comparison of ranks showed: then its line is a proof, not the moment."""
-    a, b = first_of(root), first_of(f)
-    compared = (root.pattern.derived or root.derived_confidence) and root.event.kind != "exit"
-    if compared or a is None or b is None or a.host is None or b.host is None or a.host == b.host:
+    a, b = first_of(root), first_of(claim)
+    if root.strength in ("compared", "silent") or a is None or b is None:
+        return ""
+    if a.host is None or b.host is None or a.host == b.host:
         return ""
     return told(a, b)
 
 
-def first_elsewhere(root: Finding, findings: Iterable[Finding]) -> Finding | None:
-    """The earliest of the findings that another host than the root's has."""
+def first_elsewhere(root: Claim, claims: Iterable[Claim]) -> Claim | None:
+    """The earliest of the claims that another host than the root's has."""
     timed = [
-        (e.at, f)
-        for f in findings
-        if elsewhere(root, f) and (e := first_of(f)) is not None and e.at is not None
+        (e.at, str(c.event.where), c) for c in claims if elsewhere(root, c) and (e := first_of(c)) and e.at
     ]
-    return min(timed, key=lambda x: (x[0], str(x[1].event.where)), default=(0.0, None))[1]
+    return min(timed, key=lambda x: x[:2], default=(0.0, "", None))[2]
 
 
 def told(a: Event, b: Event) -> str:
     """How b lies to a; empty where one of them has no time."""
-    if (gap := _gap(a, b)) is None:
+    gap = _gap(a, b)
+    if gap is None:
         return ""
     error = margin(a, b)
     if abs(gap) <= error:
@@ -81,4 +92,7 @@ def told(a: Event, b: Event) -> str:
 
 
 def _gap(a: Event, b: Event) -> float | None:
-    return None if a.at is None or b.at is None or a.at_sigma > PLACED or b.at_sigma > PLACED else b.at - a.at
+    """Seconds from a to b; None where one has no place on the clock."""
+    if a.at is None or b.at is None or a.at_sigma > BROAD or b.at_sigma > BROAD:
+        return None
+    return b.at - a.at

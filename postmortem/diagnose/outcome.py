@@ -8,46 +8,57 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postmortem.diagnose.case import Case
-from postmortem.model import Finding
+from postmortem.diagnose.claims import Claim
 
-SILENT = ("rank-exit-without-reason", "rank-vanished")  # how a rank ended, not why
+LOUD = ("fatal", "error")
 
 
-def of(case: Case, root: Finding | None, findings: Sequence[Finding], doubted: bool = False) -> str:
-    """Name the outcome of one attempt: incident, undetermined or healthy. `doubted`: nothing says that the root is of this job."""
+def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
+    """Name the outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
-        unharmed = doubted and not _lifeless(case) and not any(f.role == "symptom" for f in findings)
-        return "undetermined" if root.pattern.id in SILENT or unharmed else "incident"
-    bad = [f for f in findings if f.role == "symptom" and f.pattern.severity in ("fatal", "error")]
-    if bad and not (case.finished and not case.exits and len(case.finished) >= len(case.registry.ranks)):
+        unharmed = root.guess and not _lifeless(case) and not any(c.role == "symptom" for c in claims)
+        return "undetermined" if unharmed or _only_how(root) else "incident"
+    if _failed(case, claims) or _half_read(case):
         return "undetermined"
-    if any(case.exit_code(r) not in (0, None) for r in case.exits):
+    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims)):
         return "undetermined"
-    if not case.finished and (
-        case.of_kind("unreadable") or any(e.fields.get("pending") for e in case.of_kind("recorder"))
-    ):
-        return "undetermined"
-    return (
-        "undetermined"
-        if _lifeless(case) and (_troubled(case, findings) or case.of_kind("stack"))
-        else "healthy"
-    )
+    return "healthy"
+
+
+def _only_how(root: Claim) -> bool:
+    """Whether it tells how a rank ended and not why: it left by itself, or fell silent."""
+    if root.strength == "silent":
+        return root.pattern.category == "peer-lost"
+    return root.strength == "ended" and root.pattern.category == "python-exception"
+
+
+def _failed(case: Case, claims: Sequence[Claim]) -> bool:
+    loud = any(c.role == "symptom" and c.pattern.severity in LOUD for c in claims)
+    if loud and not (case.all_finished and not case.ends):
+        return True
+    return any(not case.unharmed(r) for r in case.ends)
+
+
+def _half_read(case: Case) -> bool:
+    """Whether a recorder's dump cannot be read, or shows a rank in the middle of a collective."""
+    if case.finished:
+        return False
+    return bool(case.of_kind("unreadable")) or any(e.fields.get("pending") for e in case.of_kind("recorder"))
 
 
 def _lifeless(case: Case) -> bool:
-    return not case.finished and not case.of_kind("progress", "finished")
+    return not case.of_kind("progress", "finished")
 
 
-def _troubled(case: Case, findings: Sequence[Finding]) -> bool:
+def _troubled(case: Case, claims: Sequence[Claim]) -> bool:
     """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else tells of.
 
     What hangs in the kernel may be another job's, unless its lines are all that was handed in: then somebody chose them.
     """
-    only_kernel = all(e.source_kind == "kernel" for e in case.events)
-    for f in findings:
-        kernel = f.event.source_kind == "kernel" or bool(f.event.fields.get("kernel"))
-        if (f.role == "symptom" and (not kernel or (only_kernel and f.pattern.category is not None))) or (
-            f.role == "confirms" and kernel and f.pattern.severity in ("fatal", "error")
-        ):
+    for c in claims:
+        kernel = c.speaker == "kernel"
+        if c.role == "symptom" and (not kernel or (case.only_kernel and c.pattern.category is not None)):
+            return True
+        if c.role == "confirms" and kernel and c.pattern.severity in LOUD:
             return True
     return False

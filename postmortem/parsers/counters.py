@@ -20,7 +20,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 
-from postmortem.model import Event, Source, Where
+from postmortem.model import Event, Source, Where, speaker_in
 from postmortem.parsers.excerpt import Line
 
 MARKS = 300  # kept for each writer: more do not make a clock better
@@ -203,4 +203,5 @@ def _event(
         run=source.run,
         fields=fields,
         source_kind=source.kind,
+        speaker=speaker_in(source.kind, rank=rank),
     )

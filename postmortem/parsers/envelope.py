@@ -39,6 +39,7 @@ class Envelope(NamedTuple):
     stamp: Stamp | None = None
     kernel: bool = False
     quoted: bool = False
+    program: str = ""  # who wrote it, says syslog or the journal, where that is not the kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +271,11 @@ def _ray(p: _Peeler, m: re.Match[str]) -> None:
     p.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
 
 
+def _tagged(tag: str) -> dict[str, object]:
+    """`kernel:`, `train.sh[123]:`"""
+    return {"kernel": True} if tag == "kernel" else {"program": tag.split("[")[0]}
+
+
 _Form = tuple[re.Pattern[str], Callable[[_Peeler, re.Match[str]], None]]
 _FORMS: dict[str, _Form] = {  # tried in this order
     "tee": (_TEE, _tee),
@@ -288,7 +294,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))),
     "syslog": (
         _SYSLOG,
-        lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), kernel=True if m[2] == "kernel" else None),
+        lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), **_tagged(m[2])),
     ),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
@@ -338,9 +344,16 @@ def _json_line(text: str, style: Style) -> Envelope | None:
     )
     pid = record.get("pid") if isinstance(record.get("pid"), int) else None
     kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
+    tag = "" if kernel else str(record.get("SYSLOG_IDENTIFIER") or "")
     told = (f"{name} {record[name]}" for name in _MEASURED if isinstance(record.get(name), int | float))
     return Envelope(
-        " ".join((body, *told)), rank=rank, host=host, pid=pid, stamp=_json_stamp(record), kernel=kernel
+        " ".join((body, *told)),
+        rank=rank,
+        host=host,
+        pid=pid,
+        stamp=_json_stamp(record),
+        kernel=kernel,
+        program=tag,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from postmortem.model import Event, Hit, Severity, Source, Where
+from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
 from postmortem.parsers.envelope import Envelope, Style, clean, peel
 
 CONTEXT = 5
@@ -125,8 +125,7 @@ class Excerpt:
             details.setdefault("local_rank", local)
         if env.quoted:
             details["quoted"] = True
-        if env.kernel:
-            details["kernel"] = True
+        spoken_by = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
         return Event(
             kind=kind,
             where=Where(self.source.path, line.number, end if end != line.number else None),
@@ -135,7 +134,7 @@ class Excerpt:
             clock=stamp.clock if stamp else "none",
             sigma=stamp.sigma if stamp else 0.0,
             raw_time=stamp.raw if stamp else "",
-            rank=rank if rank is not None else env.rank if env.rank is not None else self.source.rank,
+            rank=spoken_by,
             host=env.host or self.source.host,
             pid=pid if pid is not None else env.pid,
             attempt=self.source.attempt,
@@ -146,6 +145,7 @@ class Excerpt:
             context=context,
             before=before,
             source_kind=self.source.kind,
+            speaker=speaker_in(self.source.kind, env.kernel, spoken_by, env.program),
         )
 
 
@@ -171,4 +171,5 @@ def document_event(
         context=tuple(line[:2000] for line in lines[lo : at + CONTEXT + 1]),
         before=at - lo,
         source_kind=source.kind,
+        speaker=speaker_in(source.kind),
     )

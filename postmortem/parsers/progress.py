@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from postmortem.model import Event, Sample, Source, Where
+from postmortem.model import Event, Sample, Source, Where, speaker_in
 from postmortem.parsers import interest
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
@@ -347,4 +347,5 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
         run=source.run,
         fields=fields,
         source_kind=source.kind,
+        speaker=speaker_in(source.kind, env.kernel, rank, env.program),
     )

@@ -13,29 +13,40 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from postmortem.diagnose import alike, exits, recorder
-from postmortem.diagnose.case import Case, Observation, as_int, gist, shape
-from postmortem.diagnose.views import View, at_odds, elsewhere, make, minority, ranks_text, status, views
-from postmortem.model import Event, Finding
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive import alike, recorder
+from postmortem.diagnose.derive.views import (
+    View,
+    at_odds,
+    elsewhere,
+    make,
+    minority,
+    ranks_text,
+    status,
+    views,
+)
+from postmortem.diagnose.wording import gist, shape
+from postmortem.digits import number
+from postmortem.model import Event
 
 _BAR = re.compile(
     r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<"
 )
-STATUS = ("nccl-pg-status", "nccl-dump-signal-own")  # how far a rank had come in one process group
 FEW = 8  # a collective number this low means that the job was still setting up
 
 
-def derive(case: Case, observations: list[Observation]) -> list[Finding]:
-    """Findings about a hang, best reasons first. Empty where nothing waits."""
-    seen = views(case, observations)
-    for e in case.seen(*STATUS):
-        rank = as_int(e.fields.get("rank"))
-        rank = case.registry.rank_of(e) if e.rank is not None or rank is None else rank
+def derive(case: Case, claims: list[Claim]) -> list[Claim]:
+    """Claims about a hang, best reasons first. Empty where nothing waits."""
+    seen = views(case, claims)
+    for e in case.telling("count"):
+        rank = number(e.fields.get("rank"))
+        rank = case.rank_of(e) if e.rank is not None or rank is None else rank
         if rank in seen:
             status(seen[rank], e)
-    if not _something_waits(case, seen, observations):
+    if not _something_waits(case, seen, claims):
         return []
-    steps: tuple[Callable[[Case, dict[int, View], list[Observation]], Finding | None], ...] = (
+    steps: tuple[Callable[[Case, dict[int, View], list[Claim]], Claim | None], ...] = (
         _fingerprints,
         _recorder,
         _desync,
@@ -50,17 +61,17 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
         _behind,
         _odd_notice,
     )
-    found = [f for step in steps if (f := step(case, seen, observations)) is not None]
-    return [_with_last_words(f, seen) for f in found]
+    found = [(n, f) for n, step in enumerate(steps) if (f := step(case, seen, claims)) is not None]
+    return [replace(_with_last_words(f, seen), step=n) for n, f in found]
 
 
-def _with_last_words(f: Finding, seen: dict[int, View]) -> Finding:
+def _with_last_words(f: Claim, seen: dict[int, View]) -> Claim:
     """What a suspect said last in the ordinary way shows where it was: put it behind the first proof."""
     words = [e for r in f.ranks[:2] if r in seen for e in seen[r].last_words() if e not in f.events]
     return replace(f, events=(*f.events[:1], *words, *f.events[1:]))
 
 
-def _something_waits(case: Case, seen: dict[int, View], observations: list[Observation]) -> bool:
+def _something_waits(case: Case, seen: dict[int, View], claims: list[Claim]) -> bool:
     if seen and all(v.got_over for v in seen.values()):
         return False
     if any(v.complaint or v.lost for v in seen.values()):
@@ -69,7 +80,7 @@ def _something_waits(case: Case, seen: dict[int, View], observations: list[Obser
         return True
     if any(
         o.pattern.category in ("hang", "collective-mismatch") and o.role in ("cause", "symptom")
-        for o in observations
+        for o in claims
     ):
         return True
     stacked = [v for v in seen.values() if v.stack is not None]
@@ -81,12 +92,12 @@ _SELF = re.compile(
 )
 
 
-def _fingerprints(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _fingerprints(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """ProcessGroupWrapper: each rank prints its own fingerprint and the first peer's that differs. Only the own half is trustworthy:
     with tensors of different dimensions the peer's half is garbage (torch ProcessGroupWrapper.cpp)."""
     own: dict[int, tuple[str, Event]] = {}
     named: Counter[int] = Counter()
-    for e in case.seen("collective-fingerprint-mismatch"):
+    for e in case.telling("announces"):
         if m := _SELF.search(e.text):
             own.setdefault(int(m["rank"]), (m["print"][:300], e))
             if m["peer"]:
@@ -120,25 +131,25 @@ def _announced(groups: dict[Any, list[int]]) -> str:
     return "; ".join(f"{ranks_text(ranks)} announced {told}" for ranks, told in shown[:3])
 
 
-def _recorder(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _recorder(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """Flight recorder: compare, for each process group, the last enqueued collective and the entry with the same number."""
     dated = sorted(case.of_kind("recorder"), key=lambda e: (e.time or 0.0, bool(e.fields.get("code"))))
     dumps = {
-        r: e for e in dated if (r := case.registry.rank_of(e)) is not None
+        r: e for e in dated if (r := case.rank_of(e)) is not None
     }  # of several dumps of a rank the latest
     reading = recorder.read(dumps) if len(dumps) >= 2 else None
     if reading is None:
         return None
     proof = [dumps[r] for r in dict.fromkeys([*reading.odd, *reading.group]) if r in dumps]
     made = make(case, reading.pattern, reading.odd, proof, reading.because)
-    return made if reading.sure or made is None else replace(made, derived_confidence="hypothesis")
+    return made if reading.sure or made is None else replace(made, strength="silent")
 
 
-def _desync(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _desync(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """TORCH_NCCL_DESYNC_DEBUG: torch itself compared what the ranks had recorded and names those that did not come."""
-    for e in case.seen("desync-lagging-ranks"):
+    for e in case.telling("laggards"):
         named = [int(r) for r in re.findall(r"\d+", str(e.fields.get("ranks") or ""))]
-        if named and case.registry.rank_of(e) not in named:
+        if named and case.rank_of(e) not in named:
             return make(
                 case, "rank-never-arrived", named, [e], f"torch's desync report says `{gist(e.text)[:110]}`"
             )
@@ -153,7 +164,7 @@ def _one_behind(numbers: dict[int, int]) -> list[int]:
     return low if len(low) * 2 < len(numbers) or len(numbers) == 2 else []
 
 
-def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _numbers(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """NCCL: the watchdogs name number, operation and size of the collective that each rank waits in."""
     counted = {r: v for r, v in seen.items() if v.seq is not None}
     groups = Counter(v.group for v in counted.values() if v.group is not None)
@@ -195,14 +206,14 @@ def _numbers(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
 def _counts_several_groups(case: Case) -> bool:
     """Before torch 2.3 the watchdog names no process group: a rank that times out in two numbers at once waits in two groups."""
     numbers: dict[int, set[object]] = defaultdict(set)
-    for e in case.seen("nccl-watchdog-timeout"):
-        rank = case.registry.rank_of(e)
+    for e in case.telling("wait"):
+        rank = case.rank_of(e)
         if rank is not None and not e.fields.get("pg") and e.fields.get("seq"):
             numbers[rank].add(e.fields["seq"])
     return any(len(found) > 1 for found in numbers.values())
 
 
-def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
+def _enqueued(case: Case, seen: dict[int, View]) -> Claim | None:
     """How far each rank had come in one process group; numbers of two groups say nothing about each other."""
     for group in sorted({g for v in seen.values() for g in v.enqueued}):
         numbers = {r: v.enqueued[group] for r, v in seen.items() if group in v.enqueued}
@@ -212,13 +223,13 @@ def _enqueued(case: Case, seen: dict[int, View]) -> Finding | None:
                 case,
                 "rank-behind",
                 behind,
-                [e for e in case.seen(*STATUS) if case.registry.rank_of(e) in behind],
+                [e for e in case.telling("count") if case.rank_of(e) in behind],
                 f"{ranks_text(behind)} had enqueued {numbers[behind[0]]} collectives, the others {max(numbers.values())}",
             )
     return None
 
 
-def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _stacks(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """Stack dumps of living ranks: identical ones are one group; the odd one is the suspect, above all if it is in no collective."""
     stacked = {r: v for r, v in seen.items() if v.stack is not None}
     if len(stacked) < 2:
@@ -232,9 +243,7 @@ def _stacks(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
         places = ", ".join(
             f"rank {r} was in {_function(seen[r].stack)} ({_code(seen[r].stack)})" for r in outside[:4]
         )
-        children = [
-            e for e in case.of_kind("stack") if e.fields.get("child") and case.registry.rank_of(e) in outside
-        ]
+        children = [e for e in case.of_kind("stack") if e.fields.get("child") and case.rank_of(e) in outside]
         return make(
             case,
             "rank-never-arrived",
@@ -268,13 +277,15 @@ def _code(e: Event | None) -> str:
     return str(e.fields.get("code") or "?") if e is not None else "?"
 
 
-def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _left(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """A rank that ended its work, or left with exit code 0, while others still wait for it."""
     waiting = [r for r, v in seen.items() if v.complaint or v.lost]
     gone = [
         r
         for r, v in seen.items()
-        if v.silent and v.finished is not None and v.exit_code in (None, 0, -15, -9, 143)
+        if v.silent
+        and v.finished is not None
+        and (v.end is None or v.end.kind in ("clean", "kill") or v.end.signal == "SIGTERM")
     ]
     if not waiting or not gone or len(gone) >= len(seen):
         return None
@@ -288,7 +299,7 @@ def _left(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | 
     )
 
 
-def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _places(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """The lines of the user's code in which the ranks waited. One rank elsewhere is the odd one."""
     placed = {r: v.place for r, v in seen.items() if v.place is not None and not v.silent}
     if len(placed) < 2 or len(set(placed.values())) < 2 or any(v.silent and v.lines for v in seen.values()):
@@ -323,7 +334,7 @@ def _places(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     return make(case, "ranks-in-different-collectives", odd, proof, at_odds(odd, majority, told))
 
 
-def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _silence(case: Case, seen: dict[int, View], claims: list[Claim]) -> Claim | None:
     """Those who wait shout; the one they wait for says nothing. It counts only if the rank's own log is there, or all others' are."""
     shouting = [r for r, v in seen.items() if not v.silent]
     quiet = [r for r, v in seen.items() if v.silent]
@@ -334,7 +345,7 @@ def _silence(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding
         return None
     suspects = elsewhere(seen, shouting, logged) or logged or quiet
     only_lost = all(seen[r].complaint is None for r in shouting)
-    mismatch = bool(case.seen("gloo-size-mismatch"))
+    mismatch = any(o.pattern.category == "collective-mismatch" for o in claims)
     if only_lost and not mismatch:
         return make(
             case,
@@ -363,12 +374,12 @@ def _logs_are_complete(case: Case, seen: dict[int, View]) -> bool:
     world = case.registry.world if case.registry.world is not None else len(seen)
     waiting = [r for r, v in seen.items() if v.complaint is not None]
     stopped = any(
-        v.silent and v.exit_code in (-15, 143) for v in seen.values()
+        v.silent and v.end is not None and v.end.signal == "SIGTERM" for v in seen.values()
     )  # it lived until the launcher ended it
     return world >= 2 and (len(own) >= world - 1 or (stopped and len(waiting) == world - 1))
 
 
-def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _busy_rank0(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """In a merged console only rank 0 draws progress bars. One that still moves when the others time out is what they waited for."""
     waiting = [v for v in seen.values() if v.complaint is not None]
     if not waiting or any(v.rank == 0 for v in waiting) or any((v.seq or 0) > FEW for v in waiting):
@@ -391,11 +402,11 @@ def _busy_rank0(case: Case, seen: dict[int, View], _: list[Observation]) -> Find
     return None
 
 
-def _odd_notice(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _odd_notice(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """A warning that one rank alone printed while it still worked: a swallowed exception shows only like this."""
     by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
     for e in case.of_kind("notice"):
-        rank = case.registry.rank_of(e)
+        rank = case.rank_of(e)
         if rank is not None and not _COMPLAINT.search(e.text):
             by_shape[shape(e.text)].setdefault(rank, e)
     talking = {r for r, v in seen.items() if v.lines}
@@ -440,7 +451,7 @@ def _bar_event(e: Event, bar: str) -> Event:
     )
 
 
-def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding | None:
+def _behind(case: Case, seen: dict[int, View], _: list[Claim]) -> Claim | None:
     """All complain alike: then the rank whose last step is lowest is the suspect."""
     steps = {r: v.step for r, v in seen.items() if v.step is not None}
     if len(steps) < 3 or len(steps) < len(seen):
@@ -450,7 +461,7 @@ def _behind(case: Case, seen: dict[int, View], _: list[Observation]) -> Finding 
     low = [r for r, s in steps.items() if s < common]
     if n < len(steps) - 1 or len(low) != 1:
         return None
-    if case.exit_code(low[0]) in exits.KILL and not any(v.complaint for v in seen.values()):
+    if low[0] in case.ended("kill") and not any(v.complaint for v in seen.values()):
         return None  # nobody waited until a time-out: it came less far because it was killed
     return make(
         case,

@@ -10,17 +10,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from postmortem.diagnose.case import Case, Observation, as_int, shape
-from postmortem.model import Event, Finding
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.wording import shape
+from postmortem.digits import number
+from postmortem.model import Event
 
-WAITING = {
-    "gloo-timeout",
-    "nccl-watchdog-timeout",
-    "nccl-watchdog-terminated",
-    "monitored-barrier-peer-note",
-    "nccl-heartbeat-timeout",
-}
-COUNTED = ("nccl-watchdog-timeout", "nccl-pg-status")
 _CUT = re.compile(  # a complaint of which the end of the log left the head
     r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp(?:[:\d]*\]?(?: \[[^\]]{0,80}\]?)*)? {0,2}.{0,30}$"
 )
@@ -44,7 +40,7 @@ class View:
     step: int | None = None
     finished: Event | None = None
     last: Event | None = None
-    exit_code: int | None = None
+    end: Ending | None = None
     lines: list[Event] = field(default_factory=list)
 
     @property
@@ -55,7 +51,7 @@ class View:
     def got_over(self) -> bool:
         """Whether it said goodbye, and after all that it complained of: a time-out that somebody catches is no hang."""
         bye = self.finished
-        if bye is None or self.exit_code not in (None, 0):
+        if bye is None or (self.end is not None and self.end.kind != "clean"):
             return False
         complaints = [e.where for e in (self.complaint, self.lost, self.fatal) if e is not None]
         return all(w.source == bye.where.source and (w.line or 0) < (bye.where.line or 0) for w in complaints)
@@ -77,20 +73,20 @@ class View:
         return None
 
 
-def views(case: Case, observations: list[Observation]) -> dict[int, View]:
+def views(case: Case, claims: list[Claim]) -> dict[int, View]:
     """One view for every rank of the job."""
-    out = {r: View(r, exit_code=case.exit_code(r)) for r in case.registry.ranks[:65536]}
+    out = {r: View(r, end=case.end_of(r)) for r in case.registry.ranks[:65536]}
     for e in case.events:
-        rank = case.registry.rank_of(e)
+        rank = case.rank_of(e)
         if rank is None:
             continue
-        view = out.setdefault(rank, View(rank, exit_code=case.exit_code(rank)))
+        view = out.setdefault(rank, View(rank, end=case.end_of(rank)))
         _see(view, e)
-    for o in observations:
+    for o in claims:
         if o.role not in ("cause", "symptom"):
             continue
-        rank = case.registry.rank_of(o.event)
-        if rank is None or rank not in out or o.event.fields.get("kernel"):
+        rank = case.rank_of(o.event)
+        if rank is None or rank not in out or o.speaker == "kernel":
             continue
         _see_observation(out[rank], o)
     return out
@@ -100,7 +96,7 @@ def _see(view: View, e: Event) -> None:
     if e.kind == "stack" and not e.fields.get("child"):
         view.stack = view.stack or e
     elif e.kind == "progress":
-        step = as_int(e.fields.get("step"))
+        step = number(e.fields.get("step"))
         if step is not None:
             view.step = step if view.step is None else max(view.step, step)
     elif e.kind == "finished":
@@ -115,26 +111,26 @@ def _see(view: View, e: Event) -> None:
         view.lines.append(e)
 
 
-def _see_observation(view: View, o: Observation) -> None:
+def _see_observation(view: View, o: Claim) -> None:
     e = o.event
     if e.fields.get("interrupted"):
         view.stack = (
             view.stack or e
         )  # what fails in a signal's handler shows where the signal met the rank, like a stack dump
-    elif o.pattern.id in WAITING:
+    elif o.tells("wait"):
         frames = view.complaint is None or (not view.complaint.fields.get("code") and e.fields.get("code"))
         if frames:
             view.complaint = e
-        if view.seq is None and o.pattern.id in COUNTED:
+        if view.seq is None and o.tells("count"):
             view.seq, view.op = (
-                as_int(e.fields.get("seq")),
+                number(e.fields.get("seq")),
                 str(e.fields["op"]) if e.fields.get("op") else None,
             )
             view.numel = str(e.fields["numel_in"]) if e.fields.get("numel_in") else None
     elif o.pattern.category == "peer-lost" or o.pattern.category == "network" and o.role == "symptom":
         if view.lost is None or (not view.lost.fields.get("code") and e.fields.get("code")):
             view.lost = e
-    elif not o.pattern.id.startswith(("launcher-", "slurm-task", "deepspeed-return", "bash-killed")):
+    elif not (o.pattern.family == "launcher" or o.tells("end")):
         view.fatal = view.fatal or e
 
 
@@ -142,8 +138,8 @@ def status(view: View, e: Event) -> None:
     """The watchdog's account of itself: this rank waits too, in this group, and so far had the group come."""
     group, seq, enqueued = (
         str(e.fields.get("pg") or ""),
-        as_int(e.fields.get("seq")),
-        as_int(e.fields.get("enqueued")),
+        number(e.fields.get("seq")),
+        number(e.fields.get("enqueued")),
     )
     view.complaint = view.complaint or e
     view.seq = seq if view.seq is None else view.seq
@@ -155,7 +151,7 @@ def status(view: View, e: Event) -> None:
 
 def make(
     case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str
-) -> Finding | None:
+) -> Claim | None:
     p = case.library.get(pattern)
     named = tuple(sorted(set(ranks)))
     proof = tuple(e for e in events if e is not None)
@@ -163,7 +159,7 @@ def make(
         return None
     hosts = tuple(sorted({h for r in named if (h := case.registry.host_of.get(r))}))
     case.note(f"{pattern}: {because}")
-    return Finding(p, p.role, proof, named, hosts, (), (), case.attempt, because)
+    return Claim(p, p.role, proof, named, hosts, (), (), case.attempt, because, p.strength)
 
 
 def ranks_text(ranks: Iterable[int]) -> str:

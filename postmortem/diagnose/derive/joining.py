@@ -7,21 +7,21 @@ DistNetworkError: The client socket has timed out after 10000ms while trying to 
 
 from __future__ import annotations
 
-from postmortem.diagnose.case import Case, Observation, as_int
-from postmortem.diagnose.views import make, ranks_text
-from postmortem.model import Event, Finding
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.views import make, ranks_text
+from postmortem.digits import number
+from postmortem.model import Event
 
-STORE = ("store-clients-joined", "store-wait-timeout", "rendezvous-timeout")
 Accusation = tuple[list[int], list[Event], str]  # who, the proof, and why
-CLIENT = ("tcp-client-timeout", "store-unreachable")
 
 
-def derive(case: Case, observations: list[Observation]) -> list[Finding]:
-    """Findings about ranks that did not join. Empty unless a store or a rendezvous complained."""
-    complaints = [o.event for o in observations if o.pattern.id in STORE and o.role in ("cause", "symptom")]
+def derive(case: Case, claims: list[Claim]) -> list[Claim]:
+    """Claims about ranks that did not join. Empty unless a store or a rendezvous complained."""
+    complaints = [o.event for o in claims if o.tells("join-wait") and o.role in ("cause", "symptom")]
     if not complaints:
         return _found(_counted(case))
-    world = case.registry.world or max((as_int(e.fields.get("world")) or 0 for e in complaints), default=0)
+    world = case.registry.world or max((number(e.fields.get("world")) or 0 for e in complaints), default=0)
     present = {
         r
         for r, events in case.by_rank.items()
@@ -30,7 +30,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     twice = sorted(r for r, stems in case.registry.claims.items() if len(stems) > 1 and _separate(stems))
     missing = sorted(set(range(world)) - present) if 0 < world <= 65536 else []
     if twice:
-        proof = [e for e in case.of_kind("line", "identity") if case.registry.rank_of(e) in twice]
+        proof = [e for e in case.of_kind("line", "identity") if case.rank_of(e) in twice]
         return _found(
             make(
                 case,
@@ -40,7 +40,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
                 _twice_text(twice, missing),
             )
         )
-    late = _late(case, observations, complaints)
+    late = _late(case, claims, complaints)
     if late:
         ranks, proof, why = late
         return _found(make(case, "rank-joined-late", ranks, [*proof, *complaints], why))
@@ -48,39 +48,31 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     if larger:
         ranks, proof, why = larger
         return _found(make(case, "world-sizes-differ", ranks, proof, why))
-    lost = _found_no_store(case, observations, complaints)
+    lost = _found_no_store(case, claims, complaints)
     if lost:
         ranks, proof, why = lost
         return _found(make(case, "rank-found-no-store", ranks, [*proof, *complaints], why))
-    stuck = _stuck(case, observations, complaints, present)
+    stuck = _stuck(case, claims, complaints, present)
     if stuck:
         return _found(make(case, "rank-stuck-before-init", *stuck))
-    unlabelled = [
-        o
-        for o in observations
-        if o.role == "cause"
-        and not o.ranks
-        and o.pattern.id in ("env-var-missing", "module-not-found", "python-exception")
-    ]
+    unlabelled = [o for o in claims if o.role == "cause" and not o.ranks and o.pattern.entity == "self"]
     if missing and len(missing) <= max(1, world // 2) and not unlabelled:
         text = f"{world - len(missing)} of {world} ranks left logs and waited, and {ranks_text(missing)} left no line"
         return _found(make(case, "rank-never-joined", missing, complaints, text))
     return []
 
 
-def _counted(case: Case) -> Finding | None:
+def _counted(case: Case) -> Claim | None:
     """The barrier of start-up counts who came. If those who complain are all that came, the others did not.
 
     Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=1, …
     """
     complaints = [
-        e
-        for e in case.seen("store-barrier-timeout")
-        if str(e.fields.get("store_key")).endswith("barrier_key:1")
+        e for e in case.telling("join-count") if str(e.fields.get("store_key")).endswith("barrier_key:1")
     ]
-    came = {r for e in complaints if (r := as_int(e.fields.get("rank"))) is not None}
-    world = max((as_int(e.fields.get("world")) or 0 for e in complaints), default=0)
-    joined = {as_int(e.fields.get("joined")) for e in complaints}
+    came = {r for e in complaints if (r := number(e.fields.get("rank"))) is not None}
+    world = max((number(e.fields.get("world")) or 0 for e in complaints), default=0)
+    joined = {number(e.fields.get("joined")) for e in complaints}
     missing = sorted(set(range(min(world, 65536))) - came)
     if joined != {len(came)} or not missing or len(missing) > max(1, world // 2):
         return None
@@ -94,7 +86,7 @@ def _counted(case: Case) -> Finding | None:
     )
 
 
-def _found(finding: Finding | None) -> list[Finding]:
+def _found(finding: Claim | None) -> list[Claim]:
     return [finding] if finding is not None else []
 
 
@@ -115,14 +107,12 @@ def _one_per_source(events: list[Event]) -> list[Event]:
     return list(found.values())
 
 
-def _stuck(
-    case: Case, observations: list[Observation], complaints: list[Event], present: set[int]
-) -> Accusation | None:
+def _stuck(case: Case, claims: list[Claim], complaints: list[Event], present: set[int]) -> Accusation | None:
     """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before init_process_group."""
-    accused = [o.event for o in observations if o.role in ("cause", "symptom") and not _launchers(o)]
-    spoke_up = {r for e in accused if (r := case.registry.rank_of(e)) is not None}
-    ready = {r for e in case.of_kind("progress") if (r := case.registry.rank_of(e)) is not None}
-    waiting = {r for e in complaints if (r := case.registry.rank_of(e)) is not None}
+    accused = [o.event for o in claims if o.role in ("cause", "symptom") and not _launchers(o)]
+    spoke_up = {r for e in accused if (r := case.rank_of(e)) is not None}
+    ready = {r for e in case.of_kind("progress") if (r := case.rank_of(e)) is not None}
+    waiting = {r for e in complaints if (r := case.rank_of(e)) is not None}
     stuck = sorted(present - spoke_up - ready)
     if not stuck or len(stuck) >= len(waiting) + 1 or not waiting:
         return None
@@ -138,27 +128,25 @@ def _stuck(
     return stuck, [*(e for e in last if e is not None), *complaints], why
 
 
-def _launchers(o: Observation) -> bool:
-    return o.event.source_kind == "agent" or o.pattern.id.startswith("launcher-")
+def _launchers(o: Claim) -> bool:
+    return o.speaker == "launcher" or o.pattern.family == "launcher"
 
 
 def _larger_world(case: Case, complaints: list[Event], present: set[int]) -> Accusation | None:
     """A few ranks wait for a rank that nobody is, and the others do not: those few have a larger WORLD_SIZE."""
     awaited: dict[int, int] = {}
     for e in complaints:
-        waiting, expected = case.registry.rank_of(e), as_int(e.fields.get("rank"))
+        waiting, expected = case.rank_of(e), number(e.fields.get("rank"))
         if waiting is not None and expected is not None and expected > max(present, default=expected):
             awaited[waiting] = expected
     formed = [
-        e
-        for e in case.of_kind("exception")
-        if _knew_all(e) and case.registry.rank_of(e) not in (None, *awaited)
+        e for e in case.of_kind("exception") if _knew_all(e) and case.rank_of(e) not in (None, *awaited)
     ]
-    met = {r for e in formed if (r := case.registry.rank_of(e)) is not None}
+    met = {r for e in formed if (r := case.rank_of(e)) is not None}
     if not awaited or len(awaited) > len(met):
         return None
     one = len(awaited) == 1
-    proof = [e for e in complaints if case.registry.rank_of(e) in awaited] + formed
+    proof = [e for e in complaints if case.rank_of(e) in awaited] + formed
     nobody = ", ".join(map(str, sorted(set(awaited.values()))))
     why = f"{'it waits' if one else 'they wait'} for rank {nobody}, and {ranks_text(met)} did not look for it"
     return sorted(awaited), proof, why
@@ -179,16 +167,12 @@ def _knew_all(e: Event) -> bool:
     )
 
 
-def _found_no_store(
-    case: Case, observations: list[Observation], complaints: list[Event]
-) -> Accusation | None:
+def _found_no_store(case: Case, claims: list[Claim], complaints: list[Event]) -> Accusation | None:
     """Most ranks met in the store, and a few could not reach one: those few have another address or port, or no way to it."""
     outside = {
-        rank: o.event
-        for o in observations
-        if o.pattern.id in CLIENT and (rank := case.registry.rank_of(o.event)) is not None
+        rank: o.event for o in claims if o.tells("no-store") and (rank := case.rank_of(o.event)) is not None
     }
-    met = {r for e in complaints if (r := case.registry.rank_of(e)) is not None} - set(outside)
+    met = {r for e in complaints if (r := case.rank_of(e)) is not None} - set(outside)
     if not outside or len(outside) >= len(met):
         return None
     places = {(str(e.fields.get("address")), str(e.fields.get("port"))) for e in outside.values()}
@@ -200,12 +184,12 @@ def _found_no_store(
     )
 
 
-def _late(case: Case, observations: list[Observation], complaints: list[Event]) -> Accusation | None:
+def _late(case: Case, claims: list[Claim], complaints: list[Event]) -> Accusation | None:
     """A client that started after the others had given up found nobody."""
     gave_up = [e.at for e in complaints if e.at is not None and e.at_sigma < 30]
-    for o in observations:
-        rank = case.registry.rank_of(o.event)
-        if o.pattern.id not in CLIENT or rank is None or rank == 0:
+    for o in claims:
+        rank = case.rank_of(o.event)
+        if not o.tells("no-store") or rank is None or rank == 0:
             continue
         first = min(
             (
@@ -230,7 +214,7 @@ def _late(case: Case, observations: list[Observation], complaints: list[Event]) 
         known = [t for t in others if t is not None]
         if first is None or not known:
             continue
-        timeout = (as_int(o.event.fields.get("timeout_ms")) or 10_000) / 1000
+        timeout = (number(o.event.fields.get("timeout_ms")) or 10_000) / 1000
         if (gave_up and first > min(gave_up) - 0.5) or first > max(known) + 0.8 * timeout:
             starts = [e for e in case.by_rank[rank] if e.kind in ("line", "identity")]
             return (

@@ -12,8 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postmortem.diagnose.case import Case, Observation, shape
-from postmortem.model import Event, Finding
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.wording import shape
+from postmortem.model import Event
 
 ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 BEHIND = 2  # lines that may follow: what a shell or a trap still prints
@@ -33,12 +35,12 @@ _ANSWERED = re.compile(
 )  # a server that has an answer for the next request got over it
 
 
-def derive(case: Case, observations: list[Observation]) -> list[Finding]:
+def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     """What a log ends with, where no pattern knows any trouble and no rank is seen at work or done."""
     if (
         case.finished
         or case.of_kind("progress", "finished")
-        or any(o.role in ("cause", "symptom") for o in observations)
+        or any(o.role in ("cause", "symptom") for o in claims)
     ):
         return []
     found = [told for events in case.by_source.values() for told in _end(case, events)]
@@ -47,7 +49,20 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     e, name = min(found, key=lambda told: (told[1] != ERROR, told[0].where))
     p = case.library.get(name)
     return (
-        [Finding(p, p.role, (e,), (), (), (), (), case.attempt, f"{e.where} is the end of what was written")]
+        [
+            Claim(
+                p,
+                p.role,
+                (e,),
+                (),
+                (),
+                (),
+                (),
+                case.attempt,
+                f"{e.where} is the end of what was written",
+                p.strength,
+            )
+        ]
         if p
         else []
     )
@@ -55,7 +70,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
 
 def _end(case: Case, events: list[Event]) -> Iterator[tuple[Event, str]]:
     """The last words of one log, if they tell of trouble, and the name of what they tell."""
-    said = [e for e in events if e.kind in ("line", "notice") and e.source_kind != "kernel"]
+    said = [e for e in events if e.kind in ("line", "notice") and e.speaker != "kernel"]
     end = max((e.where.line or 0 for e in said if e.kind == "line"), default=0)
     last = [e for e in said if (e.where.line or 0) >= end - BEHIND]
     known = {

@@ -10,8 +10,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from postmortem.diagnose.case import gist
+from postmortem.diagnose.wording import gist
+from postmortem.digits import number
 from postmortem.model import Event, Source
+from postmortem.patterns import Library
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
@@ -19,7 +21,6 @@ ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished
 
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder
 SLACK_S = 1.0
-_DEATH, _BIRTH, _AGAIN = "launcher-exit-code", "ray-worker-group-starts", "hyperpod-retries-step"
 
 
 @dataclass
@@ -77,12 +78,7 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
     finished: dict[int, set[int | None]] = defaultdict(set)
     for e in events:
         own = where.get(e.where.source)
-        if (
-            own is None
-            or e.kind not in ATTEMPT_KINDS
-            or e.source_kind not in SPOKEN
-            or e.fields.get("kernel")
-        ):
+        if own is None or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN or e.speaker == "kernel":
             continue
         own.spoken = True
         if e.pid is not None and e.pid > 1:
@@ -178,12 +174,12 @@ def _name(group: set[Unit], taken: dict[str | None, list[str]]) -> str:
     return name if name not in taken else f"{name} {runs[0] if runs else len(taken) + 1}"
 
 
-def attempts(events: Sequence[Event]) -> list[int]:
+def numbers(events: Sequence[Event]) -> list[int]:
     """Numbers of the attempts that left files, in order."""
     return sorted({e.attempt for e in events if e.attempt is not None})
 
 
-def infer_attempts(events: Sequence[Event]) -> list[Event]:
+def infer(events: Sequence[Event], library: Library) -> list[Event]:
     """Number the lives of a job whose launcher log is all there is.
 
     torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves again in the same
@@ -191,7 +187,7 @@ def infer_attempts(events: Sequence[Event]) -> list[Event]:
     """
     if any(e.attempt is not None for e in events):
         return list(events)
-    cuts = _last_lines_of_lives(events)
+    cuts = _last_lines_of_lives(events, library)
     if not cuts:
         return list(events)
 
@@ -203,9 +199,10 @@ def infer_attempts(events: Sequence[Event]) -> list[Event]:
     return [number(e) for e in events]
 
 
-def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
+def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
-    if {e.pattern for e in events}.isdisjoint((_DEATH, _BIRTH, _AGAIN)):
+    death, birth, retry = (library.telling(word) for word in ("death", "birth", "again"))
+    if {e.pattern for e in events}.isdisjoint(death | birth | retry):
         return {}
     deaths: dict[str, list[int]] = defaultdict(list)
     births: dict[str, list[int]] = defaultdict(list)
@@ -214,11 +211,11 @@ def _last_lines_of_lives(events: Sequence[Event]) -> dict[str, list[int]]:
     for e in events:
         if e.where.line is None:
             continue
-        if e.pattern == _DEATH:
+        if e.pattern in death:
             deaths[e.where.source].append(e.where.line + 3)
-        elif e.pattern == _BIRTH and e.rank is None:  # the controller speaks, never a rank
+        elif e.pattern in birth and e.rank is None:  # the controller speaks, never a rank
             starts[e.where.source].append(e.where.line - 1)
-        elif e.pattern == _AGAIN and e.rank is None:  # srun speaks
+        elif e.pattern in retry and e.rank is None:  # srun speaks
             again[e.where.source].append(e.where.line - 1)
         elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
             births[e.where.source].append(e.where.line)
@@ -261,8 +258,8 @@ def _guess(
     if e.pid is not None and e.kind == "exit" and e.pid in pids:
         return pids[e.pid]
     pid = e.fields.get("pid")
-    if isinstance(pid, str) and pid.isdigit() and int(pid) in pids:
-        return pids[int(pid)]
+    if (told := number(pid)) in pids:
+        return pids[told]
     found = copies.get((e.kind, gist(e.text)), set())
     if len(found) == 1:
         return next(iter(found))

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from postmortem.diagnose.case import Case, Observation, as_int
-from postmortem.diagnose.views import make
-from postmortem.model import Event, Finding
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.views import make
+from postmortem.digits import number
+from postmortem.model import Event
 
 SILENCE = 1800.0  # seconds: evaluations and checkpoints can take many minutes
 MONTH = 30 * 86400.0  # no job's limit is longer: then the scheduler speaks of another one
@@ -23,13 +25,13 @@ SPOKEN = ("console", "json-lines", "ray")
 WORDS = ("line", "progress", "notice", "finished")
 
 
-def derive(case: Case, observations: list[Observation]) -> list[Finding]:
+def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     """At most one finding: that all ranks had been silent for long when the job was ended."""
     pattern = case.library.get("job-stood-still")
     swept = {edge.id for edge in pattern.explains} if pattern else set()
     ends = [
         o.event
-        for o in observations
+        for o in claims
         if o.role == "cause" and o.pattern.id in swept and o.event.at is not None and o.event.raw_time
     ]
     last = _last_words(case)
@@ -46,7 +48,7 @@ def derive(case: Case, observations: list[Observation]) -> list[Finding]:
     ):
         return []
     step = max(
-        (s for e in case.of_kind("progress") if (s := as_int(e.fields.get("step"))) is not None), default=0
+        (s for e in case.of_kind("progress") if (s := number(e.fields.get("step"))) is not None), default=0
     )
     because = f"no rank printed a line in the last {_long(silence)}; until then, up to step {step}, a step had taken {_long(pace)}"
     made = make(
@@ -71,7 +73,7 @@ def _pace(case: Case) -> float | None:
     paces = []
     by_writer: dict[tuple[str, int | None], list[tuple[float, int]]] = {}
     for e in case.of_kind("progress"):
-        step = as_int(e.fields.get("step"))
+        step = number(e.fields.get("step"))
         if step is not None and e.at is not None:
             by_writer.setdefault((e.where.source, e.rank), []).append((e.at, step))
     for marks in by_writer.values():

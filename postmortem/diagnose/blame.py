@@ -1,0 +1,156 @@
+"""The root -> the ranks to blame: those that it names, or those that another line, an end or a silence tells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive import exits
+from postmortem.diagnose.derive.views import minority
+from postmortem.diagnose.identity import same_host
+from postmortem.digits import number
+
+OF_THE_GROUP = (
+    "collective-mismatch",
+    "hang",
+)  # one rank's line speaks of them, the comparison of all tells who
+Ranks = tuple[int, ...]
+
+
+def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks to blame; empty where none is or none can be told."""
+    compared = _by_the_group(root, claims)
+    if compared is not None:
+        return compared.ranks
+    if root.ranks:
+        return root.ranks
+    if "limit" in root.event.fields and root.pattern.category == "ddp-usage":
+        return _other_model(root)
+    if root.pattern.category == "host-oom" and root.pattern.entity in ("host", "pid", "job"):
+        return _out_of_memory(case, root, claims)
+    return _nameless(case, root, claims) if root.pattern.entity == "self" else ()
+
+
+def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
+    """The comparison of the ranks that tells whom a line about the whole group means."""
+    if (
+        root.strength != "stated"
+        or root.pattern.category not in OF_THE_GROUP
+        or root.pattern.entity == "missing-ranks"
+    ):
+        return None
+    for c in claims:
+        if c.pattern.derived and c.ranks and c.pattern.category in (*OF_THE_GROUP, None):
+            return c
+    return None
+
+
+def told_by_the_group(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Claim:
+    """A mismatch is stated by one rank's line, but who is out of step only the comparison of all ranks tells: then it says why."""
+    if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or not ranks:
+        return root
+    told = next((c for c in claims if c.pattern.derived and c.ranks == ranks), None)
+    if told is None:
+        return root
+    events = (*root.events[:1], *told.events[:2], *root.events[1:])
+    return replace(root, because=told.because, events=events, strength="compared")
+
+
+def _other_model(root: Claim) -> Ranks:
+    """Each rank says how many parameters it has, and how many the first that differs: the minority has another model."""
+    said: dict[int, int] = {}
+    for e in root.events:
+        for rank, parameters in (("rank", "detail"), ("ranks", "limit")):
+            r, n = number(e.fields.get(rank)), number(e.fields.get(parameters))
+            if r is not None and n is not None:
+                said.setdefault(r, n)
+    groups: dict[int, list[int]] = {}
+    for r, n in said.items():
+        groups.setdefault(n, []).append(r)
+    odd, majority = minority(groups)
+    return tuple(sorted(odd)) if majority else ()
+
+
+def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """Whose memory ran out, where the line names a host or a job: what srun names, else the one rank that ended this way."""
+    named = _ranks(c for c in claims if c.pattern.names_ranks_of == "host-oom")
+    if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
+        return tuple(sorted(named))
+    others = [
+        c
+        for c in claims
+        if c is not root and c.pattern.category == "host-oom" and c.role in ("cause", "confirms")
+    ]
+    ways: tuple[Callable[[], set[int]], ...] = (
+        lambda: _ranks(others),
+        lambda: set(case.ended("kill")),
+        lambda: exits.told_killed(claims),
+        lambda: _speechless(case, claims),
+    )
+    found = next((ranks for way in ways if (ranks := way())), set())
+    if len(found) != 1:
+        return ()
+    case.note(f"the kill is joined to rank {min(found)}: the only rank that ended this way")
+    return tuple(found)
+
+
+def _ranks(claims: Iterable[Claim]) -> set[int]:
+    return {r for c in claims for r in c.ranks}
+
+
+def _speechless(case: Case, claims: Sequence[Claim]) -> set[int]:
+    """Ranks that neither complained nor finished: what a process does that is killed from outside."""
+    told = _ranks(c for c in claims if c.accuses) | case.finished
+    told |= case.ranks_of(c.event for c in claims if c.role == "symptom")
+    return set(case.registry.ranks) - told
+
+
+def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The failing process does not say its rank: the only one without a voice, or the only one that a launcher saw end so."""
+    absent = [r for r in case.registry.ranks if r not in case.by_rank]
+    if case.registry.world is not None and len(absent) == 1:
+        case.note(
+            f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice"
+        )
+        return (absent[0],)
+    others = [
+        e
+        for c in claims
+        if c.role == "cause" and not c.ranks and c.pattern.entity == "self"
+        for e in c.events
+    ]
+    crash = root.pattern.category == "native-crash"
+    failed = (
+        case.ended("crash")
+        if crash
+        else [r for r in case.ended("own", "crash", "kill") if case.ends[r].code > 0]
+    )
+    if len(others) == 1 and len(failed) == 1 and _may_be_on(case, failed[0], root.event.host):
+        case.note(
+            f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one"
+        )
+        return (failed[0],)
+    return ()
+
+
+def _may_be_on(case: Case, rank: int, host: str | None) -> bool:
+    """Whether a rank may live on this host; what is unknown forbids nothing."""
+    told = case.ends[rank].told_by
+    known = (told.host if told is not None else None) or case.registry.host_of.get(rank)
+    return host is None or known is None or same_host(known, host)
+
+
+def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> list[str]:
+    """Where it happened: what the cause says, where its ranks live, or what another line on the same trouble says of these
+    ranks."""
+    if root.pattern.entity == "job" and not ranks:
+        return []
+    if root.hosts:
+        return list(root.hosts)
+    at_home = {h for r in ranks if (h := case.registry.host_of.get(r))}
+    alike = [
+        c for c in claims if c.ranks and c.role == "cause" and c.pattern.category == root.pattern.category
+    ]
+    return sorted(at_home or {h for c in alike if set(c.ranks) <= set(ranks) for h in c.hosts})

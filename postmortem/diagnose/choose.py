@@ -1,0 +1,133 @@
+"""Causes -> the one that the verdict names, and the order of the others.
+
+1. The same failure on several ranks is one candidate.
+2. A candidate that another one explains stands behind those that nothing explains.
+3. What surely came first stands first: among those that state what a process or host died of, and among those whose proof
+   is of one kind. "Surely" means disjoint intervals on the job's clock, or two lines of one file.
+4. The rest is one total key: the kind of proof, severity, how few ranks are accused, the time, and last the words.
+
+The result is a linear extension of the order of point 3, so it depends on what the logs say alone: not on the order in
+which they were read, nor on the names of their files or of the pattern files.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.claims import Claim, in_time, merged
+from postmortem.diagnose.explain import declared
+from postmortem.diagnose.order import before, first_of
+from postmortem.diagnose.wording import shape
+from postmortem.vocabulary import SEVERITIES
+
+DAY = 86400.0
+STRONG = 1.0  # the tier up to which a claim states what a process or a host died of
+OUTSIDE = ("kernel", "scheduler", "cluster")
+TIERS = {  # how near to a cause a kind of proof stands, by category; lower is nearer
+    "host-oom": 0.5, "gpu-hardware": 0.5, "scheduler": 0.5,
+    "shared-memory": 1.0, "gpu-oom": 1.0, "gpu-fault": 1.0, "native-crash": 1.0, "storage": 1.0, "checkpoint": 1.0,
+    "resource-limit": 1.0, "environment": 1.0, "python-exception": 1.0, "ddp-usage": 1.0,
+    "collective-mismatch": 2.0, "network": 2.0, "rendezvous": 2.0, "hang": 2.8, "external-signal": 4.0,
+    "numerics": 7.0,
+}  # fmt: skip
+ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
+COMPARED = {"rendezvous": 1.8, "hang": 3.0}
+WEAKEST = 6.0
+
+
+def tier(claim: Claim) -> float:
+    """How near to a cause this kind of proof stands: what the kernel, the driver or a scheduler states, what a process
+    died of, what the ranks' collectives show, how ranks ended, who fell silent."""
+    category = claim.pattern.category or ""
+    if claim.strength == "ended":
+        return ENDED.get(category, WEAKEST)
+    if claim.strength in ("compared", "silent") and category in COMPARED:
+        return COMPARED[category]
+    level = TIERS.get(category, WEAKEST)
+    if level < STRONG and (claim.speaker in OUTSIDE or claim.pattern.entity in ("job", "gpu", "host")):
+        return 0.0
+    if category == "rendezvous" and claim.pattern.entity == "self":
+        return 1.5
+    if category == "numerics" and claim.pattern.severity == "fatal":
+        return 1.0
+    return level
+
+
+def candidates(claims: Sequence[Claim]) -> list[Claim]:
+    """The causes among the claims, best first."""
+    causes = same_failures([c for c in claims if c.role == "cause"])
+    behind = [any(declared(a, b) for a in causes if a is not b) for b in causes]
+    free = [c for c, late in zip(causes, behind, strict=True) if not late]
+    explained = [c for c, late in zip(causes, behind, strict=True) if late]
+    return [*_ordered(free), *_ordered(explained)]
+
+
+def _ordered(claims: Sequence[Claim]) -> list[Claim]:
+    """A linear extension of `_first`, by the total key. Stamps that contradict the lines of a file could close a circle:
+    then the key decides."""
+    claims = sorted(claims, key=_key)
+    waiting = [sum(_first(a, b) for a in claims if a is not b) for b in claims]
+    ready = [i for i, n in enumerate(waiting) if n == 0]
+    out: list[int] = []
+    left = set(range(len(claims)))
+    while left:
+        i = heapq.heappop(ready) if ready else min(left)
+        if i not in left:
+            continue
+        left.remove(i)
+        out.append(i)
+        for j in left:
+            if _first(claims[i], claims[j]):
+                waiting[j] -= 1
+                if waiting[j] == 0:
+                    heapq.heappush(ready, j)
+    return [claims[i] for i in out]
+
+
+def _first(a: Claim, b: Claim) -> bool:
+    """Whether `a` has to stand before `b` because it came before it."""
+    return _comparable(a, b) and before(a, b)
+
+
+def _comparable(a: Claim, b: Claim) -> bool:
+    """Whether time decides between two claims: both state what somebody died of on the same day (a kernel's log goes back
+    weeks, and what failed then is another story), or their proof is of one kind."""
+    if (tier(a), a.pattern.severity) == (tier(b), b.pattern.severity):
+        return a.step == b.step  # of comparisons their reasons decide, and not when their lines were printed
+    return strong(a) and strong(b) and _same_day(a, b)
+
+
+def strong(claim: Claim) -> bool:
+    return tier(claim) <= STRONG and claim.pattern.severity == "fatal"
+
+
+def _same_day(a: Claim, b: Claim) -> bool:
+    ea, eb = first_of(a), first_of(b)
+    return ea is None or eb is None or abs((ea.at or 0.0) - (eb.at or 0.0)) < DAY
+
+
+def _key(c: Claim) -> tuple[object, ...]:
+    """Total, and made of what the logs say; the address decides only between two lines that say the same."""
+    e = first_of(c) or c.event
+    proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.step, len(c.ranks) or 1_000_000)
+    place = (e.at is None, e.at or 0.0, e.where.line or 0)
+    return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, e.where.source)
+
+
+def same_failures(causes: Sequence[Claim]) -> list[Claim]:
+    """The same exception on several ranks is one failure; different ones are several."""
+    groups: dict[tuple[str, str, int | None], list[Claim]] = {}
+    for c in causes:
+        said = shape(str(c.event.fields.get("line") or c.event.text)) if c.pattern.entity == "self" else ""
+        groups.setdefault((c.pattern.id, said, c.attempt), []).append(c)
+    return [_one(members) for members in groups.values()]
+
+
+def _one(members: Sequence[Claim]) -> Claim:
+    first = min(members, key=lambda c: in_time(c.event))
+    whole = merged(members)
+    if first.strength == "compared" and len(members) > 1:  # its events stand in the order of what they prove
+        return replace(whole, events=tuple(e for c in members for e in c.events))
+    return replace(whole, because=first.because)

@@ -1,0 +1,42 @@
+"""How sure a verdict is, by one rule.
+
+established   a line states it, that line is of this job, and the rank, GPU or host is the line's own word or a join's
+supported     a comparison of the ranks, an exit code, or a deduction stands between the line and the verdict
+hypothesis    only silence, only an end without a sender or a reason, or nothing that binds the line to this job
+"""
+
+from __future__ import annotations
+
+from postmortem.diagnose import endings
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.choose import tier
+from postmortem.diagnose.claims import Claim
+from postmortem.model import Confidence
+
+FACT = 2.0  # the tier up to which a stated claim tells what happened and not what a rank missed
+
+
+def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
+    """How sure it is that `root` is the cause and `ranks` are at fault."""
+    if root.guess or root.strength == "silent":
+        return "hypothesis"
+    if root.strength == "ended":
+        return "supported" if _says_enough(case, root) else "hypothesis"
+    return "established" if _stated(case, root, ranks) else "supported"
+
+
+def _says_enough(case: Case, root: Claim) -> bool:
+    """A crash says what it is, a code of its own nothing; a SIGKILL only where a kernel log would show the OOM killer."""
+    end = endings.told(root.event)
+    if root.pattern.category == "python-exception":
+        return False
+    return end is None or end.kind != "kill" or case.has_kernel_log
+
+
+def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
+    """Whether the line itself, and no deduction of ours, tells what and who."""
+    if root.strength != "stated" or root.pattern.derived or root.because or root.pattern.status != "stable":
+        return False
+    if ranks and not root.ranks or root.event.where.source in case.registry.assumed or tier(root) > FACT:
+        return False
+    return bool(ranks or root.gpus or root.hosts) or root.pattern.entity in ("job", "host")

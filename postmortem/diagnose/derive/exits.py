@@ -1,0 +1,197 @@
+"""What exit codes prove: claims about ranks whose end only the launcher saw.
+
+exitcode  : -9 (pid: 32688)  (SIGKILL)      killed from outside; host OOM only with the kernel's word
+exitcode  : -11 (pid: 743)   (SIGSEGV)      crashed, even if nothing was printed
+exitcode  : 3 (pid: 32513)                  left by itself and did not say why
+exitcode  : -15                             stopped by the launcher, a victim; where it says whom it stopped, and not this one: from outside
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from postmortem.diagnose import endings
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.endings import Ending
+from postmortem.digits import number
+from postmortem.model import Event
+
+PATTERNS = {
+    "kill": "rank-exit-sigkill",
+    "crash": "rank-exit-crash-signal",
+    "limit": "rank-exit-cpu-limit",
+    "stop": "rank-exit-signalled",
+    "own": "rank-exit-without-reason",
+}
+PATIENCE_S = 25.0  # torchrun kills what did not obey SIGTERM within 30 s
+
+
+def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """Claims from exit codes for ranks that nothing else accounts for."""
+    explained = _explained(case, claims)
+    caused = {r for c in claims if c.role == "cause" for r in c.ranks}
+    found = []
+    for rank, end in sorted(case.ends.items()):
+        if rank not in caused and end.told_by is not None and _speaks(case, rank, end, rank in explained):
+            found += _ended(case, rank, end)
+    return found or told(case, claims)
+
+
+def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
+    """Ranks of whose end something other than a launcher tells."""
+    found: set[int] = set()
+    for c in claims:
+        # the sound of SIGABRT alone: gloo's threads end so when their peers leave, and after a goodbye it is a crash
+        if not c.accuses or c.speaker == "launcher" or c.tells("end") or c.pattern.severity == "warning":
+            continue
+        found |= {*c.ranks} | case.ranks_of(c.events)
+    return found
+
+
+def _speaks(case: Case, rank: int, end: Ending, explained: bool) -> bool:
+    """Whether this end, by itself, accuses its rank or somebody outside."""
+    if end.kind in ("kill", "limit"):
+        return end.kind == "limit" or not _forced(case, end)
+    if end.kind == "stop":
+        return _unasked(case, end)
+    return not explained and end.kind in ("crash", "own")
+
+
+def _ended(case: Case, rank: int, end: Ending) -> list[Claim]:
+    assert end.told_by is not None
+    event = end.told_by
+    host = event.host or case.registry.host_of.get(rank)
+    counters = _counters(case, host) if end.kind == "kill" and len(case.ended("kill")) == 1 else []
+    pattern = case.library.get("rank-killed-in-full-cgroup" if counters else PATTERNS[end.kind])
+    if pattern is None:
+        return []
+    return [
+        Claim(
+            pattern,
+            pattern.role,
+            (*counters[:1], event),
+            (rank,),
+            (host,) if host else (),
+            (),
+            (event.pid,) if event.pid else (),
+            case.attempt,
+            f"the launcher saw rank {rank} end with {end}",
+            pattern.strength,
+        )
+    ]
+
+
+def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """The end of a process of which a launcher, a shell or a container tells, where nothing in the logs accounts for it.
+
+    [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 'main.py'] exits with return code = -9
+    Exception: process 0 terminated with signal SIGKILL
+    """
+    if any(c.role == "cause" for c in claims) or case.all_finished:
+        return []
+    accused = [c for c in claims if c.role == "symptom" and c.pattern.category and c.speaker != "kernel"]
+    for c in claims:
+        end = endings.told(c.event) if c.tells("end") else None
+        if end is not None and end.kind != "clean" and _unaccounted(case, c, end, accused):
+            return _told(case, c, end)
+    for c in claims:
+        if c.tells("lost") and len(c.ranks) == 1:  # the raylet names the pid it lost first
+            return _as(case, "rank-vanished", c, c.event, f"{c.event.where}: the raylet lost its process")
+    return []
+
+
+def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
+    if end.kind == "kill":
+        return not any(_stands_before(e, c.event) for e in (*case.telling("forces"), *case.telling("stop")))
+    complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _stopped_after(x, c, end)]
+    return not complaints or _unspoken(case, c, end, accused)
+
+
+def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
+    kind = end.kind if end.kind in ("kill", "crash") else "own"
+    event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
+    return _as(case, PATTERNS[kind], c, event, f"{c.event.where} tells of an end with {end}")
+
+
+def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Claim]:
+    p = case.library.get(name)
+    local = number(event.fields.get("local_rank")) if not case.registry.ranks else None
+    ranks = c.ranks or (() if local is None else (local,))  # spawn without a word of ranks: one host
+    if p is None:
+        return []
+    return [Claim(p, p.role, (event,), ranks, c.hosts, (), c.pids, case.attempt, because, p.strength)]
+
+
+def told_killed(claims: Sequence[Claim]) -> set[int]:
+    """Ranks of which spawn, srun or a shell says that SIGKILL ended them."""
+    ended = [(c, endings.told(c.event)) for c in claims if c.tells("end")]
+    return {rank for c, end in ended if end is not None and end.kind == "kill" for rank in c.ranks}
+
+
+def _stopped_after(x: Claim, c: Claim, end: Ending) -> bool:
+    """Slurm ends a step of which a task failed by itself, and says so below. That says nothing against the task."""
+    if not (x.tells("stop") and x.speaker != "launcher" and end.code > 0 and end.kind != "stop"):
+        return False
+    return x.event.where.source == c.event.where.source and (x.event.where.line or 0) > (
+        c.event.where.line or 0
+    )
+
+
+def _stands_before(a: Event, b: Event) -> bool:
+    """Whether `a` stands before `b`, or nothing tells: the task whose end led to a cancellation is reported before it, the
+    others after."""
+    if a.where.source != b.where.source or a.where.line is None or b.where.line is None:
+        return True
+    return a.where.line < b.where.line
+
+
+def _unspoken(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
+    """One rank ended by itself and did not say why, while others complain: that follows from its end."""
+    if len(c.ranks) != 1 or end.kind == "stop":
+        return False
+    spoke = {r for x in accused for r in (*x.ranks, case.rank_of(x.event)) if r is not None}
+    return bool(spoke) and c.ranks[0] not in spoke
+
+
+def _unasked(case: Case, end: Ending) -> bool:
+    """The launcher names the workers that it stops. The only one that a signal ended and that is not among them got it from
+    elsewhere."""
+    if (
+        end.code > 0 or end.told_by is None or case.telling("stop")
+    ):  # where the job was told to stop, everybody was
+        return False
+    asks = case.telling("asks")
+    asked = {number(e.fields.get("pid")) for e in asks}
+    complete = any(
+        e.where.source == end.told_by.where.source for e in asks
+    )  # another agent's log may lack its head
+    told = [case.ends[r] for r in case.ended("stop")]
+    others = [x.told_by.pid for x in told if x.code < 0 and x.told_by and x.told_by.pid not in asked]
+    return complete and end.told_by.pid is not None and others == [end.told_by.pid]
+
+
+def _counters(case: Case, host: str | None) -> list[Event]:
+    """Counters of memory cgroups that say that something in them was OOM-killed."""
+    found = (*case.of_kind("counter"), *case.telling("oom-count"))
+    return [e for e in found if host is None or e.host is None or e.host == host]
+
+
+def _forced(case: Case, end: Ending) -> bool:
+    """The agent kills with SIGKILL what did not obey SIGTERM: a stuck victim, or the stuck culprit, but nobody's kill."""
+    event = end.told_by
+    if event is None or event.pid not in set(_killed_by_agent(case, event)):
+        return False
+    case.note(
+        f"{event.where}: SIGKILL of pid {event.pid} came from the launcher itself, which had asked with SIGTERM before"
+    )
+    return True
+
+
+def _killed_by_agent(case: Case, event: Event) -> Iterator[int | None]:
+    for e in case.telling("forces"):
+        yield number(e.fields.get("pid"))
+    for e in case.telling("asks"):
+        pid = number(e.fields.get("pid"))
+        if pid is not None and event.at is not None and e.at is not None and event.at - e.at > PATIENCE_S:
+            yield pid

@@ -1,0 +1,67 @@
+"""The numbered list of lines that claims point at; a line stands in it once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.wording import iso
+from postmortem.model import Event
+
+MOST = 40
+INHERITED = 60.0  # standard deviation, in seconds, above which a time is no more than its file's last stamp
+
+
+class Evidence:
+    """Grows while the document is written. `items` are rows of `verdict.evidence`."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.items: list[dict[str, Any]] = []
+        self.index: dict[tuple[str, int | None, str], int] = {}
+
+    def add(self, e: Event, pattern: str | None, spoken_of: Sequence[int] = ()) -> int | None:
+        """The number of this line in the list; None where the list is full."""
+        e = own_frame(e)
+        key = (e.where.source, e.where.line, e.text[:200])
+        if key in self.index:
+            return self.index[key]
+        if len(self.items) >= MOST:
+            return None
+        self.index[key] = len(self.items)
+        self.items.append(self._row(e, pattern, spoken_of))
+        return self.index[key]
+
+    def _row(self, e: Event, pattern: str | None, spoken_of: Sequence[int]) -> dict[str, Any]:
+        rank = self.case.rank_of(e)
+        if rank is None and len(spoken_of) == 1:
+            rank = spoken_of[0]
+        return {
+            "source": e.where.source,
+            "line": e.where.line,
+            "end_line": e.where.end_line,
+            "text": e.text,
+            "time": iso(e.at) if e.at_sigma <= INHERITED else None,
+            "uncertainty_s": round(e.at_sigma, 6) if iso(e.at) else None,
+            "rank": rank,
+            "host": e.host or (self.case.registry.host_of.get(rank) if rank is not None else None),
+            "pattern": pattern,
+            "attempt": e.attempt,
+            "context": list(e.context),
+            "context_before": e.before,
+        }
+
+
+def own_frame(e: Event) -> Event:
+    """Of a stack, the line of the user's code that it stands in: `Thread 21965 (idle)` by itself shows nothing."""
+    if e.kind != "stack" or not e.fields.get("code") or e.where.line is None:
+        return e
+    file, _, number = str(e.fields["code"]).rpartition(":")
+    frame = re.compile(rf"{re.escape(file)}(?::|\", line ){number}\b")
+    for place in range(e.before + 1, len(e.context)):
+        if frame.search(e.context[place]):
+            where = e.where._replace(line=e.where.line + place - e.before)
+            return e._replace(where=where, text=e.context[place], before=place)
+    return e

@@ -1,0 +1,261 @@
+"""Pattern events -> claims: which rank, host or GPU each speaks of, and one name for one line.
+
+Killed process 32688 (python3)            pid -> rank, by the launcher's map or a DataLoader's complaint
+NVRM: Xid (PCI:0000:48:00): 74            bus id -> GPU -> rank
+keys: /default_pg/0//cpu//0/2             the rank whose address is missing
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim, merged
+from postmortem.diagnose.wording import gist
+from postmortem.digits import number
+from postmortem.model import Event, Pattern
+
+LONE = 40  # lines after an exception's decisive line that may still belong to its message
+MOST = 4096  # ranks that one line names
+_NUMBERS = re.compile(r"\d{1,9}(?:-\d{1,9})?")
+_BUS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?![0-9a-f])", re.IGNORECASE)
+_CHILD_PID = re.compile(r"\(pid\(?s?\)? ?(?P<pid>\d{1,9})\)")
+_PEER = re.compile(r"\[?([\w.:-]*?\w)\]?(?:%[\w.-]+)?(?:<\d+>|\]:\d+|(?<=\d):\d{1,5}$|$)")
+_STEP_TASK = re.compile(r"/step_\d+/task_(?P<task>\d{1,9})")
+_VERSION = re.compile(r"(\d{1,6})\.(\d{1,6})")
+_NOBODY = ("127.", "fe80", "::1", "0.")  # loopback and link-local addresses say nothing
+Ranks = tuple[int, ...]
+
+
+def observe(case: Case) -> list[Claim]:
+    """A claim for every pattern event, each line under its most telling name."""
+    claims = []
+    for e in case.by_kind["pattern"]:
+        pattern = case.library.get(e.pattern)
+        if pattern is not None:
+            claims.append(_claim(case, e, _reading(case, e, pattern)))
+    return _specific(case, claims)
+
+
+def group(claims: Sequence[Claim]) -> list[Claim]:
+    """Claims of one pattern on one entity in one role are one."""
+    groups: dict[tuple[object, ...], list[Claim]] = defaultdict(list)
+    for c in claims:
+        entity = c.pattern.entity
+        alone = c.event.where if not c.ranks and not c.gpus and entity in ("self", "rank", "pid") else None
+        groups[(c.pattern.id, c.role, c.ranks, c.gpus, c.hosts if entity == "host" else None, alone)].append(
+            c
+        )
+    return [merged(members) for members in groups.values()]
+
+
+def _reading(case: Case, e: Event, pattern: Pattern) -> Pattern:
+    """The pattern that this observation means for the versions at hand: up to torch 2.4 a worker finds out by SIGBUS that
+    /dev/shm is full; later ones ask first, and their bus errors have another reason."""
+    other = pattern.reads_as and case.library.get(pattern.reads_as.id)
+    if not pattern.reads_as or not other:
+        return pattern
+    for product, before in pattern.reads_as.before.items():
+        if not _older(getattr(case.registry, product, None), before):
+            return pattern
+    case.note(f"{e.where}: {pattern.id} reads as {other.id}, since no later version is named")
+    return other
+
+
+def _older(version: str | None, than: str) -> bool:
+    """Whether a version is older; one that is not told may be."""
+    found, limit = _VERSION.match(version or ""), _VERSION.match(than)
+    return found is None or limit is None or (int(found[1]), int(found[2])) < (int(limit[1]), int(limit[2]))
+
+
+# ── whom a line speaks of ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
+    pid = number(e.fields.get("pid"))
+    pids = (pid,) if pid is not None and pid > 1 else ()
+    gpus = _gpus(e) if pattern.entity == "gpu" else ()
+    ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus)))
+    hosts = _hosts(e)
+    if (
+        pattern.entity == "peer"
+        and pattern.role == "cause"
+        and not (e.fields.get("host") or e.fields.get("node"))
+    ):
+        hosts = _peer(e)  # who complains is not who is complained of
+    if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
+        hosts = (case.registry.host_of[ranks[0]],)
+    return Claim(pattern, pattern.role, (e,), ranks, hosts, gpus, pids, e.attempt, "", pattern.strength)
+
+
+def _one(rank: int | None) -> Ranks:
+    return () if rank is None else (rank,)
+
+
+def _of_itself(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+    return _one(case.rank_of(e)) or _one(number(e.fields.get("rank")))
+
+
+def _of_ranks(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+    """The ranks that the line names. Of two who differ neither is known to be right."""
+    two = [r for name in ("rank", "peer_rank") if (r := number(e.fields.get(name))) is not None]
+    return numbers(e.fields.get("ranks")) or tuple(two) or _one(case.rank_of(e))
+
+
+def _of_missing(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+    return numbers(e.fields.get("ranks")) or _one(number(e.fields.get("rank")))
+
+
+def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+    for pid in pids:
+        rank = case.registry.rank_of_pid(pid, e.host)
+        rank = _of_child(case, pid) if rank is None else rank
+        if rank is not None:
+            return (rank,)
+    for text in (e.text, *_same_victim(case, pids)):
+        if task := _STEP_TASK.search(text):
+            return (int(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
+    local = number(e.fields.get("local_rank"))
+    if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
+        return (rank,)
+    if e.speaker != "kernel" and e.source_kind != "agent":
+        return _one(
+            e.rank
+        )  # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`
+    return ()
+
+
+def _of_child(case: Case, pid: int) -> int | None:
+    """The rank that complains of this process, a DataLoader's worker."""
+    for e in case.telling("child"):
+        said = _CHILD_PID.search(e.text)
+        if said and int(said["pid"]) == pid and (rank := case.rank_of(e)) is not None:
+            return rank
+    return None
+
+
+def _same_victim(case: Case, pids: Ranks) -> Iterator[str]:
+    """The kernel's other lines on the same process."""
+    for e in case.by_kind["pattern"]:
+        if e.speaker == "kernel" and pids and number(e.fields.get("pid")) in pids:
+            yield e.text
+
+
+def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+    rank = None
+    if gpus:
+        rank = case.registry.rank_of_bus(gpus[0], e.host)
+    elif e.fields.get("gpu") is not None:
+        rank = case.rank_of(e)
+    return _one(rank if rank is not None else case.registry.rank_of_pid(number(e.fields.get("pid")), e.host))
+
+
+def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+    """What a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the whole host."""
+    return () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e))
+
+
+def _of_nobody(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
+    return ()
+
+
+RANKS: dict[str, Callable[[Case, Event, Ranks, tuple[str, ...]], Ranks]] = {
+    "self": _of_itself,
+    "rank": _of_ranks,
+    "missing-ranks": _of_missing,
+    "pid": _of_process,
+    "gpu": _of_gpu,
+    "host": _of_host,
+    "peer": _of_nobody,
+    "job": _of_nobody,
+}
+
+
+def numbers(value: object) -> Ranks:
+    """Ranks of a text such as `1, 2` or `0-2` (at most 4096)."""
+    if not isinstance(value, str):
+        return ()
+    found: dict[int, None] = {}
+    for part in _NUMBERS.findall(value):
+        low, _, high = part.partition("-")
+        for rank in range(int(low), min(int(high or low), int(low) + MOST - 1) + 1):
+            found[rank] = None
+    return tuple(found)[:MOST]
+
+
+def _hosts(e: Event) -> tuple[str, ...]:
+    host = e.fields.get("host") or e.fields.get("node") or e.host
+    return (host,) if isinstance(host, str) and any(c.isalnum() for c in host) else ()
+
+
+def _peer(e: Event) -> tuple[str, ...]:
+    """The other side's host, where a complaint names it: `Got completion from peer node48<37948>`."""
+    m = _PEER.match(str(e.fields.get("peer") or ""))
+    named = m[1] if m else ""
+    return () if not named or named == "localhost" or named.startswith(_NOBODY) else (named,)
+
+
+def _gpus(e: Event) -> tuple[str, ...]:
+    """The bus id of the GPU: captured, or above the line (NVRM breaks a message over three lines, and the id is on the first)."""
+    text = e.fields.get("pci")
+    if not text:
+        above = reversed(e.context[max(0, e.before - 3) : e.before])
+        text = next((line for line in above if "NVRM" in line and _BUS.search(line)), None)
+    m = _BUS.search(text) if isinstance(text, str) else None
+    return (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),) if m else ()
+
+
+# ── one line, one name ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
+    """Without what a more telling name says already: a traceback whose message has a name of its own is not also "a Python
+    exception", on its own line, on a further line of its message, or in another copy of the log."""
+    named: dict[str, list[Claim]] = defaultdict(list)
+    said = set()
+    for c in claims:
+        if not c.pattern.generic and c.accuses:
+            named[c.event.where.source].append(c)
+            said.add(_saying(case, c))
+    out = []
+    for c in claims:
+        other = _named_nearby(c.event, named[c.event.where.source]) if c.pattern.generic else None
+        if c.pattern.generic and c.event.fields.get("wrapper"):
+            if other is None:
+                kind = str(c.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]
+                out.append(
+                    replace(c, role="symptom", because=f"{kind} only carries another process's failure")
+                )
+        elif other is None and not (c.pattern.generic and _saying(case, c) in said):
+            out.append(c)
+    return out
+
+
+def _saying(case: Case, c: Claim) -> tuple[int | None, str]:
+    return case.rank_of(c.event), gist(str(c.event.fields.get("line") or c.event.text))
+
+
+def _named_nearby(e: Event, named: Sequence[Claim]) -> Claim | None:
+    """The claim that a block's decisive line, or a line of its message, makes already."""
+    for c in named:
+        if e.where.line is None or c.event.where.line is None:
+            if e.where.line is None and c.event.where.line is None:
+                return c
+        elif c.event.where.line == e.where.line or _in_message(e, c.event):
+            return c
+    return None
+
+
+def _in_message(e: Event, other: Event) -> bool:
+    """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without a stamp, which
+    a log line of its own would carry."""
+    line = e.where.line or 0
+    opened = number(e.fields.get("opened")) or line
+    if not opened <= (other.where.line or 0) <= max(e.where.end_line or 0, line + LONE):
+        return False
+    if other.fields.get("opened", opened) != opened or (other.raw_time and other.clock != "none"):
+        return False
+    return e.rank == other.rank and e.fields.get("local_rank") == other.fields.get("local_rank")

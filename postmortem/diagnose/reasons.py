@@ -1,0 +1,170 @@
+"""Why this verdict and not another: the reasons, each a sentence that names a line or a fact, and the alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from postmortem.diagnose import endings, order
+from postmortem.diagnose.choose import tier
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.explain import declared
+from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.wording import capital, gist, ranks_text, sentence
+from postmortem.titles import inside
+
+NAMED = 4  # culprits whose end is told
+GUESS = "That it is of this job is a guess: it has no date or number of a job, and nothing that the ranks say bears it out."
+KINDS = (  # what a claim of each tier tells, for the sentence that weighs two of them
+    (0.5, "states what the kernel, the driver or the scheduler did"),
+    (1.0, "states what a process died of"),
+    (2.0, "tells what ranks saw of each other"),
+    (3.0, "tells who was waited for"),
+    (9.0, "tells only that something was off"),
+)
+
+
+def because(solution: Solution, proof: str) -> list[str]:
+    """What the line states, what the ranks show, how they ended, and what follows. `proof` is the line's address."""
+    if solution.root is None:
+        return [*_rootless(solution), *_leads(solution)]
+    root = solution.root
+    found = [
+        *_proof(root, proof),
+        *_comparisons(solution, root),
+        *_joins(solution, root),
+        *_effects(solution, root),
+    ]
+    if root.pattern.why:
+        found.append(root.pattern.why)
+    return list(dict.fromkeys(found))
+
+
+def _proof(root: Claim, proof: str) -> Iterator[str]:
+    compared = root.strength in ("compared", "silent") and root.because
+    if (
+        not root.pattern.derived
+    ):  # where the headline tells of a comparison of the ranks, what the line states stands here
+        yield f"{proof}: {inside(root.pattern.title)}." if compared else f"{proof} states it."
+    elif compared:
+        yield f"{proof} shows it."
+    if root.because and not compared:
+        yield sentence(root.because)
+    if root.guess:
+        yield GUESS
+
+
+def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
+    """What other comparisons of the ranks say of the same ranks."""
+    for c in solution.claims:
+        if (
+            c.pattern.derived
+            and c.because
+            and c.because != root.because
+            and set(c.ranks) & set(solution.ranks)
+        ):
+            yield sentence(c.because)
+
+
+def _joins(solution: Solution, root: Claim) -> Iterator[str]:
+    """How the entity was joined, and how the launcher saw it end."""
+    case, ranks = solution.case, solution.ranks
+    known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
+    if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
+        yield f"Pid {root.pids[0]} is rank {ranks[0]} by the launcher's and the rank's own lines."
+    for rank in ranks[:NAMED]:
+        end = case.end_of(rank)
+        if end is not None and not (root.strength == "ended" and end.kind == "kill"):
+            yield f"The launcher saw rank {rank} end with {end}."
+
+
+def _effects(solution: Solution, root: Claim) -> Iterator[str]:
+    for ranks, verb in solution.victims.told():
+        yield f"{capital(ranks_text(ranks))} {verb}."
+    other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
+    if other is not None:
+        where = (order.first_of(other) or other.event).where
+        yield f"The first that another host says of it ({where}): {order.elsewhere(root, other)}."
+    for claim, against in solution.account.rest[:NAMED]:
+        yield f"Not accounted for: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
+
+
+def _rootless(solution: Solution) -> list[str]:
+    if solution.outcome == "healthy":
+        handled = [c for c in solution.claims if c.role == "context" and c.because]
+        if handled:
+            return [f"{c.event.where}: {c.because}" for c in handled[:5]]
+        return ["No line of these logs states a failure, and no launcher reports one."]
+    first: dict[str, Claim] = {}
+    for c in loudest(solution):
+        first.setdefault(c.pattern.id, c)
+    return [f"{c.event.where}: {inside(c.pattern.title)}." for c in first.values()][:6]
+
+
+def loudest(solution: Solution) -> list[Claim]:
+    """The complaints, earliest first: what failed before what was only told to stop."""
+    complaints = [c for c in solution.claims if c.role == "symptom"]
+    quiet = ("warning", "info")
+    return sorted(
+        complaints,
+        key=lambda c: (c.pattern.severity in quiet, c.pattern.category is None, c.at is None, c.at or 0.0),
+    )
+
+
+def _leads(solution: Solution) -> Iterator[str]:
+    """What one rank alone printed, where no pattern knows the failure."""
+    for e in solution.leads:
+        rank = solution.case.rank_of(e)
+        who = f"Only rank {rank} printed" if rank is not None else "Not seen in a healthy run"
+        yield f"{who}: `{gist(e.text)[:160]}` ({e.where})."
+
+
+# ── alternatives ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def alternatives(solution: Solution) -> list[dict[str, Any]]:
+    """The other causes, each with the fact that decides against it; null where none does."""
+    root = solution.root
+    if root is None:
+        return []
+    rows = []
+    end = endings.told(root.event) if root.strength == "ended" else None
+    if end is not None and end.kind == "kill":
+        rows.append(_oom_killer(solution))
+    for c in solution.alternatives:
+        if c.pattern.id != root.pattern.id:
+            rows.append(_row(c.pattern.category, c.pattern.id, c.ranks, str(c.event.where), why_not(root, c)))
+    return rows
+
+
+def _row(
+    category: str | None, pattern: str, ranks: tuple[int, ...], where: str | None, why: str | None
+) -> dict[str, Any]:
+    return {"category": category, "pattern": pattern, "ranks": list(ranks), "where": where, "why_not": why}
+
+
+def _oom_killer(solution: Solution) -> dict[str, Any]:
+    """A SIGKILL without a sender is most often the kernel's."""
+    why = "there is no kernel log here that could show it; this stays open"
+    if solution.case.has_kernel_log:
+        why = "the kernel log at hand shows no kill of this process"
+    return _row("host-oom", "kernel-oom-killed-process", solution.ranks, None, why)
+
+
+def why_not(root: Claim, c: Claim) -> str | None:
+    """The fact that decides between two causes: a link, the order in time, or the kind of proof."""
+    if how := declared(root, c):
+        return f"it follows from {root.pattern.id} at {root.event.where} ({how})"
+    if order.before(root, c):
+        return f"it came {order.later(root, c)}"
+    if tier(root) < tier(c):
+        return f"{c.event.where} {_kind(c)}; {root.event.where} {_kind(root)}"
+    return "which came first is not determined" if order.first_of(c) and root.at is not None else None
+
+
+def _kind(c: Claim) -> str:
+    if c.strength == "silent":
+        return "tells only who fell silent"
+    if c.strength == "ended":
+        return "tells only how a process ended"
+    return next(words for limit, words in KINDS if tier(c) <= limit)

@@ -1,0 +1,36 @@
+"""What looks like a cause and is none: each rule takes claims' parts away, and says which line or fact decides.
+
+`settled` is the order: what a line is; whether its rank got over it; whether it is of this job at all; then the one
+promotion; then what follows from earlier trouble. Rules of one stratum see the same claims, so their order does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim, Rule, settle
+from postmortem.diagnose.rules import aftermath, foreign, promote, reading, stale, survived
+
+BEFORE: tuple[tuple[Rule, ...], ...] = (
+    (foreign.rows_of_other_jobs, reading.quoted, reading.in_a_handler, reading.stopped_by_request),
+    (reading.transport, reading.abort_of_a_collective),
+    (survived.went_on, survived.finished),
+    (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
+)
+AFTER: tuple[tuple[Rule, ...], ...] = (
+    (survived.restored,),
+    (
+        aftermath.peers_lost_before,
+        aftermath.abort_after_reason,
+        aftermath.nan_that_spread,
+        aftermath.single_nan,
+    ),
+    (foreign.harmless,),
+)
+
+
+def settled(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """All claims with the part that is left to each."""
+    first = settle(case, stale.joined(case, claims), BEFORE)
+    return list(settle(case, promote.promoted(case, first), AFTER))

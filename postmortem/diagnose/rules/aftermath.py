@@ -1,0 +1,90 @@
+"""What follows from trouble that the same rank had before, or from what another rank had first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from postmortem.diagnose.claims import Claim, Defeat, View
+from postmortem.digits import number
+
+COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
+WEAKER = ("native-crash", "python-exception", "environment")
+WAITED = ("hang", "rendezvous", "network")
+ABORT = ("Aborted", "SIGABRT", "6")
+AT_ONCE = 0.2  # seconds within which ranks print the NaN of one step
+
+
+def peers_lost_before(view: View) -> Iterator[Defeat]:
+    """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints while it dies."""
+    losses = _first_losses(view)
+    for at, claim in view.numbered("cause"):
+        rank, e = view.case.rank_of(claim.event), claim.event
+        loss = losses.get((rank, e.where.source))
+        if rank is None or loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
+            continue
+        if claim.pattern.category in (WEAKER if loss.role == "cause" else WEAKER + WAITED):
+            yield Defeat(at, "symptom", f"the rank had lost its peers before ({loss.event.where})")
+
+
+def _first_losses(view: View) -> dict[tuple[int | None, str], Claim]:
+    """The first complaint of every rank in each of its logs."""
+    first: dict[tuple[int | None, str], Claim] = {}
+    for claim in view.claims:
+        e = claim.event
+        if (
+            claim.accuses
+            and claim.pattern.category in COMPLAINTS
+            and claim.speaker != "kernel"
+            and e.where.line
+        ):
+            key = (view.case.rank_of(e), e.where.source)
+            if key not in first or (first[key].event.where.line or 0) > e.where.line:
+                first[key] = claim
+    return first
+
+
+def abort_after_reason(view: View) -> Iterator[Defeat]:
+    """SIGABRT is how a process ends that has said why: any other cause of the same process is nearer."""
+    reasons = [
+        c
+        for c in view.claims
+        if c.role == "cause" and c.pattern.category != "native-crash" and c.speaker != "kernel"
+    ]
+    for at, claim in view.numbered("cause"):
+        if claim.pattern.category != "native-crash" or str(claim.event.fields.get("signal")) not in ABORT:
+            continue
+        for reason in reasons:
+            if reason.event.where.source == claim.event.where.source and _meet(reason, claim):
+                why = f"an abort is the end of what {reason.pattern.id} says ({reason.event.where})"
+                yield Defeat(at, "symptom", why)
+
+
+def _meet(a: Claim, b: Claim) -> bool:
+    return not a.ranks or not b.ranks or bool(set(a.ranks) & set(b.ranks))
+
+
+def _spreading(view: View) -> list[tuple[int, Claim]]:
+    """Claims of what reaches all ranks with the next collective, whatever part is left to them."""
+    return [(at, c) for at, c in view.numbered("cause", "symptom") if c.pattern.spreads]
+
+
+def single_nan(view: View) -> Iterator[Defeat]:
+    """One NaN that goes away is no failure."""
+    nans = _spreading(view)
+    if len(nans) == 1:
+        yield Defeat(nans[0][0], "context", "a single NaN that did not come back")
+
+
+def nan_that_spread(view: View) -> Iterator[Defeat]:
+    """NaN spreads to all ranks with the next all-reduce: the rank that showed it first has it."""
+    nans = _spreading(view)
+    steps = [step for _, c in nans if (step := number(c.event.fields.get("step"))) is not None]
+    moments = [c.event.at for _, c in nans if c.event.at is not None]
+    for at, claim in nans:
+        e = claim.event
+        if steps:
+            first = number(e.fields.get("step")) == min(steps)
+        else:
+            first = not moments or (e.at is not None and e.at <= min(moments) + AT_ONCE)
+        if not first:
+            yield Defeat(at, "symptom", "NaN spreads with the gradients")

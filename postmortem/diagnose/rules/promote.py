@@ -1,0 +1,89 @@
+"""The one place where a claim's part rises: what only confirms, follows or informs becomes more where nothing nearer is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive import lastwords
+from postmortem.diagnose.rules.stale import is_program
+from postmortem.model import Event
+
+
+def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """All claims; those whose pattern names a condition that holds play a larger part."""
+    caused = {r for c in claims if c.role == "cause" for r in c.ranks}
+    out = []
+    for c in claims:
+        why = _why(case, c, claims, caused)
+        if why:
+            case.note(f"{c.pattern.id} at {c.event.where} counts as cause: {why}")
+            c = replace(c, role="cause", because=why)
+        elif c.role == "context" and not c.because and _is_last(case, c):
+            c = replace(c, role="symptom", because="nothing came after it")
+        out.append(c)
+    return out
+
+
+def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int]) -> str:
+    """The condition that makes a cause of a claim; empty where none does."""
+    if c.role not in ("confirms", "symptom"):
+        return ""
+    when = c.pattern.cause_if
+    if "joined" in when and c.ranks and not set(c.ranks) & caused:
+        return "the process is this rank, and nothing nearer to the cause is in these logs"
+    if "only-kernel" in when and _only_kernel(case, c, claims):
+        return "a Python process, and this excerpt of the kernel's log is all there is"
+    if "first-trouble" in when and _first_trouble(case, c, claims):
+        return "nothing failed before it"
+    near = c.pattern.cause_if_near
+    if near and any(re.search(near, line) for line in c.event.context):
+        return "the lines around it say why"
+    return ""
+
+
+def _only_kernel(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
+    """Nothing but lines of the kernel was handed in, they accuse nothing else, and the process is a Python."""
+    if case.registry.ranks or not is_program(c.event) or not case.only_kernel:
+        return False
+    return not any(other.role == "cause" for other in claims)
+
+
+def _first_trouble(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
+    """Whether the job ran well until somebody ended it. Ranks that are told to stop lose each other: complaints after it do
+    not count."""
+    if case.all_finished:
+        return False
+    return all(_follows(x.event, c.event) for x in claims if _complains(x))
+
+
+def _complains(c: Claim) -> bool:
+    """Whether it says that the job did not run well, but for the scheduler's words."""
+    if c.tells("end"):
+        return c.role != "context" and c.event.fields.get("signal") not in ("Terminated", "Killed")
+    return c.tells("aborts") or (c.accuses and c.pattern.category not in (None, "scheduler"))
+
+
+def _follows(e: Event, first: Event) -> bool:
+    """Whether `e` came after `first`, as far as their file or their clocks tell (Slurm's stamp has whole seconds)."""
+    if e.where.source == first.where.source and e.where.line and first.where.line:
+        return e.where.line > first.where.line
+    return e.at is not None and first.at is not None and e.at > first.at - 1 - e.at_sigma
+
+
+def _is_last(case: Case, c: Claim) -> bool:
+    """Whether a wait that is ordinary is the last there is: then the job never started, or stands there."""
+    e = c.event
+    if c.pattern.if_last == "repeated":
+        return lastwords.said_to_the_end(case, e)
+    if c.pattern.if_last != "once":
+        return False
+    if c.pattern.restored_by:
+        return not case.seen(c.pattern.restored_by)
+    own = case.by_source[e.where.source]
+    if any(x.where > e.where for x in own):
+        return False
+    return any(x.kind == "line" and x.fields.get("last") and x.where == e.where for x in own)

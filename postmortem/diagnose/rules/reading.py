@@ -1,0 +1,68 @@
+"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence in other words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from postmortem.diagnose.claims import Claim, Defeat, View
+
+_TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
+_ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
+REQUESTS = ("KeyboardInterrupt", "SystemExit")
+DISTRIBUTED = (  # torch/distributed: what these say of is a peer or the store
+    "DistBackendError",
+    "DistNetworkError",
+    "DistStoreError",
+    "DistError",
+    "DistQueueEmptyError",
+    "RendezvousTimeoutError",
+    "RendezvousConnectionError",
+)
+
+
+def quoted(view: View) -> Iterator[Defeat]:
+    for number, claim in view.numbered("cause", "confirms"):
+        if claim.event.fields.get("quoted"):
+            yield Defeat(
+                number, "context", "the line is quoted (`> …`), so it speaks of another time or place"
+            )
+
+
+def in_a_handler(view: View) -> Iterator[Defeat]:
+    for number, claim in view.numbered("cause"):
+        if claim.event.fields.get("interrupted"):
+            why = "it was raised in a signal's handler, so the rank was already being stopped"
+            yield Defeat(number, "symptom", why)
+
+
+def stopped_by_request(view: View) -> Iterator[Defeat]:
+    for number, claim in view.numbered("cause"):
+        if claim.pattern.generic and exception(claim) in REQUESTS:
+            yield Defeat(number, "symptom", f"{exception(claim)} is how a process is asked to stop")
+
+
+def transport(view: View) -> Iterator[Defeat]:
+    """An exception of the collective library without a name of its own says that somebody else did not answer."""
+    for number, claim in view.numbered("cause"):
+        said = str(claim.event.fields.get("line", ""))
+        if claim.pattern.generic and (exception(claim) in DISTRIBUTED or _TRANSPORT.search(said)):
+            yield Defeat(
+                number, "symptom", f"{exception(claim)} says that a peer or the store did not answer"
+            )
+
+
+def abort_of_a_collective(view: View) -> Iterator[Defeat]:
+    """An abort on an uncaught exception of the collective library only repeats that exception: with @record torchrun
+    switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
+    for number, claim in view.numbered("cause"):
+        fields = claim.event.fields
+        told = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()
+        if claim.pattern.category == "native-crash" and _ABORT.search(told):
+            why = f"the process aborted on an exception of the collective library ({told[:60]})"
+            yield Defeat(number, "symptom", why)
+
+
+def exception(claim: Claim) -> str:
+    """The short name of an exception's class."""
+    return str(claim.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]

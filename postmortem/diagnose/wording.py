@@ -1,0 +1,83 @@
+"""A line of a log as what it says, and what is told of it: ranks, times and reasons in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+
+DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
+_PATH = re.compile(r"\S*[./:_]\S")
+_NOISE = re.compile(r"0x[0-9a-f]+|\d+")
+_PREFIX = re.compile(
+    r"(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s)|<\d{1,3}>|kern +:\w+ *:"
+    r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|[\w.-]{1,64} kernel:)\s*)+"
+)
+
+
+@lru_cache(maxsize=1 << 17)
+def gist(text: str) -> str:
+    """A line without prefixes and blanks: what the copies of one event share, however they were carried."""
+    prefix = _PREFIX.match(text)
+    return " ".join((text[prefix.end() :] if prefix else text).split())[:300]
+
+
+def shape(text: str) -> str:
+    """A line without its numbers: the same failure on another rank or sample."""
+    return _NOISE.sub("N", gist(text))
+
+
+NAMED = 6  # ranks that a sentence names one by one
+RANGES = 4  # and ranges of them
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """`rank 3`, `ranks 0, 1 and 2`, `ranks 0–522 and 524–1023`, `512 ranks`."""
+    named = sorted(set(ranks))
+    if len(named) == 1:
+        return f"rank {named[0]}"
+    parts = [str(r) for r in named] if len(named) <= NAMED else _ranges(named)
+    if len(named) > NAMED and len(parts) > RANGES:
+        return f"{len(named)} ranks"
+    return f"ranks {listed(parts)}"
+
+
+def _ranges(ranks: Sequence[int]) -> list[str]:
+    """`0–522`, `524`: neighbours in a row as one."""
+    spans: list[list[int]] = []
+    for r in ranks:
+        if spans and r == spans[-1][1] + 1:
+            spans[-1][1] = r
+        else:
+            spans.append([r, r])
+    return [str(lo) if lo == hi else f"{lo}–{hi}" for lo, hi in spans]
+
+
+def listed(parts: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts)
+
+
+def capital(text: str) -> str:
+    """A sentence's first letter."""
+    return text[:1].upper() + text[1:]
+
+
+def clock_time(at: float | None, sigma: float) -> str:
+    """` at 03:12:08`, where the moment is known to a few seconds and its date is."""
+    if at is None or sigma > 5 or at < DATED:
+        return ""
+    return f" at {datetime.fromtimestamp(int(at), UTC):%H:%M:%S}"
+
+
+def iso(at: float | None) -> str | None:
+    """A moment as the document has it; None where its date is not known."""
+    if at is None or not DATED < at < 7e9:
+        return None
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
+
+
+def sentence(words: str) -> str:
+    """A reason as a sentence of its own; a path keeps its small letter."""
+    return (words if _PATH.match(words) else capital(words)) + "."

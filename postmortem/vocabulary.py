@@ -1,0 +1,71 @@
+"""The closed lists of words: what a pattern file may say, and what the incident document says."""
+
+from __future__ import annotations
+
+CATEGORIES = (
+    "host-oom",
+    "gpu-oom",
+    "gpu-hardware",
+    "gpu-fault",
+    "native-crash",
+    "shared-memory",
+    "collective-mismatch",
+    "hang",
+    "network",
+    "rendezvous",
+    "python-exception",
+    "ddp-usage",
+    "numerics",
+    "storage",
+    "checkpoint",
+    "resource-limit",
+    "environment",
+    "scheduler",
+    "external-signal",
+    "peer-lost",
+)
+ROLES = ("cause", "symptom", "confirms", "context")
+SEVERITIES = ("fatal", "error", "warning", "info")
+STATUSES = ("draft", "stable", "deprecated")
+ENTITIES = ("self", "rank", "pid", "gpu", "host", "peer", "missing-ranks", "job")
+JOINS = ("same-pid", "same-rank", "same-host", "same-gpu", "same-group", "peer", "any")
+SPEAKERS = ("rank", "launcher", "kernel", "scheduler", "cluster", "tool")
+STRENGTHS = ("stated", "compared", "ended", "silent")
+TELLS = (
+    "exit",  # the launcher's report of one worker's end, by pid or local rank
+    "end",  # anybody else's word on how a process ended
+    "asks",  # the launcher asks one worker to stop
+    "forces",  # and kills what did not obey
+    "stop",  # somebody outside ended the whole job
+    "aborts",  # one rank ended the whole job
+    "lost",  # a process is gone, says who looked after it
+    "oom-count",  # a memory cgroup counted OOM kills
+    "child",  # a rank speaks of a child of its own, by pid
+    "wait",  # a rank waited for others until a time-out
+    "count",  # how far a rank had come in a process group
+    "announces",  # a rank names the collective that it was in
+    "laggards",  # the library compared the ranks, and names those that did not come
+    "join-wait",  # a rank waited in the store for others to come
+    "join-count",  # and says how many came
+    "no-store",  # a rank found no store
+    "communicator",  # NCCL's own map of ranks, processes and GPUs
+    "proxy",  # a thread that serves one rank's process
+    "death",  # a life of the job is over, if the ranks begin anew behind it
+    "birth",  # a life of the job begins
+    "again",  # the next life of the job begins
+)
+CONDITIONS = ("joined", "only-kernel", "first-trouble")
+LASTS = ("once", "repeated")
+SURVIVALS = ("anyone", "never")
+ACTIONS = (
+    "fix-code",
+    "fix-config",
+    "add-memory",
+    "drain-host",
+    "replace-gpu",
+    "check-network",
+    "check-storage",
+    "restart",
+    "resubmit",
+    "none",
+)
