@@ -15,7 +15,7 @@ PACKAGE = ROOT / "postmortem"
 FLOORS = (  # from the roof down; a room may import rooms of floors below its own, and itself
     ("__main__",),
     ("cli",),
-    ("lint", "trial"),
+    ("library.lint", "library.trial"),  # two modules that stand above their room
     ("replay",),
     ("analyze",),
     ("report",),
@@ -24,12 +24,10 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("reading",),
     ("parsers",),
     ("scan",),
-    ("catalogue", "skeleton", "schema"),
-    ("patterns",),
-    ("pattern_cache",),
+    ("library",),
     ("collect",),
-    ("redact", "anonymise", "regexes", "output", "pool"),
-    ("model", "errors", "resources", "titles"),
+    ("privacy", "output", "pool"),
+    ("model", "errors", "resources"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -39,7 +37,6 @@ LONG_MODULES = {  # a module that is one thing and longer: its name and its limi
     "postmortem/diagnose/guards.py": 455,
     "postmortem/diagnose/hangs.py": 461,
     "postmortem/parsers/plain_pickle.py": 405,
-    "postmortem/redact.py": 434,
     "postmortem/replay/run.py": 401,
     "postmortem/report/lanes.py": 440,
     "postmortem/report/view.py": 415,
@@ -67,7 +64,13 @@ def tree(module: Path) -> ast.Module:
 
 
 def room(module: Path) -> str:
-    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    return floor_of(*module.relative_to(PACKAGE).with_suffix("").parts)
+
+
+def floor_of(*parts: str) -> str:
+    """The room that these parts of a name lead into, or the one module of it that has a floor of its own."""
+    alone = ".".join(parts[:2])
+    return alone if alone in FLOOR else parts[0]
 
 
 def imports(module: Path) -> Iterator[tuple[int, str]]:
@@ -88,7 +91,7 @@ def rooms_used(module: Path) -> Iterator[tuple[int, str]]:
         if parts[0] != "postmortem":
             continue
         if len(parts) > 1 and parts[1] in FLOOR:
-            yield line, parts[1]
+            yield line, floor_of(*parts[1:])
         elif len(parts) > 1 and parts[1] in ("Incident", "Options"):
             yield line, "analyze"
 

@@ -13,8 +13,8 @@ import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from postmortem.library import Signature
 from postmortem.model import Scanned, Source
-from postmortem.patterns import Signature
 from postmortem.scan import Engine, Limits, gate_of, joined, parts, reads_from, scan, scan_part, tally
 
 SOURCE = Source("rank0.log", "console", 0)

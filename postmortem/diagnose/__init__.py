@@ -28,8 +28,8 @@ from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_c
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
 from postmortem.diagnose.views import minority
+from postmortem.library import Library
 from postmortem.model import Event, Finding, Source
-from postmortem.patterns import Library
 
 UNRANKED = ("collective-mismatch", "hang")
 

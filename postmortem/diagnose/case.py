@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from postmortem.diagnose.identity import Registry
+from postmortem.library import Library
 from postmortem.model import Event, Finding, Pattern, Role, Source
-from postmortem.patterns import Library
 
 _NOISE = re.compile(r"0x[0-9a-f]+|\d+")
 _PREFIX = re.compile(

@@ -13,8 +13,8 @@ from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import accounts, headline, hint, order, verdict, words
 from postmortem.diagnose.case import Case, gist
 from postmortem.diagnose.views import WAITING
+from postmortem.library.titles import inside
 from postmortem.model import Event, Finding, Source
-from postmortem.titles import inside
 
 if TYPE_CHECKING:
     from postmortem.diagnose import Solution

@@ -16,8 +16,8 @@ import regex
 from postmortem.diagnose.case import Case, as_int, gist
 from postmortem.diagnose.exits import ending
 from postmortem.diagnose.words import clock_time, ranks_text
+from postmortem.library.titles import entitled
 from postmortem.model import Event, Finding
-from postmortem.titles import entitled
 
 LIMIT = 105  # characters that a headline quotes
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")

@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from postmortem.diagnose import order
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.exits import ending
+from postmortem.library.titles import inside
 from postmortem.model import Confidence, Finding
-from postmortem.titles import inside
 
 _PATH = re.compile(r"\S*[./:_]\S")
 _TORCH = re.compile(r"(\d+)\.(\d+)")

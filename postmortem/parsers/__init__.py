@@ -11,7 +11,8 @@ from functools import lru_cache
 
 import regex
 
-from postmortem import patterns, scan
+from postmortem import scan
+from postmortem.library import Library, Signature, load
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
 from postmortem.parsers import (
     envelope,
@@ -25,7 +26,6 @@ from postmortem.parsers import (
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
-from postmortem.patterns import Library, Signature
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -208,7 +208,7 @@ def _read_by(digest: str, kind: str, text: str) -> tuple[tuple[Pattern, dict[str
 
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:
     """Read a piece of log as if it stood in a file of its own, through the real scanner: what the examples of patterns run through."""
-    library = library or patterns.load()
+    library = library or load()
     source = Source(path="example", kind=kind or "console", size=len(text))
     engine = _engine(library)
     scanned = scan.scan(source, io.BytesIO(text.encode()), engine, want_content=kind in DOCUMENT_KINDS)

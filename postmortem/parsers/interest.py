@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from postmortem import scan
-from postmortem.patterns import Signature
+from postmortem.library import Signature
 from postmortem.scan.engine import NUMBER, SHIFT
 
 STEP, BYE, NOTICE, MILESTONE, FACTS = 1, 2, 4, 8, 16

@@ -20,9 +20,9 @@ from typing import Any, Protocol
 
 import regex
 
-from postmortem import pattern_cache
 from postmortem.errors import PatternError
-from postmortem.patterns import Signature
+from postmortem.library import Signature
+from postmortem.library import cache as stored
 from postmortem.scan.gates import HINT, gate_of, is_exact
 
 SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
@@ -98,15 +98,15 @@ def _gates(signatures: Sequence[Signature]) -> list[bytes]:
     if len(signatures) < 100:
         return [gate_of(s) for s in signatures]
     content = hashlib.sha256("\0".join(s.gate for s in signatures).encode("utf-8", "surrogatepass"))
-    kept = pattern_cache.named("gates", content, "scan/gates.py", "pattern_cache.py")
+    kept = stored.named("gates", content, "scan/gates.py", "library/cache.py")
     try:
-        gates = [str(row).encode("latin-1") for row in pattern_cache.fetch_rows(kept)]
+        gates = [str(row).encode("latin-1") for row in stored.fetch_rows(kept)]
         if len(gates) == len(signatures):
             return gates
     except (LookupError, UnicodeError):
         pass
     gates = [gate_of(s) for s in signatures]
-    pattern_cache.store_rows(kept, [gate.decode("latin-1") for gate in gates])
+    stored.store_rows(kept, [gate.decode("latin-1") for gate in gates])
     return gates
 
 

@@ -9,8 +9,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from postmortem.library.read import EVENT_KINDS, KEYS
 from postmortem.model import ACTIONS, CATEGORIES, ENTITIES, JOINS, ROLES, SEVERITIES, STATUSES
-from postmortem.patterns import EVENT_KINDS, KEYS
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}

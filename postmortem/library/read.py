@@ -15,8 +15,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from postmortem import pattern_cache, resources
+from postmortem import resources
 from postmortem.errors import PatternError
+from postmortem.library import cache
 from postmortem.model import (
     ACTIONS,
     CATEGORIES,
@@ -92,14 +93,14 @@ def _load(extra: tuple[str, ...]) -> Library:
             found.append((path, data))
             digest.update(path.name.encode() + b"\0" + data)
             files.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
-    kept = pattern_cache.place(files)
-    patterns = pattern_cache.fetch(kept)
+    kept = cache.place(files)
+    patterns = cache.fetch(kept)
     if patterns is None:
         read = {
             pattern.id: pattern for pattern in (parse(data, path) for path, data in found)
         }  # the last of an id wins
         patterns = dict(sorted(read.items()))
-        pattern_cache.store(kept, patterns)
+        cache.store(kept, patterns)
     return Library(patterns, digest.hexdigest()[:16])
 
 
