@@ -124,10 +124,10 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     """Line shapes of a run that went well."""
     if baseline is None:
         return frozenset()
-    from postmortem.diagnose import novelty
+    from postmortem.diagnose import shapes
 
     reads = _read(collect.collect([str(baseline)]).containers, options)
-    return novelty.shapes(e for r in reads for e in r.events)
+    return shapes(e for r in reads for e in r.events)
 
 
 def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:

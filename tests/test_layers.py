@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import graphlib
+from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
 
@@ -27,7 +28,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("library",),
     ("collect",),
     ("privacy", "output", "pool"),
-    ("model", "errors", "resources"),
+    ("model", "errors", "resources", "version"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -41,6 +42,7 @@ LONG_MODULES = {  # a module that is one thing and longer: its name and its limi
     "postmortem/report/lanes.py": 440,
     "postmortem/report/view.py": 415,
 }
+IN_A_CIRCLE = {"diagnose"}  # rooms whose modules still import each other
 OUTSIDE = {"os", "io", "pathlib", "subprocess", "tempfile", "shutil", "socket", "urllib"}
 EVALUATING = {"eval", "exec", "pickle.load", "pickle.loads", "os.system", "marshal.loads", "yaml.unsafe_load"}
 OPENING = {
@@ -107,9 +109,8 @@ def is_job(module: Path) -> bool:
 def test_imports_only_go_down(module: Path) -> None:
     own = room(module)
     if own == "__init__":
-        assert {other for _, other in rooms_used(module)} == {
-            "analyze"
-        }  # the public names, fetched when asked for
+        used = {other for _, other in rooms_used(module)}
+        assert used == {"analyze", "version"}  # the public names, fetched when asked for
         return
     assert own in FLOOR, f"give {own} a floor in this test"
     upward = [
@@ -118,6 +119,33 @@ def test_imports_only_go_down(module: Path) -> None:
         if other != own and FLOOR[other] >= FLOOR[own]
     ]
     assert not upward, f"{own} imports {', '.join(upward)}"
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Within a room too, inside functions too."""
+    names = {
+        ".".join(m.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): m for m in MODULES
+    }
+    graph = {
+        name: set(said_by(module, names.keys())) - {name}
+        for name, module in names.items()
+        if room(module) not in IN_A_CIRCLE
+    }
+    assert graph["postmortem.collect.open"] >= {"postmortem.collect.remote", "postmortem.collect.names"}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as e:
+        pytest.fail(" imports ".join(reversed(e.args[1])))
+
+
+def said_by(module: Path, known: Set[str]) -> Iterator[str]:
+    """The modules that a module takes names from: of `from room import part` it is the part, where that is a module."""
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            inner = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else node.module for name in inner)
 
 
 def test_only_the_jobs_of_replay_import_torch() -> None:

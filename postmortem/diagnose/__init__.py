@@ -27,6 +27,7 @@ from postmortem.diagnose import (
 from postmortem.diagnose.case import Case, Observation, as_int, finding, merge_copies
 from postmortem.diagnose.entities import observe
 from postmortem.diagnose.identity import build, same_host
+from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
 from postmortem.diagnose.views import minority
 from postmortem.library import Library
 from postmortem.model import Event, Finding, Source

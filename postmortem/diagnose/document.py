@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from postmortem import __version__
 from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import accounts, headline, hint, order, verdict, words
@@ -15,6 +14,7 @@ from postmortem.diagnose.case import Case, gist
 from postmortem.diagnose.views import WAITING
 from postmortem.library.titles import inside
 from postmortem.model import Event, Finding, Source
+from postmortem.version import __version__
 
 if TYPE_CHECKING:
     from postmortem.diagnose import Solution
