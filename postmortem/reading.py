@@ -146,7 +146,7 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
                 f"{platform.node()}, a worker, cannot see {job.container.path}",
                 "mount the logs under the same path where the workers run",
             )
-    if jobs[0].digest and _tools(jobs[0].extra)[0].digest != jobs[0].digest:
+    if jobs[0].digest and load(*jobs[0].extra).digest != jobs[0].digest:
         raise PatternError(
             f"{platform.node()}, a worker, has other patterns than this machine",
             "install the same version of postmortem on both",
@@ -179,17 +179,9 @@ def _parsed(one: Scanned, library: Library, lines: int, skips: tuple[Skip, ...] 
     return Read((one.source,), tuple(parsers.parse(one, library, lines)), (account,), skips)
 
 
-_OWN = threading.local()  # an engine's scratch memory is no two threads' at once
-
-
 def _tools(extra: tuple[Path, ...]) -> tuple[Library, scan.Engine]:
     library = load(*extra)
-    if getattr(_OWN, "digest", None) != library.digest:
-        _OWN.digest, _OWN.engine = (
-            library.digest,
-            scan.Engine.compile([*library.signatures(), *parsers.OPENERS]),
-        )
-    return library, _OWN.engine
+    return library, parsers.engine(library)
 
 
 # ── the parts of a log, and what was lost ────────────────────────────────────────────────────────────────────────────

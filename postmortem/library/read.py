@@ -55,9 +55,9 @@ class Signature:
     before: int = 2048
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """All patterns by id, and the hash of their files' bytes."""
+    """All patterns by id, and the hash of their files' bytes. Equal to itself only, so that what is made of it can be kept."""
 
     patterns: Mapping[str, Pattern]
     digest: str
