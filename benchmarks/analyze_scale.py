@@ -57,10 +57,11 @@ def timed(command: Sequence[str]) -> Used:
 
 def child_scan(path: str, double: bool) -> dict[str, Any]:
     """Read and scan all logs, and nothing else."""
-    from postmortem import collect, parsers, patterns, pool, scan
+    from postmortem import collect, parsers, pool, scan
+    from postmortem.library import load
 
     pool.tune()
-    signatures = [*patterns.load().signatures(), *parsers.OPENERS]
+    signatures = [*load().signatures(), *parsers.OPENERS]
     if double:
         # as many states again: the same gates, asked to end in what no log has, without anchors in their middle
         plain = [
@@ -107,7 +108,7 @@ class Bench:
 
     def __init__(self, folder: Path, runs: int, seed: int, scale: float) -> None:
         from postmortem import parsers
-        from postmortem.patterns import load
+        from postmortem.library import load
         from postmortem.scan import gate_of
 
         self.folder, self.runs, self.seed, self.scale = folder, runs, seed, scale

@@ -47,8 +47,8 @@ class _Token(str):
 
 def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")) -> list[tuple[str, bytes]]:
     """Return (pattern, line) for each shipped example of one line that the scanner reads, and that no pattern of another role matches."""
+    from postmortem.library import load
     from postmortem.parsers import read_text
-    from postmortem.patterns import load
 
     library = load()
     scanned = {s.id for s in library.signatures()}

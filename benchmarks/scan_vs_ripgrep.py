@@ -36,7 +36,7 @@ class Log(NamedTuple):
 
 def plantable() -> list[tuple[str, bytes]]:
     """Return (pattern, line) for each shipped example of one line that reads as the scanner reads it."""
-    from postmortem.patterns import load
+    from postmortem.library import load
 
     library = load()
     scanned = {s.id for s in library.signatures()}
@@ -84,8 +84,8 @@ def timed(command: Sequence[str], out: IO[bytes]) -> float:
 
 def child(path: str) -> None:
     """What is measured: all that a worker does for one file."""
+    from postmortem.library import load
     from postmortem.model import Source
-    from postmortem.patterns import load
     from postmortem.scan import Engine, scan
 
     engine = Engine.compile(load().signatures())
@@ -189,7 +189,7 @@ def main() -> None:
     if arguments.child:
         child(arguments.child)
         return
-    from postmortem.patterns import load
+    from postmortem.library import load
     from postmortem.scan import gate_of
 
     with tempfile.TemporaryDirectory(dir=arguments.dir) as folder:

@@ -14,10 +14,11 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from postmortem.version import __version__
+
 if TYPE_CHECKING:
     from postmortem.analyze import Incident, Options, analyze
 
-__version__ = "0.1.0"
 __all__ = ["Incident", "Options", "__version__", "analyze"]
 
 

@@ -38,7 +38,7 @@ def main() -> None:
         sys.stdout.write(OVERVIEW)
         sys.exit(0)
     if arguments == ["--version"]:
-        from postmortem import __version__
+        from postmortem.version import __version__
 
         sys.stdout.write(f"postmortem {__version__}\n")
         sys.exit(0)

@@ -12,9 +12,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from postmortem import collect, patterns, reading
+from postmortem import collect, reading
 from postmortem.collect import Container
 from postmortem.errors import NothingReadable
+from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Incident:
 
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     """Read everything under `paths` and diagnose it. Raises PathMissing, NothingReadable, PatternError."""
-    library = patterns.load(*options.patterns)
+    library = load(*options.patterns)
     found = collect.collect(paths)
     if not found.containers and not found.skipped:
         raise NothingReadable(
@@ -95,7 +96,7 @@ def _read(containers: Sequence[Container], options: Options) -> list[reading.Rea
 
 def _ahead() -> None:
     """Make ready what comes after the reading: nearly half a second that this process would do nothing in while its workers read."""
-    for name in ("postmortem.align.steps", "postmortem.diagnose", "postmortem.redact"):
+    for name in ("postmortem.align.steps", "postmortem.diagnose", "postmortem.privacy"):
         import_module(name)
     import_module("postmortem.report.html").template()
 
@@ -103,7 +104,7 @@ def _ahead() -> None:
 def _diagnose(
     events: list[Event],
     sources: list[Source],
-    library: patterns.Library,
+    library: Library,
     ledger: dict[str, object],
     options: Options,
     usual: frozenset[str],
@@ -123,15 +124,15 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     """Line shapes of a run that went well."""
     if baseline is None:
         return frozenset()
-    from postmortem.diagnose import novelty
+    from postmortem.diagnose import shapes
 
     reads = _read(collect.collect([str(baseline)]).containers, options)
-    return novelty.shapes(e for r in reads for e in r.events)
+    return shapes(e for r in reads for e in r.events)
 
 
 def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:
     """Secrets out of everything that leaves, with the same marks in the document and in the timeline."""
-    from postmortem.redact import Redactor
+    from postmortem.privacy import Redactor
 
     redactor = Redactor()
     cleaned = cast(dict[str, Any], redactor.document(document))

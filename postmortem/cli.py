@@ -167,7 +167,7 @@ def analyze(
     with _engine(dask, executor) as engine, output.progress_bar() as progress:
         incident = read(paths, Options(**chosen, executor=engine, progress=progress))
     if anonymise:
-        from postmortem.anonymise import anonymised
+        from postmortem.privacy.anonymise import anonymised
 
         incident = anonymised(incident)
     _write(incident, kind, target, verbose, brief)
@@ -269,7 +269,7 @@ SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="On
 @app.command()
 def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
     """Say what a pattern means, how it looks, and what to do."""
-    from postmortem import catalogue
+    from postmortem.library import catalogue
 
     output.data(catalogue.explain(catalogue.find(pattern, map(_folder, folders or ()))))
 
@@ -277,7 +277,7 @@ def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
 @patterns_app.command("list")
 def patterns_list(as_json: AsJson = False, folders: PatternFolders = None) -> None:
     """List all patterns, one a line."""
-    from postmortem import catalogue
+    from postmortem.library import catalogue
 
     output.data(catalogue.listing(map(_folder, folders or ()), as_json))
 
@@ -285,7 +285,7 @@ def patterns_list(as_json: AsJson = False, folders: PatternFolders = None) -> No
 @patterns_app.command("show")
 def patterns_show(pattern: PatternId, folders: PatternFolders = None) -> None:
     """Show all of one pattern: its explanation, its regular expressions, its links, its examples."""
-    from postmortem import catalogue
+    from postmortem.library import catalogue
 
     output.data(catalogue.show(catalogue.find(pattern, map(_folder, folders or ()))))
 
@@ -293,7 +293,7 @@ def patterns_show(pattern: PatternId, folders: PatternFolders = None) -> None:
 @patterns_app.command("lint")
 def patterns_lint(ids: SomeIds = None, folders: PatternFolders = None) -> None:
     """Check the pattern files, and say how to mend each thing found. Exit 1 if there is any."""
-    from postmortem import lint
+    from postmortem.library import lint
 
     remarks = lint.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
     for remark in remarks:
@@ -305,7 +305,7 @@ def patterns_lint(ids: SomeIds = None, folders: PatternFolders = None) -> None:
 @patterns_app.command("test")
 def patterns_test(ids: SomeIds = None, folders: PatternFolders = None) -> None:
     """Run every example through the real scanner and parsers. Exit 1 if one is not read as its file says."""
-    from postmortem import trial
+    from postmortem.library import trial
 
     count, failures = trial.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
     for failure in failures:
@@ -327,7 +327,7 @@ def patterns_new(
     ] = None,
 ) -> None:
     """Write the skeleton of a new pattern, with your line as its first example."""
-    from postmortem import skeleton
+    from postmortem.library import skeleton
 
     path = skeleton.write(name, line, _folder(folder) if folder else None)
     output.say(f"wrote {path}\n  fill in what `postmortem patterns lint {path.stem}` asks for")

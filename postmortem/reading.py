@@ -17,9 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from postmortem import collect, parsers, patterns, pool, scan
+from postmortem import collect, parsers, pool, scan
 from postmortem.collect import Container
 from postmortem.errors import PatternError, UsageError
+from postmortem.library import Library, load
 from postmortem.model import Event, Scanned, Skip, Source
 
 if TYPE_CHECKING:
@@ -83,9 +84,7 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
     watch = _Watch(jobs, ways.progress)
     if ways.executor is None and (workers == 1 or len(jobs) == 1):
         return _put_together(jobs, _here(jobs, watch))
-    patterns.load(
-        *ways.patterns
-    )  # a mistake in a pattern file is told here, and the workers find the library read
+    load(*ways.patterns)  # a mistake in a pattern file is told here, and the workers find the library read
     with (
         nullcontext(pool.elsewhere(ways.executor))
         if ways.executor is not None
@@ -100,7 +99,7 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
 def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
     low, high = LINES_EACH
     lines = min(high, max(low, LINES // len(containers)))
-    digest = patterns.load(*ways.patterns).digest if ways.executor is not None else ""
+    digest = load(*ways.patterns).digest if ways.executor is not None else ""
     for container in containers:
         source = collect.divisible(container) if len(scan.parts(container.size)) > 1 else None
         if source is None or source.kind in parsers.DOCUMENT_KINDS:
@@ -147,7 +146,7 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
                 f"{platform.node()}, a worker, cannot see {job.container.path}",
                 "mount the logs under the same path where the workers run",
             )
-    if jobs[0].digest and _tools(jobs[0].extra)[0].digest != jobs[0].digest:
+    if jobs[0].digest and load(*jobs[0].extra).digest != jobs[0].digest:
         raise PatternError(
             f"{platform.node()}, a worker, has other patterns than this machine",
             "install the same version of postmortem on both",
@@ -175,22 +174,14 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
     )
 
 
-def _parsed(one: Scanned, library: patterns.Library, lines: int, skips: tuple[Skip, ...] = ()) -> Read:
+def _parsed(one: Scanned, library: Library, lines: int, skips: tuple[Skip, ...] = ()) -> Read:
     account = Scanned(one.source, one.bytes, one.lines, (), (), {}, None, one.skips)
     return Read((one.source,), tuple(parsers.parse(one, library, lines)), (account,), skips)
 
 
-_OWN = threading.local()  # an engine's scratch memory is no two threads' at once
-
-
-def _tools(extra: tuple[Path, ...]) -> tuple[patterns.Library, scan.Engine]:
-    library = patterns.load(*extra)
-    if getattr(_OWN, "digest", None) != library.digest:
-        _OWN.digest, _OWN.engine = (
-            library.digest,
-            scan.Engine.compile([*library.signatures(), *parsers.OPENERS]),
-        )
-    return library, _OWN.engine
+def _tools(extra: tuple[Path, ...]) -> tuple[Library, scan.Engine]:
+    library = load(*extra)
+    return library, parsers.engine(library)
 
 
 # ── the parts of a log, and what was lost ────────────────────────────────────────────────────────────────────────────
@@ -216,7 +207,7 @@ def _put_together(jobs: Sequence[Job], results: Sequence[Result]) -> list[Read]:
             skips = tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure))
             scanned = [result if isinstance(result, Scanned) else _uncounted(job) for job, result in pairs]
             assert job.source is not None
-            out.append(_parsed(scan.joined(job.source, scanned), patterns.load(*job.extra), job.lines, skips))
+            out.append(_parsed(scan.joined(job.source, scanned), load(*job.extra), job.lines, skips))
     return out
 
 

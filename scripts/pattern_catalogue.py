@@ -18,12 +18,12 @@ from pathlib import Path
 
 import regex
 
-from postmortem.catalogue import ENTITY_MEANS, ROLE_MEANS
+from postmortem.library import Library, load
+from postmortem.library.catalogue import ENTITY_MEANS, ROLE_MEANS
+from postmortem.library.trial import BLOCK
 from postmortem.model import Example, Pattern, Variant
 from postmortem.parsers import read_text
-from postmortem.patterns import Library, load
 from postmortem.replay.catalogue import SCENARIOS
-from postmortem.trial import BLOCK
 from postmortem.vocabulary import CATEGORIES, ROLES
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from postmortem.library import Library, load
 from postmortem.parsers import read_text
-from postmortem.patterns import Library, load
 
 MAPPING = Path(__file__).resolve().parent.parent / "docs" / "coverage.tsv"
 LINE = "NVRM: Xid (PCI:0000:41:00): {number}, pid=1234, name=python, {text}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from postmortem.schema import text
+from postmortem.library.schema import text
 
 TARGET = Path(__file__).resolve().parent.parent / "patterns" / "schema.json"
 

@@ -22,8 +22,9 @@ import pool_work
 import pytest
 
 from conftest import ROOT, SAMPLES, needs
-from postmortem import collect, parsers, patterns, pool, report, scan
+from postmortem import collect, parsers, pool, report, scan
 from postmortem.analyze import Incident, Options, analyze
+from postmortem.library import load
 from postmortem.model import Scanned
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -276,7 +277,7 @@ def cpu_here(work: Callable[[], object]) -> float:
 def test_the_scan_costs_less_than_one_and_a_half_times_ripgrep_and_finds_everything(tmp_path: Path) -> None:
     """Both see the same gates; medians of paired ratios, never seconds. Measured: 0.6 to 0.7."""
     made = corpus.make(tmp_path / "logs", ranks=8, size=6 << 20, seed=21)
-    signatures = [*patterns.load().signatures(), *parsers.OPENERS]
+    signatures = [*load().signatures(), *parsers.OPENERS]
     gates = tmp_path / "gates"
     gates.write_bytes(b"".join(scan.gate_of(s) + b"\n" for s in signatures))
     engine = scan.Engine.compile(signatures)

@@ -12,7 +12,7 @@ from report_cases import load
 from conftest import SAMPLES
 from postmortem import report
 from postmortem.analyze import analyze
-from postmortem.anonymise import Anonymiser, anonymised
+from postmortem.privacy.anonymise import Anonymiser, anonymised
 
 EVERY = [
     report.render_html, report.render_markdown, report.render_json, report.render_terminal, report.render_verbose, report.render_brief,

@@ -199,7 +199,7 @@ def test_an_error_of_our_own_says_so(
     def broken(*_: object) -> str:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("postmortem.catalogue.listing", broken)
+    monkeypatch.setattr("postmortem.library.catalogue.listing", broken)
     assert cli.run(["patterns", "list"]) == 1
     assert "POSTMORTEM_DEBUG=1" in capsys.readouterr().err
     monkeypatch.setenv("POSTMORTEM_DEBUG", "1")

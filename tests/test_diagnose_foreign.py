@@ -10,7 +10,7 @@ import pytest
 
 from postmortem.analyze import analyze
 from postmortem.collect import sniff
-from postmortem.patterns import load
+from postmortem.library import load
 
 HERE = Path(__file__).resolve().parent
 HEALTHY = HERE.parent / "sample_logs" / "healthy-torchrun" / "logs"

@@ -13,8 +13,7 @@ from types import ModuleType
 import pytest
 
 from conftest import ROOT
-from postmortem import patterns
-from postmortem.patterns import Library
+from postmortem.library import Library, load
 from postmortem.replay.catalogue import SCENARIOS
 
 DOCS = ROOT / "docs"
@@ -24,7 +23,7 @@ PAGES = [
     *sorted((DOCS / "questions").glob("*.md")),
 ]
 QUESTIONS = sorted((DOCS / "questions").glob("*.md"))
-LIBRARY = patterns.load()
+LIBRARY = load()
 COMMANDS = ("postmortem ", "nc ", "dmesg ", "journalctl ", "ss ", "ps ", "df ", "ulimit ", "python ")
 
 

@@ -12,11 +12,11 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 
 from conftest import ROOT
-from postmortem import patterns
+from postmortem.library import Library, load
+from postmortem.library.read import EVENT_KINDS
 from postmortem.model import Explains, Pattern
-from postmortem.patterns import EVENT_KINDS, Library
 
-LIBRARY = patterns.load()
+LIBRARY = load()
 # An edge from something that is no cause to a cause says that the cause is an echo. Each is here with its reason.
 ECHOES = {
     (

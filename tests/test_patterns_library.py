@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from postmortem import lint, patterns, schema, trial
+from postmortem.library import lint, load, schema, trial
 
-LIBRARY = patterns.load()
+LIBRARY = load()
 TRIALS = list(trial.trials(LIBRARY))
 FILES = sorted((ROOT / "patterns").rglob("*.yaml"))
 

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from postmortem import lint, regexes, skeleton
 from postmortem.cli import run
 from postmortem.errors import UsageError
+from postmortem.library import Library, lint, parse, regexes, skeleton
 from postmortem.model import Action, Example, Explains, Pattern, Variant
-from postmortem.patterns import Library, parse
 
 GOOD = Pattern(
     id="gpu-went-away",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postmortem.redact import MARK, Redactor
+from postmortem.privacy.redact import MARK, Redactor
 
 ALNUM = string.ascii_letters + string.digits
 HEX = "0123456789abcdef"

@@ -194,9 +194,9 @@ def test_a_user_sets_more_than_a_report_does(tmp_path: Path) -> None:
 
 def test_every_hint_of_the_library_shows_the_pattern_that_gives_it() -> None:
     """A report must not send its reader to a replay of something else."""
-    from postmortem import patterns
+    from postmortem.library import load
 
-    for pattern in patterns.load().patterns.values():
+    for pattern in load().patterns.values():
         if pattern.replay:
             row = scenario(pattern.replay)
             assert pattern.id == row.pattern or pattern.id in row.proves, (

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from postmortem import parsers, patterns, scan
+from postmortem import parsers, scan
 from postmortem.analyze import Options, analyze
 from postmortem.errors import NothingReadable
+from postmortem.library import load
 from postmortem.model import Source
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
@@ -50,7 +51,7 @@ soup = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=40)), m
 
 @pytest.fixture(scope="module")
 def engine() -> scan.Engine:
-    return scan.Engine.compile([*patterns.load().signatures(), *parsers.OPENERS])
+    return scan.Engine.compile([*load().signatures(), *parsers.OPENERS])
 
 
 @settings(
@@ -63,7 +64,7 @@ def test_no_parser_raises_on_any_bytes(engine: scan.Engine, data: bytes, kind: s
     source = Source("x.log", kind, len(data), rank=rank)
     scanned = scan.scan(source, io.BytesIO(data), engine, want_content=kind in parsers.DOCUMENT_KINDS)
     lines = data.count(b"\n") + 1
-    for event in parsers.parse(scanned, patterns.load()):
+    for event in parsers.parse(scanned, load()):
         assert event.where.line is None or 1 <= event.where.line <= lines
 
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import io
 import pickle
 import re
+import sys
 from dataclasses import replace
 from unittest import mock
 
+import numpy
 import pytest
 import regex
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from postmortem.library import Signature
 from postmortem.model import Scanned, Source
-from postmortem.patterns import Signature
-from postmortem.scan import Engine, Limits, gate_of, joined, parts, reads_from, scan, scan_part, tally
+from postmortem.scan import Engine, Limits, gate_of, joined, parts, reader, reads_from, scan, scan_part, tally
 
 SOURCE = Source("rank0.log", "console", 0)
 SIGNATURES = (
@@ -288,3 +290,16 @@ def test_a_match_in_a_middling_line_is_whole_and_its_text_is_around_it() -> None
 )
 def test_gates_lose_names_greedy_ends_and_line_ends(gate: str, expected: str) -> None:
     assert gate_of(Signature("x", gate, gate)).decode() == expected
+
+
+def test_lines_are_counted_alike_with_and_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its import costs a small job more than it saves; what an engine's scans have counted is of all sources together."""
+    text = b"a line\nand one more\n\n" * 1000 + b"the last, cut of"
+    asked = []
+    monkeypatch.setattr(reader, "import_module", lambda name: asked.append(name) or numpy)
+    monkeypatch.delitem(sys.modules, "numpy")
+    monkeypatch.setattr(reader, "NUMPY_PAYS", 3 * len(text))
+    counter = reader.LineCounter()
+    assert [counter.lines(text, 0) for _ in range(3)] == [3001] * 3 and not asked
+    assert [counter.lines(text, 0) for _ in range(3)] == [3001] * 3 and asked == ["numpy"]
+    assert reader.LineCounter().counted == 0

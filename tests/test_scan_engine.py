@@ -16,16 +16,15 @@ from typing import Any
 
 import pytest
 
-from postmortem import patterns
 from postmortem.errors import PatternError
+from postmortem.library import Signature, load
 from postmortem.model import Pattern, Source
-from postmortem.patterns import Signature
 from postmortem.scan import Engine, Limits, cost, healthy, scan, slowness
 from postmortem.scan.gates import is_exact
 
 SOURCE = Source("rank0.log", "console", 0)
 OOM = Signature("oom", r"CUDA out of memory", r"CUDA out of memory")
-LIBRARY = patterns.load()
+LIBRARY = load()
 READ_BY_LINE = {s.id for s in LIBRARY.signatures()}
 
 
@@ -230,7 +229,7 @@ def test_samples_of_a_long_source_are_its_head_a_line_of_each_mebibyte_and_its_t
 
 SPAM = r"""
 from postmortem.model import Source
-from postmortem.patterns import Signature
+from postmortem.library import Signature, load
 from postmortem.scan import Engine, scan
 LINE = b"[rank3]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.11 GiB\n"
 class Stream:

@@ -9,9 +9,10 @@
 
 from __future__ import annotations
 
+from postmortem.collect.container import Container
 from postmortem.collect.ledger import Ledger, build
 from postmortem.collect.names import Identity, identify, job_folder
-from postmortem.collect.open import Container, divisible, open_at, open_sources
+from postmortem.collect.open import divisible, open_at, open_sources
 from postmortem.collect.streams import Incomplete, Limits, Readable
 from postmortem.collect.walk import Collection, collect
 

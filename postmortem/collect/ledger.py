@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from postmortem.collect.open import Container
+from postmortem.collect.container import Container
 from postmortem.model import Scanned, Skip
 
 STORED_AS_IS = ("plain", "tar", "zip")

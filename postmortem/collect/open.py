@@ -12,12 +12,13 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from postmortem.collect import names, sniff
 from postmortem.collect.archives import Member, Tar, is_tar, is_zip, spooled, zip_members
 from postmortem.collect.codecs import compression
+from postmortem.collect.container import Container
+from postmortem.collect.remote import Remote
 from postmortem.collect.streams import (
     Budget,
     Bytes,
@@ -35,36 +36,7 @@ from postmortem.model import Source
 
 HEAD = 1 << 16
 NAME_MAX = 1024
-TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Container:
-    """One file on disk.
-
-    `label` is its path as the user reads it. `form` is what its first bytes (and, for tar inside compression, its name)
-    say: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip.
-    """
-
-    path: Path
-    label: str
-    size: int
-    form: str
-    url: str = ""  # where it does not lie on this machine
-
-
-def form_of(label: str, head: bytes) -> str:
-    """Say what packs a file, by its first bytes."""
-    if is_tar(head):
-        return "tar"
-    if is_zip(head):
-        return "zip"
-    packed = compression(head)
-    if packed is None:
-        return "plain"
-    name = label.lower()
-    return f"tar+{packed}" if ".tar." in name or name.endswith(TAR_NAMES) else packed
 
 
 class Stream:
@@ -95,8 +67,6 @@ def open_regular(path: str | Path) -> int:
 def _opened(container: Container, at: int = 0) -> Iterator[Bytes]:
     """Open a file where it lies, at byte `at`. Raise OSError."""
     if container.url:
-        from postmortem.collect.remote import Remote
-
         yield Remote(container.url, container.size, at)
         return
     fd = Descriptor(open_regular(container.path))

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from postmortem.collect.open import Container, form_of
+from postmortem.collect.container import Container, form_of
 from postmortem.collect.sniff import magic
 from postmortem.collect.streams import Bytes, Incomplete
 from postmortem.errors import PathMissing, UsageError

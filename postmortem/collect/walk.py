@@ -15,8 +15,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from postmortem.collect.container import Container, form_of
 from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, WRITTEN_REASON, printable
-from postmortem.collect.open import Container, form_of, open_regular
+from postmortem.collect.open import open_regular
 from postmortem.collect.remote import find, is_remote
 from postmortem.collect.sniff import magic
 from postmortem.collect.streams import Limits

@@ -15,11 +15,12 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.identity import build
+from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
 from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.solution import Solution
+from postmortem.library import Library
 from postmortem.model import Event, Source
-from postmortem.patterns import Library
 
 ALTERNATIVES = 5
 BROOMS = ("native-crash", "external-signal")  # ends that a scheduler's stop does not account for

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
+from postmortem.library import Library
 from postmortem.model import Event, Source
-from postmortem.patterns import Library
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")

@@ -16,8 +16,8 @@ from postmortem.diagnose.claims import OTHERS
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.identity import Registry
 from postmortem.digits import number
+from postmortem.library import Library
 from postmortem.model import Event, Source
-from postmortem.patterns import Library
 
 BROAD = 30.0  # seconds: a moment known less exactly than this has no place on the clock
 SPOKEN = ("console", "json-lines", "ray")  # kinds of source in which ranks speak

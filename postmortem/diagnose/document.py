@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from postmortem import __version__
 from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import accounts, blame, confidence, headline, hint, missing, order, reasons
@@ -17,6 +16,7 @@ from postmortem.diagnose.evidence import Evidence, own_frame
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, iso, sentence
 from postmortem.model import Event, Source
+from postmortem.version import __version__
 
 PER_CLAIM = 3  # lines of proof
 FINDINGS, ROWS, HELPERS, TRACE = 200, 12, 6, 500

@@ -18,8 +18,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
+from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
-from postmortem.titles import entitled, inside
 
 LIMIT = 105  # characters that a headline quotes
 MANY = 6  # culprits of which the host is not named

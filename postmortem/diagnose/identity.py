@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from postmortem.digits import number
+from postmortem.library import Library
 from postmortem.model import Event, Source
-from postmortem.patterns import Library
 
 Local = tuple[str | None, str | None, int]  # run, host, local rank
 _STEM = re.compile(r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr)$")

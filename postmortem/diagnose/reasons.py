@@ -11,7 +11,7 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, gist, ranks_text, sentence
-from postmortem.titles import inside
+from postmortem.library.titles import inside
 
 NAMED = 4  # culprits whose end is told
 GUESS = "That it is of this job is a guess: it has no date or number of a job, and nothing that the ranks say bears it out."

@@ -11,7 +11,8 @@ from functools import lru_cache
 
 import regex
 
-from postmortem import patterns, scan
+from postmortem import scan
+from postmortem.library import Library, Signature, load
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
 from postmortem.parsers import (
     envelope,
@@ -25,7 +26,6 @@ from postmortem.parsers import (
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
-from postmortem.patterns import Library, Signature
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -161,28 +161,34 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
             yield base._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
-_Forms = dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]]
-_FORMS: dict[str, _Forms] = {}
+class _Decisive:
+    """The patterns of a library that read a block's decisive line, compiled once."""
 
-
-def _event_patterns(library: Library) -> _Forms:
-    """Event kind -> patterns that read such events, compiled once for a library."""
-    if library.digest not in _FORMS:
-        found: _Forms = {}
+    def __init__(self, library: Library) -> None:
+        self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}
         for p in library.patterns.values():
             if p.on:
-                found.setdefault(p.on, []).append((p, [regex.compile(v.regex) for v in p.variants]))
-        _FORMS[library.digest] = found
-    return _FORMS[library.digest]
+                self.forms.setdefault(p.on, []).append((p, [regex.compile(v.regex) for v in p.variants]))
+        self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
+
+    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str]], ...]:
+        """The patterns that match an event's line, and what they capture."""
+        found = []
+        for pattern, forms in self.forms.get(kind, ()):
+            m = next((m for form in forms if (m := form.search(text))), None)
+            if m is not None:
+                found.append((pattern, {k: v for k, v in m.groupdict().items() if v is not None}))
+        return tuple(found)
+
+
+_decisive = lru_cache(maxsize=8)(_Decisive)
 
 
 def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
     """Patterns that read a block's decisive line (`on: exception`)."""
-    _event_patterns(library)
+    read = _decisive(library).read
     for event in list(events):
-        for pattern, captures in _read_by(
-            library.digest, event.kind, str(event.fields.get("line", event.text))
-        ):
+        for pattern, captures in read(event.kind, str(event.fields.get("line", event.text))):
             if pattern.frame and not regex.search(pattern.frame, _innermost(event)):
                 continue
             fields = dict(event.fields) | captures
@@ -195,33 +201,19 @@ def _innermost(event: Event) -> str:
     return f"{frames[-1][0]} {frames[-1][2]}" if isinstance(frames, tuple) and frames else ""
 
 
-@lru_cache(maxsize=4096)
-def _read_by(digest: str, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str]], ...]:
-    """The patterns that match an event's line, and what they capture. Kept, because a thousand ranks raise the same exception."""
-    found = []
-    for pattern, forms in _FORMS[digest].get(kind, ()):
-        m = next((m for form in forms if (m := form.search(text))), None)
-        if m is not None:
-            found.append((pattern, {k: v for k, v in m.groupdict().items() if v is not None}))
-    return tuple(found)
-
-
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:
     """Read a piece of log as if it stood in a file of its own, through the real scanner: what the examples of patterns run through."""
-    library = library or patterns.load()
+    library = library or load()
     source = Source(path="example", kind=kind or "console", size=len(text))
-    engine = _engine(library)
-    scanned = scan.scan(source, io.BytesIO(text.encode()), engine, want_content=kind in DOCUMENT_KINDS)
+    scanned = scan.scan(
+        source, io.BytesIO(text.encode()), engine(library), want_content=kind in DOCUMENT_KINDS
+    )
     return parse(scanned, library)
 
 
-_ENGINES: dict[str, scan.Engine] = {}
+def engine(library: Library) -> scan.Engine:
+    """This thread's engine for the patterns of a library and the heads of the blocks that the parsers read."""
+    return scan.own_engine(library, lambda: [*library.signatures(), *OPENERS])
 
 
-def _engine(library: Library) -> scan.Engine:
-    if library.digest not in _ENGINES:
-        _ENGINES[library.digest] = scan.Engine.compile([*library.signatures(), *OPENERS])
-    return _ENGINES[library.digest]
-
-
-__all__ = ["DOCUMENT_KINDS", "OPENERS", "parse", "read_text"]
+__all__ = ["DOCUMENT_KINDS", "OPENERS", "engine", "parse", "read_text"]

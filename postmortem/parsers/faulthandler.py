@@ -16,10 +16,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt
 from postmortem.parsers.traceback import code_line, collective_of
-from postmortem.patterns import Signature
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
 DUMP = Signature(

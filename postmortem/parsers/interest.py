@@ -8,13 +8,12 @@ Nearly every line of a healthy log names a step, and only the first and the last
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_left
 from collections.abc import Iterator
 
 from postmortem import scan
-from postmortem.patterns import Signature
-from postmortem.scan.engine import NUMBER, SHIFT
+from postmortem.library import Signature
+from postmortem.scan import NUMBER, SHIFT
 
 STEP, BYE, NOTICE, MILESTONE, FACTS = 1, 2, 4, 8, 16
 ALL = STEP | BYE | NOTICE | MILESTONE | FACTS
@@ -57,18 +56,12 @@ _GATES: tuple[tuple[int, str], ...] = (
 )
 
 
-_OWN = threading.local()  # an engine's scratch memory is no two threads' at once
+def _asked(left_out: int) -> list[tuple[int, str]]:
+    return [(mark, gate) for mark, gate in _GATES if mark != left_out]
 
 
-def _engine(left_out: int) -> tuple[scan.Engine, tuple[int, ...]]:
-    if not hasattr(_OWN, "engines"):
-        _OWN.engines = {}
-    engines: dict[int, tuple[scan.Engine, tuple[int, ...]]] = _OWN.engines
-    if left_out not in engines:
-        gates = [(mark, gate) for mark, gate in _GATES if mark != left_out]
-        signatures = [Signature(f":{n}", gate) for n, (_, gate) in enumerate(gates)]
-        engines[left_out] = scan.Engine.compile(signatures), tuple(mark for mark, _ in gates)
-    return engines[left_out]
+def _signatures(left_out: int) -> list[Signature]:
+    return [Signature(f":{n}", gate) for n, (_, gate) in enumerate(_asked(left_out))]
 
 
 class Marks:
@@ -110,8 +103,9 @@ def _places(data: bytes, left_out: int) -> list[int]:
     """`offset << SHIFT | mark`, in order; the offset is of a byte on the marked line."""
     if b"\x1b" in data:
         return [at << SHIFT | ALL for at in _beginnings(data)]
-    engine, meanings = _engine(left_out)
-    return [(key >> SHIFT) - 1 << SHIFT | meanings[key & NUMBER] for key in engine.find(data)]
+    engine = scan.own_engine((__name__, left_out), lambda: _signatures(left_out))
+    marks = [mark for mark, _ in _asked(left_out)]
+    return [(key >> SHIFT) - 1 << SHIFT | marks[key & NUMBER] for key in engine.find(data)]
 
 
 def _beginnings(data: bytes) -> Iterator[int]:

@@ -17,9 +17,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from postmortem.library import Signature
 from postmortem.model import Event, Source
 from postmortem.parsers.excerpt import Excerpt, decode, document_event
-from postmortem.patterns import Signature
 
 OOM = Signature(":oom-tasks", r"oom-kill:constraint=CONSTRAINT_", after=0, before=16384)
 

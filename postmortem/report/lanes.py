@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from postmortem.redact import Redactor
+from postmortem.privacy import Redactor
 from postmortem.report import text, view
 
 SEVERITIES = ("info", "warning", "error", "fatal")

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from postmortem.library.titles import entitled
 from postmortem.report import text
-from postmortem.titles import entitled
 
 Document = Mapping[str, Any]
 

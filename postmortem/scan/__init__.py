@@ -11,13 +11,13 @@ what stands around them, `cost` says what a pattern costs.
 from __future__ import annotations
 
 from postmortem.scan.cost import cost, healthy, healthy_lines, slowness
-from postmortem.scan.engine import Engine
+from postmortem.scan.engine import NUMBER, SHIFT, Engine, own_engine
 from postmortem.scan.gates import gate_of
 from postmortem.scan.lines import Limits, scan
 from postmortem.scan.parts import Part, joined, parts, reads_from, scan_part
 from postmortem.scan.reader import Readable
 
 __all__ = [
-    "Engine", "Limits", "Part", "Readable", "cost", "gate_of", "healthy", "healthy_lines", "joined", "parts", "reads_from", "scan",
-    "scan_part", "slowness",
+    "NUMBER", "SHIFT", "Engine", "Limits", "Part", "Readable", "cost", "gate_of", "healthy", "healthy_lines", "joined",
+    "own_engine", "parts", "reads_from", "scan", "scan_part", "slowness",
 ]  # fmt: skip

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Iterator
 
-from postmortem.patterns import Signature
+from postmortem.library import Signature
 from postmortem.scan.engine import Engine
 
 # What healthy jobs print, with the decoys that bad patterns fall for. Formats: torch's INFO lines and elastic agent, NCCL's

@@ -13,22 +13,25 @@ import os
 import platform
 import re
 import tempfile
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Hashable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
 import regex
 
-from postmortem import pattern_cache
 from postmortem.errors import PatternError
-from postmortem.patterns import Signature
+from postmortem.library import Signature
+from postmortem.library import cache as stored
 from postmortem.scan.gates import HINT, gate_of, is_exact
+from postmortem.scan.reader import LineCounter
 
 SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
 NUMBER = (1 << SHIFT) - 1
 SLOW = 2.0  # seconds that one regex may take on one long line; patterns of the user's own are not linted
 LONG = 2048  # below this no polynomial regex hurts, and a timeout would cost four times the search
+KEPT = 12  # engines of a thread; an analysis takes seven
 Bytes = bytes | memoryview
 
 
@@ -54,6 +57,7 @@ class Engine:
         self.after = max((after for _, after in self.reach.values()), default=0)
         self.exact = [is_exact(s) for s in self.signatures]
         self.find = automaton.find
+        self.counter = LineCounter()  # of all sources that are scanned with this engine
         self._regexes: list[regex.Pattern[bytes] | None] = [None] * len(self.signatures)
 
     @classmethod
@@ -93,20 +97,33 @@ class Engine:
         return pattern.search(text, start, timeout=SLOW)
 
 
+_OWN = threading.local()
+
+
+def own_engine(key: Hashable, signatures: Callable[[], Sequence[Signature]]) -> Engine:
+    """This thread's engine for what `key` stands for: an engine's scratch memory is no two threads' at once."""
+    engines: dict[Hashable, Engine] = _OWN.__dict__.setdefault("engines", {})
+    engine = engines.pop(key, None) or Engine.compile(signatures())
+    engines[key] = engine  # the latest stands last
+    if len(engines) > KEPT:
+        del engines[next(iter(engines))]
+    return engine
+
+
 def _gates(signatures: Sequence[Signature]) -> list[bytes]:
     """The gates of a whole library; derived once, then read from disk."""
     if len(signatures) < 100:
         return [gate_of(s) for s in signatures]
     content = hashlib.sha256("\0".join(s.gate for s in signatures).encode("utf-8", "surrogatepass"))
-    kept = pattern_cache.named("gates", content, "scan/gates.py", "pattern_cache.py")
+    kept = stored.named("gates", content, "scan/gates.py", "library/cache.py")
     try:
-        gates = [str(row).encode("latin-1") for row in pattern_cache.fetch_rows(kept)]
+        gates = [str(row).encode("latin-1") for row in stored.fetch_rows(kept)]
         if len(gates) == len(signatures):
             return gates
     except (LookupError, UnicodeError):
         pass
     gates = [gate_of(s) for s in signatures]
-    pattern_cache.store_rows(kept, [gate.decode("latin-1") for gate in gates])
+    stored.store_rows(kept, [gate.decode("latin-1") for gate in gates])
     return gates
 
 
@@ -195,9 +212,7 @@ def _cache_path(gates: list[bytes]) -> Path:
     )
     for gate in gates:
         key.update(b"\0" + gate)
-    home = os.path.expanduser("~")  # noqa: PTH111  # Path.home() raises where there is none
-    root = os.environ.get("XDG_CACHE_HOME") or f"{home}/.cache"
-    return Path(root) / "postmortem" / f"{key.hexdigest()}.hsdb"
+    return stored.folder() / f"{key.hexdigest()}.hsdb"
 
 
 def _load(path: Path) -> Any:

@@ -18,7 +18,7 @@ import re
 from dataclasses import dataclass
 
 from postmortem.errors import PatternError
-from postmortem.patterns import Signature
+from postmortem.library import Signature
 
 HINT = "give the pattern a simpler `regex`, or an explicit `gate` beside it (see patterns/README.md)"
 

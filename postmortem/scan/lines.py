@@ -19,13 +19,12 @@ from postmortem.scan.cleaning import WHOLE, WINDOW, clean, is_dirty
 from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import NUMBER, SHIFT, Engine
 from postmortem.scan.hits import end_after, hit_of, make_hits, part_of, reach, start_before, text_of
-from postmortem.scan.reader import Readable, Reader, count_lines, newlines
+from postmortem.scan.reader import Readable, Reader
 from postmortem.scan.tally import Block, Found, Row, Tallies
 
 PIECE = 1 << 20
 WAITING = 8 << 20  # of blocks whose hits are not made yet
 MARGIN = 3 * WINDOW
-NUMPY_PAYS = 384 << 20  # its import costs as much as it saves on counting the lines of this many bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,12 @@ def scan(
 class Pass:
     """One source being read. `at` is the start of the first line not scanned yet, `line` its number."""
 
-    done = 0  # bytes that this process has read, of all sources
-
     def __init__(
         self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool
     ) -> None:
         self.source = source
         self.engine = engine
+        self.counter = engine.counter
         self.confirm = Confirm(engine)
         self.limits = limits
         self.want_content = want_content
@@ -102,9 +100,6 @@ class Pass:
             self.head = self._head()
         self.reader.fill(drop, want)
         self.at -= drop
-        Pass.done += want
-        if Pass.done > NUMPY_PAYS:
-            import numpy  # noqa: F401  # see newlines()
 
     def _whole_lines(self) -> int:
         """Return where the lines end that can be scanned now: all that their hits may want behind them is here, none is too long."""
@@ -188,7 +183,7 @@ class Pass:
         self, text: bytes, low: int, high: int, found: list[int]
     ) -> Iterator[tuple[int, int, int, list[int]]]:
         """Give (line, start, end, numbers) for each line with hits in text[low:high], and count all lines."""
-        line, start, end = self.line, low, low
+        line, start, end, newlines = self.line, low, low, self.counter.newlines
         numbers: list[int] = []
         for key in found:
             at = low + (key >> SHIFT) - 1
@@ -317,7 +312,7 @@ class Pass:
             return (head, *self.samples)
         tail = max(len(data) - self.limits.tail, len(head.text) - base)
         tail = data.find(b"\n", tail - 1) + 1 if base + tail else 0
-        last = Sample(lines - count_lines(data, tail) + 1, base + tail, data[tail:] if tail else b"")
+        last = Sample(lines - self.counter.lines(data, tail) + 1, base + tail, data[tail:] if tail else b"")
         middle = [s for s in self.samples if s.offset < last.offset] if last.text else self.samples
         return tuple(s for s in (head, *middle, last) if s.text)
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, Rule, settle
+from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import aftermath, foreign, promote, reading, stale, survived
+from postmortem.diagnose.rules.view import Rule, settle
 
 BEFORE: tuple[tuple[Rule, ...], ...] = (
     (foreign.rows_of_other_jobs, reading.quoted, reading.in_a_handler, reading.stopped_by_request),

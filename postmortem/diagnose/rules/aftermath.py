@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postmortem.diagnose.claims import Claim, Defeat, View
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
 
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others

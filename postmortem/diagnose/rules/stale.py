@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.case import BROAD, Case
-from postmortem.diagnose.claims import Claim, Defeat, View
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
 from postmortem.model import Event
 

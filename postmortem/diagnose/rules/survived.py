@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim, Defeat, View
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
 from postmortem.model import Event
 

@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from postmortem.patterns import EVENT_KINDS, KEYS
+from postmortem.library.read import EVENT_KINDS, KEYS
 from postmortem.vocabulary import (
     ACTIONS,
     CATEGORIES,

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 import regex
 
-from postmortem import regexes, resources
+from postmortem import resources
 from postmortem.errors import PatternError, UsageError
+from postmortem.library import Library, Signature, parse, regexes
 from postmortem.model import Pattern, Variant
-from postmortem.patterns import Library, Signature, parse
 from postmortem.scan import Engine, cost, gate_of, healthy
 
 MAX_REGEX = 2000

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
+from postmortem.resources import PACKAGE
 
 KEPT = 24
 
@@ -30,15 +31,14 @@ def folder() -> Path:
 
 def place(files: hashlib._Hash) -> Path:
     """Return the cache file for pattern files of this hash, read by this version of the program."""
-    return named("patterns", files, "patterns.py", "pattern_cache.py", "model.py")
+    return named("patterns", files, "library/read.py", "library/cache.py", "model.py")
 
 
 def named(kind: str, content: hashlib._Hash, *code: str) -> Path:
     """Return the cache file for what these files of the program make of this content."""
-    here = Path(__file__).parent
     for name in code:
         try:
-            content.update((here / name).read_bytes())
+            content.update((PACKAGE / name).read_bytes())
         except OSError:
             content.update(b"?")
     return folder() / f"{content.hexdigest()}.{kind}.json"

@@ -15,8 +15,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from postmortem import pattern_cache, resources
+from postmortem import resources
 from postmortem.errors import PatternError
+from postmortem.library import cache
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
 from postmortem.vocabulary import (
     ACTIONS,
@@ -90,9 +91,9 @@ class Signature:
     before: int = 2048
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Library:
-    """All patterns by id, and the hash of their files' bytes."""
+    """All patterns by id, and the hash of their files' bytes. Equal to itself only, so that what is made of it can be kept."""
 
     patterns: Mapping[str, Pattern]
     digest: str
@@ -140,14 +141,14 @@ def _load(extra: tuple[str, ...]) -> Library:
             found.append((path, data))
             digest.update(path.name.encode() + b"\0" + data)
             files.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
-    kept = pattern_cache.place(files)
-    patterns = pattern_cache.fetch(kept)
+    kept = cache.place(files)
+    patterns = cache.fetch(kept)
     if patterns is None:
         read = {
             pattern.id: pattern for pattern in (parse(data, path) for path, data in found)
         }  # the last of an id wins
         patterns = dict(sorted(read.items()))
-        pattern_cache.store(kept, patterns)
+        cache.store(kept, patterns)
     return Library(patterns, digest.hexdigest()[:16])
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from postmortem.errors import UsageError
+from postmortem.library import load
 from postmortem.model import Example, Pattern
-from postmortem.patterns import load
 
 WIDTH = 100
 ROLE_MEANS = {

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from postmortem import resources
 from postmortem.errors import UsageError
+from postmortem.library import Library, load
 from postmortem.model import Example, Pattern
-from postmortem.patterns import Library, load
 
 BLOCK = 'Traceback (most recent call last):\n  File "train.py", line 31, in <module>\n    main()\n'
 

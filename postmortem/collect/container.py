@@ -1,0 +1,39 @@
+"""What is found at a path, before it is opened: where it lies, how large it is, what packs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from postmortem.collect.archives import is_tar, is_zip
+from postmortem.collect.codecs import compression
+
+TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One file on disk.
+
+    `label` is its path as the user reads it. `form` is what its first bytes (and, for tar inside compression, its name)
+    say: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip.
+    """
+
+    path: Path
+    label: str
+    size: int
+    form: str
+    url: str = ""  # where it does not lie on this machine
+
+
+def form_of(label: str, head: bytes) -> str:
+    """Say what packs a file, by its first bytes."""
+    if is_tar(head):
+        return "tar"
+    if is_zip(head):
+        return "zip"
+    packed = compression(head)
+    if packed is None:
+        return "plain"
+    name = label.lower()
+    return f"tar+{packed}" if ".tar." in name or name.endswith(TAR_NAMES) else packed

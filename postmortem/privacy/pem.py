@@ -1,0 +1,37 @@
+"""Private keys in PEM: where the lines of one begin and end, of which a log may show only a part.
+
+[rank0]: -----BEGIN RSA PRIVATE KEY-----
+[rank0]: MIIEpAIBAAKCAQEA1c7...
+[rank0]: -----END RSA PRIVATE KEY-----
+"""
+
+from __future__ import annotations
+
+import re
+
+BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+BODY = re.compile(r"(?:^|[\s:>|\]])(?:[A-Za-z0-9+/]{16,}={0,2}|\[REDACTED:private-key:\d+\])\s*$")
+TAIL = re.compile(r"(?:^|[\s:>|\]])[A-Za-z0-9+/]{1,64}={0,2}\s*$")
+HEADER = re.compile(r"\s*(?:Proc-Type|DEK-Info|Version|Comment): ")
+MAX_LINES = 400  # an RSA-16384 key has 200
+
+
+def body_end(lines: list[str], at: int) -> int:
+    """Return the line after a key's body: the END line if there is one, else where the lines stop to look like a key."""
+    for end in range(at, min(at + MAX_LINES, len(lines))):
+        if END.search(lines[end]):
+            return end
+    while at < len(lines) and (BODY.search(lines[at]) or HEADER.match(lines[at]) or not lines[at].strip()):
+        at += 1
+    return at
+
+
+def body_start(lines: list[str], end: int) -> int:
+    """Return the first line of a key's body whose BEGIN line is cut off. Its last line may be short."""
+    at = end
+    while at > max(0, end - MAX_LINES) and (
+        BODY.search(lines[at - 1]) or (at == end and TAIL.search(lines[at - 1]))
+    ):
+        at -= 1
+    return at

@@ -1,0 +1,3 @@
+"""The version of the program, which every document names."""
+
+__version__ = "0.1.0"
