@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from postmortem.analyze import analyze
-from postmortem.diagnose.derive import recorder
-from postmortem.diagnose.derive.recorder import Reading
+from postmortem.diagnose.derive.hangs import recorder
+from postmortem.diagnose.derive.hangs.recorder import Reading
 from postmortem.model import Event, Source
 from postmortem.parsers.flight_recorder import parse
 

@@ -127,7 +127,7 @@ def test_an_abort_on_a_watchdog_exception_is_no_native_crash(tmp_path: Path) -> 
     (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
     verdict = analyze([str(tmp_path)]).document["verdict"]
     assert (verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]) == (
-        "undetermined",
+        "incident",
         "hang",
         [],
     )

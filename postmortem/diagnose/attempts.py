@@ -21,6 +21,7 @@ ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished
 
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder
 SLACK_S = 1.0
+REST = 3  # lines that a launcher's report of a death still takes
 
 
 @dataclass
@@ -201,30 +202,44 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
-    death, birth, retry = (library.telling(word) for word in ("death", "birth", "again"))
-    if {e.pattern for e in events}.isdisjoint(death | birth | retry):
+    death, birth, again = (library.telling(word) for word in ("death", "birth", "again"))
+    if {e.pattern for e in events}.isdisjoint(death | birth | again):
         return {}
-    deaths: dict[str, list[int]] = defaultdict(list)
-    births: dict[str, list[int]] = defaultdict(list)
-    starts: dict[str, list[int]] = defaultdict(list)
-    again: dict[str, list[int]] = defaultdict(list)
+    cuts: dict[str, list[int]] = {}
+    for source, own in _by_source(events).items():
+        starts = [
+            e.where.line or 0 for e in own if e.pattern in birth and e.rank is None
+        ]  # the controller speaks
+        retries = [e.where.line or 0 for e in own if e.pattern in again and e.rank is None]  # srun speaks
+        ends = [e for e in own if e.pattern in death and _reborn(e, own)]
+        if ends:
+            cuts[source] = sorted((e.where.line or 0) + REST for e in ends)
+        elif retries:
+            cuts[source] = sorted(line - 1 for line in retries)
+        elif len(starts) > 1:
+            cuts[source] = sorted(line - 1 for line in starts)[1:]
+    return cuts
+
+
+def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
     for e in events:
-        if e.where.line is None:
+        if e.where.line is not None:
+            found[e.where.source].append(e)
+    return found
+
+
+def _reborn(death: Event, own: Sequence[Event]) -> bool:
+    """Whether ranks are at work behind the report of a death. What they had printed before and a pipe kept until they ended
+    stands behind it too, with earlier stamps."""
+    line = (death.where.line or 0) + REST
+    for e in own:
+        if e.kind not in ("progress", "finished") or e.source_kind not in ("agent", "console"):
             continue
-        if e.pattern in death:
-            deaths[e.where.source].append(e.where.line + 3)
-        elif e.pattern in birth and e.rank is None:  # the controller speaks, never a rank
-            starts[e.where.source].append(e.where.line - 1)
-        elif e.pattern in retry and e.rank is None:  # srun speaks
-            again[e.where.source].append(e.where.line - 1)
-        elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
-            births[e.where.source].append(e.where.line)
-    cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
-    cuts |= {source: sorted(lines) for source, lines in again.items()}
-    cuts |= {
-        source: [d for d in lines if any(b > d for b in births[source])] for source, lines in deaths.items()
-    }
-    return {source: lines for source, lines in cuts.items() if lines}
+        earlier = e.at is not None and death.at is not None and e.raw_time and e.at < death.at - SLACK_S
+        if (e.where.line or 0) > line and not earlier:
+            return True
+    return False
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:

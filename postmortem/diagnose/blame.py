@@ -8,7 +8,7 @@ from dataclasses import replace
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
-from postmortem.diagnose.derive.views import minority
+from postmortem.diagnose.derive.hangs.views import minority
 from postmortem.diagnose.identity import same_host
 from postmortem.digits import number
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.views import make, ranks_text
+from postmortem.diagnose.derive.hangs.views import make
+from postmortem.diagnose.wording import ranks_text
 from postmortem.digits import number
 from postmortem.model import Event
 

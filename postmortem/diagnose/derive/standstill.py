@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.views import make
+from postmortem.diagnose.derive.hangs.views import make
 from postmortem.digits import number
 from postmortem.model import Event
 
