@@ -113,8 +113,13 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         end = endings.told(c.event) if c.tells("end") else None
         if end is not None and end.kind != "clean" and _unaccounted(case, c, end, accused):
             return _told(case, c, end)
+    return _lost(case, claims)
+
+
+def _lost(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """Who looked after a process lost it, and names one rank's first."""
     for c in claims:
-        if c.tells("lost") and len(c.ranks) == 1:  # the raylet names the pid it lost first
+        if c.tells("lost") and len(c.ranks) == 1:
             return _as(case, "rank-vanished", c, c.event, f"{c.event.where}: the raylet lost its process")
     return []
 

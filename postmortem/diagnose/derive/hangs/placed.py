@@ -78,14 +78,18 @@ def left(scene: Scene) -> Claim | None:
 
 def code(scene: Scene) -> Claim | None:
     """The lines of the user's code in which the ranks waited. One rank elsewhere is the odd one."""
-    placed = {r: p for r, v in scene.views.items() if not v.silent and (p := v.place) is not None}
-    if len(set(placed.values())) < 2 or any(v.silent and v.lines for v in scene.views.values()):
+    placed = {r: p for r in scene.shouting if (p := scene.views[r].place) is not None}
+    if len(set(placed.values())) < 2 or any(scene.views[r].lines for r in scene.quiet):
         return None
     if any(collective == "init" for collective, _ in placed.values()):
         return None  # some are past it and some are not: then the group itself is at odds, about its size or its members
     outside = [r for r, (collective, _) in placed.items() if collective == "none"]
     if outside and len(outside) < len(placed):
         return _outside(scene, placed, outside)
+    return _at_two_places(scene, placed)
+
+
+def _at_two_places(scene: Scene, placed: dict[int, Place]) -> Claim | None:
     groups: dict[Place, list[int]] = defaultdict(list)
     for r, place in placed.items():
         groups[place].append(r)

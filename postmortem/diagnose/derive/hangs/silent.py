@@ -26,14 +26,10 @@ SHOWN = 80
 
 def silence(scene: Scene) -> Claim | None:
     """It counts only if the rank's own log is there, or all others' are."""
-    shouting, quiet = scene.shouting, scene.quiet
-    if not shouting or not quiet or len(quiet) > len(shouting):
+    suspects = _suspects(scene)
+    if not suspects:
         return None
-    logged = [r for r in quiet if scene.views[r].lines]
-    if not logged and not (len(quiet) == 1 and _logs_are_complete(scene)):
-        return None
-    suspects = elsewhere(scene, logged) or logged or quiet
-    views = scene.views
+    views, shouting = scene.views, scene.shouting
     if not scene.waiting and not any(c.pattern.category == "collective-mismatch" for c in scene.claims):
         proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
         because = (
@@ -45,6 +41,17 @@ def silence(scene: Scene) -> Claim | None:
     proof = [views[r].stack or views[r].last for r in suspects] + [views[r].proof for r in shouting]
     because = f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}"
     return scene.make("rank-never-arrived", suspects, proof, because)
+
+
+def _suspects(scene: Scene) -> list[int]:
+    """The silent ranks whose silence means something."""
+    quiet = scene.quiet
+    if not 0 < len(quiet) <= len(scene.shouting):
+        return []
+    logged = [r for r in quiet if scene.views[r].lines]
+    if logged:
+        return elsewhere(scene, logged) or logged
+    return quiet if len(quiet) == 1 and _logs_are_complete(scene) else []
 
 
 def _logs_are_complete(scene: Scene) -> bool:

@@ -145,12 +145,16 @@ def _see(view: View, e: Event) -> None:
     if e.kind == "stack" and not e.fields.get("child"):
         view.stack = view.stack or e
     elif e.kind == "progress":
-        step = number(e.fields.get("step"))
-        view.step = step if view.step is None else max(view.step, step or view.step)
+        steps = (view.step, number(e.fields.get("step")))
+        view.step = max((s for s in steps if s is not None), default=None)
     elif e.kind == "finished":
         view.finished = e
     elif e.kind == "line" and _CUT.match(e.text):
         view.complaint = view.complaint or e
+    _speak(view, e)
+
+
+def _speak(view: View, e: Event) -> None:
     if e.kind in ("line", "progress", "finished") and (
         view.last is None or (e.at or 0) >= (view.last.at or 0)
     ):
