@@ -1,9 +1,11 @@
-"""Golden incidents: every folder of sample_logs/ is a real run with its story, and the verdict must tell that story.
+"""Golden incidents: every folder of sample_logs/ is a real run with its story,
+and the verdict must tell that story.
 
-Those under tests/incidents/synthetic/ need GPUs or a cluster that were not at hand and are built from format strings.
+Those under tests/incidents/synthetic/ need GPUs or a cluster that were not at hand and are
+built from format strings.
 
-A truth.json accepts outcomes and categories where honest engineers differ; the ranks named must be those at fault, and one
-of the first five evidence lines must be a line that the truth names.
+A truth.json accepts outcomes and categories where honest engineers differ; the ranks named must be those at
+fault, and one of the first five evidence lines must be a line that the truth names.
 """
 
 from __future__ import annotations
@@ -72,9 +74,8 @@ def test_every_claim_stands_on_a_line_that_is_there(case: Path) -> None:
         if item["line"] is not None:
             line = path.read_bytes().split(b"\n")[item["line"] - 1].decode("utf-8", "backslashreplace")
             if "[REDACTED" not in item["text"]:
-                assert squash(item["text"])[:80] in squash(
-                    re.sub(r"\x1b\[[0-9;]*m", "", line)
-                )  # Ray colours its prefixes
+                # Ray colours its prefixes
+                assert squash(item["text"])[:80] in squash(re.sub(r"\x1b\[[0-9;]*m", "", line))
     for row in document["chain"]:
         assert all(0 <= n < len(document["verdict"]["evidence"]) for n in row["evidence"])
 
@@ -112,11 +113,21 @@ def test_the_synthetic_incidents_are_what_their_script_writes(
 
 
 def test_an_abort_on_a_watchdog_exception_is_no_native_crash(tmp_path: Path) -> None:
-    """With @record, faulthandler prints `Fatal Python error: Aborted` after every NCCL watchdog's exception."""
-    work = "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 milliseconds before timing out."
-    what = "[Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout"
+    """With @record, faulthandler prints `Fatal Python error: Aborted` after every
+    NCCL watchdog's exception."""
+    work = (
+        "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 "
+        "milliseconds before timing out."
+    )
+    what = (
+        "[Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught "
+        "collective operation timeout"
+    )
     lines = [
-        f"[rank1]:[E304 10:12:21.001551208 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: {work}",
+        (
+            f"[rank1]:[E304 10:12:21.001551208 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught "
+            f"collective operation timeout: {work}"
+        ),
         "terminate called after throwing an instance of 'c10::DistBackendError'",
         f"  what():  {what}",
         "Fatal Python error: Aborted",

@@ -110,7 +110,7 @@ def test_growth_tells_linear_from_worse(expression: str, linear: bool) -> None:
     assert (not regexes.slowest(expression, ["rank 3, op ALLREDUCE, done"]).line) is linear
 
 
-# ── patterns new ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── patterns new ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_new_writes_a_pattern_that_matches_its_line(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_new_never_touches_an_existing_file(tmp_path: Path) -> None:
         skeleton.write("mine/cable-unplugged", "another", tmp_path)
 
 
-# ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the commands ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_lint_command_goes_on_after_a_file_that_does_not_load(

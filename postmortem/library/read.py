@@ -3,7 +3,8 @@
     id: kernel-oom-killed-process
     regex: 'Killed process (?P<pid>\\d+) \\((?P<comm>[^)]*)\\)'
 
-A pattern file is data only: no anchors, no tags, no code. Each error names the file and the line of the key at fault.
+A pattern file is data only: no anchors, no tags, no code.
+Each error names the file and the line of the key at fault.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from postmortem.model import (
 
 MAX_FILE = 1 << 20
 KEYS = {
-    "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "frame", "derived", "entity", "explains",
-    "since", "variants", "what", "why", "actions", "not_to_be_confused_with", "replay", "references", "examples",
+    "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "frame",
+    "derived", "entity", "explains", "since", "variants", "what", "why", "actions", "not_to_be_confused_with",
+    "replay", "references", "examples",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut")
 
@@ -57,7 +59,8 @@ class Signature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Library:
-    """All patterns by id, and the hash of their files' bytes. Equal to itself only, so that what is made of it can be kept."""
+    """All patterns by id, and the hash of their files' bytes.
+    Equal to itself only, so that what is made of it can be kept."""
 
     patterns: Mapping[str, Pattern]
     digest: str
@@ -79,7 +82,8 @@ class Library:
 
 
 def load(*extra: Path) -> Library:
-    """Read the shipped library and the folders in `extra`, whose patterns win over shipped ones of the same id."""
+    """Read the shipped library and the folders in `extra`,
+    whose patterns win over shipped ones of the same id."""
     return _load(tuple(str(p) for p in extra))
 
 
@@ -96,9 +100,8 @@ def _load(extra: tuple[str, ...]) -> Library:
     kept = cache.place(files)
     patterns = cache.fetch(kept)
     if patterns is None:
-        read = {
-            pattern.id: pattern for pattern in (parse(data, path) for path, data in found)
-        }  # the last of an id wins
+        # the last of an id wins
+        read = {pattern.id: pattern for pattern in (parse(data, path) for path, data in found)}
         patterns = dict(sorted(read.items()))
         cache.store(kept, patterns)
     return Library(patterns, digest.hexdigest()[:16])

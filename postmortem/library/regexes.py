@@ -35,7 +35,8 @@ def certain_literal(expression: str) -> str:
     """Return the text with the most letters that stands in every match; empty if there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import re._parser as parser  # type: ignore[import-not-found]  # the only parser of its own syntax that Python ships
+        # the only parser of its own syntax that Python ships
+        import re._parser as parser  # type: ignore[import-not-found]
     return _best(_runs(parser.parse(expression)))
 
 
@@ -73,7 +74,8 @@ def _flat(tokens: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 class Attack(NamedTuple):
-    """A line: `head`, then `piece` again and again, then `tail`. It comes near to a match without being one."""
+    """A line: `head`, then `piece` again and again, then `tail`.
+    It comes near to a match without being one."""
 
     head: str
     piece: str
@@ -103,7 +105,8 @@ def attacks(expression: str, lines: Iterable[str]) -> list[Attack]:
 
 
 def slowest(expression: str, lines: Sequence[str] = ()) -> Growth:
-    """Return how a search by `expression` grows on the first line found that it is slow on, else a ratio of 1."""
+    """Return how a search by `expression` grows on the first line found that it is
+    slow on, else a ratio of 1."""
     import regex
 
     compiled = regex.compile(expression.encode())

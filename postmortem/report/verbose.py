@@ -1,4 +1,5 @@
-"""The incident -> how the verdict came about: what was seen, what explains what and why, what each guard removed.
+"""The incident -> how the verdict came about:
+what was seen, what explains what and why, what each guard removed.
 
 Seen
   f1  cause    kernel-oom-killed-process    rank 3 on node-b      node-b/dmesg.txt:81
@@ -77,6 +78,7 @@ def _rejected(item: dict[str, object]) -> str:
 def _clock(item: dict[str, object]) -> str:
     shown, sigma = view.offset(item.get("offset_s")), text.seconds(item.get("uncertainty_s"))
     return text.sentence(
-        f"{view.known(item.get('host')) or 'unknown host'} ({view.known(item.get('kind'))}): {view.known(item.get('state'))}, {shown}"
+        f"{view.known(item.get('host')) or 'unknown host'} "
+        f"({view.known(item.get('kind'))}): {view.known(item.get('state'))}, {shown}"
         f"{f' ± {sigma}' if sigma else ''}. {view.known(item.get('reason'))}", 400,
     )  # fmt: skip
