@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from postmortem import report
 from postmortem.analyze import Incident, Options, analyze
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
@@ -93,10 +94,31 @@ def test_every_rank_is_accounted_for(case: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_how_the_verdict_came_about_can_be_read(case: Path) -> None:
-    from postmortem import report
+    """`--verbose` says what was seen, which of it explains which, each step, and what was set aside."""
+    document = solved(case).document
+    told = blocks(report.render_verbose(solved(case)))
+    seen = [line.split()[:3] for line in told["Seen"]]
+    findings = document["findings"]
+    assert seen == ([[f["id"], f["role"], f["pattern"]] for f in findings] or [["nothing"]])
+    patterns = {row["id"]: row["pattern"] for row in document["chain"]}
+    edges = [[row["pattern"], "explains", patterns[o]] for row in document["chain"] for o in row["explains"]]
+    assert [line.replace(":", " ").split()[:3] for line in told["Explained"]] == (edges or [["nothing"]])
+    for title, key, told_by in (("Steps", "trace", "text"), ("Rejected", "alternatives", "why_not")):
+        for item, line in zip(document[key], told[title], strict=bool(document[key])):
+            assert squash(item[told_by])[:200] in squash(line)
+    headline = squash(document["verdict"]["headline"])
+    assert headline in squash(report.render_terminal(solved(case), colour=False))
 
-    text = report.render_verbose(solved(case))
-    assert solved(case).document["verdict"]["headline"][:40] in text or len(text) > 40
+
+def blocks(text: str) -> dict[str, list[str]]:
+    """The indented lines under each title."""
+    found: dict[str, list[str]] = {}
+    for line in filter(None, text.split("\n")):
+        if not line.startswith("  "):
+            found[line] = []
+        else:
+            found[list(found)[-1]].append(line)
+    return found
 
 
 def test_the_synthetic_incidents_are_what_their_script_writes(
