@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -108,6 +109,16 @@ def test_certain_literal_stands_in_every_match(expression: str, literal: str) ->
 )
 def test_growth_tells_linear_from_worse(expression: str, linear: bool) -> None:
     assert (not regexes.slowest(expression, ["rank 3, op ALLREDUCE, done"]).line) is linear
+
+
+def test_a_slow_machine_does_not_make_a_regex_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are compared with that of a known search, measured at the same moment."""
+    rare = "a text so long that few copies of it fit into a line " * 3
+    clock = time.thread_time
+    monkeypatch.setattr(regexes.time, "thread_time", lambda: 50 * clock())
+    monkeypatch.setattr(regexes, "TIMEOUT_S", 60.0)
+    assert not regexes.slowest(rf"{rare}[^;]+; gone", [f"{rare}x; gone"]).line
+    assert regexes.slowest(r"rank .*, op .*, done", ["rank 3, op ALLREDUCE, done"]).line
 
 
 # ── patterns new ────────────────────────────────────────────────────────────────────────────────────────────
