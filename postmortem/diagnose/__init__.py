@@ -18,6 +18,7 @@ from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
 from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
+from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
 from postmortem.library import Library
 from postmortem.model import Event, Source
@@ -36,10 +37,11 @@ def diagnose(
 ) -> dict[str, object]:
     """The incident document of the latest failed job among these sources, or of `job`. `usual` are line shapes of a healthy run."""
     by_path = {s.path: s for s in sources}
+    events, files = sequence(timeline.events, sources)
     solutions = []
-    for name, paths in attempts.split(timeline.events, sources).items():
+    for name, paths in attempts.split(events, files).items():
         wanted = set(paths)
-        own = [e for e in timeline.events if e.where.source in wanted]
+        own = [e for e in events if e.where.source in wanted]
         solutions.append(solve_job(own, {p: by_path[p] for p in paths}, library, name))
     chosen = _choose(solutions, job)
     if chosen.outcome == "undetermined":

@@ -115,7 +115,7 @@ def _key(c: Claim) -> tuple[object, ...]:
     e = first_of(c) or c.event
     proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.step, len(c.ranks) or 1_000_000)
     place = (e.at is None, e.at or 0.0, e.where.line or 0)
-    return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, e.where.source)
+    return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, c.gpus, e.where.source)
 
 
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:

@@ -15,7 +15,7 @@ import regex
 
 from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
 from postmortem.library.titles import entitled, inside
@@ -196,6 +196,7 @@ def _seen(solution: Solution) -> str:
             "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
         )
     first = min(
-        loud, key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", c.event.where)
+        loud,
+        key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", in_time(c.event)),
     )
     return inside(first.pattern.title.rstrip("."))
