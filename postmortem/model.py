@@ -315,8 +315,8 @@ _SPEAKERS: Mapping[str, Speaker] = {
 def speaker_in(kind: str, kernel: bool = False, rank: int | None = None, program: str = "") -> Speaker:
     """Who speaks a line of a source of this kind.
 
-    With --tee a launcher's console holds its ranks' lines too, anybody's console may hold the kernel's, and a journal
-    the lines of any `program`.
+    With --tee a launcher's console holds its ranks' lines too, anybody's console may hold the kernel's, and
+    a journal the lines of any `program`.
     """
     if kernel:
         return "kernel"

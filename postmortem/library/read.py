@@ -39,8 +39,9 @@ MAX_FILE = 1 << 20
 KEYS = {
     "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "frame",
     "derived", "entity", "explains", "since", "variants", "what", "why", "actions", "not_to_be_confused_with",
-    "replay", "references", "examples", "strength", "tells", "generic", "survivable", "restored_by", "if_last",
-    "cause_if", "cause_if_near", "reads_as", "spreads", "says_why", "bears_out", "names_ranks_of", "headline",
+    "replay", "references", "examples", "strength", "tells", "generic", "survivable", "restored_by",
+    "if_last", "cause_if", "cause_if_near", "reads_as", "spreads", "says_why", "bears_out", "names_ranks_of",
+    "headline",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut")
 
