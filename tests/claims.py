@@ -1,7 +1,7 @@
 """Hand-built events, claims and cases, so that a test of the reasoning reads as a story.
 
-    reset = claim(LOST, event("Connection reset by peer", file="rank1.log", line=8, rank=1), ranks=(1,))
-    case(reset.event, event(kind="finished", rank=0), ranks=(0, 1)).finished == {0}
+reset = claim(LOST, event("Connection reset by peer", file="rank1.log", line=8, rank=1), ranks=(1,))
+case(reset.event, event(kind="finished", rank=0), ranks=(0, 1)).finished == {0}
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def event(
 
 
 def claim(p: Pattern, *events: Event, **more: Any) -> Claim:
-    return Claim(p, more.pop("role", p.role), events or (event(),), strength=more.pop("strength", p.strength), **more)
+    return Claim(
+        p, more.pop("role", p.role), events or (event(),), strength=more.pop("strength", p.strength), **more
+    )
 
 
 def source(path: str, kind: str = "console", **more: Any) -> Source:

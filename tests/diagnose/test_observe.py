@@ -81,7 +81,9 @@ def test_a_data_loaders_worker_is_of_the_rank_that_complains_of_it() -> None:
 
 
 def test_slurm_gives_each_task_a_cgroup_of_its_own() -> None:
-    kill = event("Killed process 555", "dmesg.txt", 9, speaker="kernel", pattern="killed", fields={"pid": "555"})
+    kill = event(
+        "Killed process 555", "dmesg.txt", 9, speaker="kernel", pattern="killed", fields={"pid": "555"}
+    )
     said = event("oom-kill: task_memcg=/slurm/uid_0/job_9/step_0/task_3,pid=555", "dmesg.txt", 8, speaker="kernel",
                  pattern="killed", fields={"pid": "555"})  # fmt: skip
     assert [c.ranks for c in observe(case(kill, said, patterns=[KILLED]))] == [(3,), (3,)]
@@ -202,7 +204,13 @@ def raised(line: int = 20, **more: Any) -> Event:
 
 def named(line: int | None = 20, **more: Any) -> Event:
     more = {"rank": 1} | more
-    return event(more.pop("text", "RuntimeError: odd"), more.pop("file", "rank1.log"), line, pattern="out-of-memory", **more)
+    return event(
+        more.pop("text", "RuntimeError: odd"),
+        more.pop("file", "rank1.log"),
+        line,
+        pattern="out-of-memory",
+        **more,
+    )
 
 
 def test_a_line_with_a_name_of_its_own_is_not_also_any_exception() -> None:
@@ -240,7 +248,10 @@ def test_documents_without_lines_are_one_place() -> None:
 
 
 def test_weather_is_no_name_for_an_exception() -> None:
-    assert names(raised(), event("RuntimeError: odd", "rank1.log", 20, pattern="weather", rank=1)) == ["raised", "weather"]
+    assert names(raised(), event("RuntimeError: odd", "rank1.log", 20, pattern="weather", rank=1)) == [
+        "raised",
+        "weather",
+    ]
 
 
 def test_a_wrapper_only_carries_anothers_failure() -> None:

@@ -25,7 +25,9 @@ def of_rank(p: Any, line: int, rank: int = 1, **more: Any) -> Claim:
     return claim(p, event(file=f"rank{rank}.log", line=line, rank=rank, fields=more), ranks=(rank,))
 
 
-@pytest.mark.parametrize("category", ["native-crash", "python-exception", "environment", "hang", "rendezvous", "network"])
+@pytest.mark.parametrize(
+    "category", ["native-crash", "python-exception", "environment", "hang", "rendezvous", "network"]
+)
 def test_a_rank_that_lost_its_peers_and_then_dies_is_a_victim(category: str) -> None:
     dies = of_rank(pattern("dies", category), 9)
     assert fallen(aftermath.peers_lost_before, of_rank(LOST, 5), dies) == {1: "symptom"}
@@ -90,7 +92,9 @@ def test_a_nameless_reason_in_the_same_log_is_one() -> None:
 
 
 def test_other_signals_are_causes_whatever_was_said() -> None:
-    assert fallen(aftermath.abort_after_reason, of_rank(RAISED, 5), of_rank(CRASHED, 9, signal="SIGSEGV")) == {}
+    assert (
+        fallen(aftermath.abort_after_reason, of_rank(RAISED, 5), of_rank(CRASHED, 9, signal="SIGSEGV")) == {}
+    )
 
 
 def test_a_single_nan_that_goes_away_is_no_failure() -> None:
@@ -105,7 +109,9 @@ def test_the_rank_whose_nan_has_the_lowest_step_has_it() -> None:
 
 
 def test_without_steps_the_first_by_time_has_it_and_those_of_the_same_moment() -> None:
-    nans = [claim(NAN, event(rank=r, at=at), ranks=(r,)) for r, at in ((0, 5.0), (1, 5.2), (2, 5.21), (3, None))]
+    nans = [
+        claim(NAN, event(rank=r, at=at), ranks=(r,)) for r, at in ((0, 5.0), (1, 5.2), (2, 5.21), (3, None))
+    ]
     assert fallen(aftermath.nan_that_spread, *nans) == {2: "symptom", 3: "symptom"}
 
 

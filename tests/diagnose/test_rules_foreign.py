@@ -31,12 +31,19 @@ def row(text: str, line: int = 1, **more: Any) -> Event:
     return event(text, "sacct.txt", line, source_kind="scheduler", speaker="scheduler", **more)
 
 
-ROWS = [row("990 train gpu OUT_OF_ME+ 0:125", 1), row("| 991.batch | train | TIMEOUT", 2), row("992_4 train", 3)]
+ROWS = [
+    row("990 train gpu OUT_OF_ME+ 0:125", 1),
+    row("| 991.batch | train | TIMEOUT", 2),
+    row("992_4 train", 3),
+]
 
 
 def test_rows_of_other_jobs_are_none_of_this_one_where_a_files_name_tells() -> None:
     seen = case(*ROWS, sources=[source("sacct.txt"), source("slurm-991.out")])
-    assert fallen(foreign.rows_of_other_jobs, seen, *(claim(LIMIT, e) for e in ROWS)) == {0: "context", 2: "context"}
+    assert fallen(foreign.rows_of_other_jobs, seen, *(claim(LIMIT, e) for e in ROWS)) == {
+        0: "context",
+        2: "context",
+    }
 
 
 def test_a_line_outside_of_the_tables_may_tell_the_jobs_number() -> None:
@@ -85,7 +92,9 @@ def test_nothing_that_others_tell_harmed_a_job_that_all_ranks_finished() -> None
     "events, ranks",
     [([bye(0)], (0, 1)), ([], (0, 1)), ([bye(0), bye(1), *exits(r1=-9)], (0, 1))],
 )
-def test_it_may_have_where_a_rank_did_not_say_goodbye_or_ended_badly(events: list[Event], ranks: tuple[int, ...]) -> None:
+def test_it_may_have_where_a_rank_did_not_say_goodbye_or_ended_badly(
+    events: list[Event], ranks: tuple[int, ...]
+) -> None:
     assert fallen(foreign.harmless, case(*events, ranks=ranks), kernels()) == {}
 
 
@@ -179,7 +188,9 @@ def test_a_complaint_of_others_is_no_cause_of_its_own() -> None:
     assert not loose(kernels(net), claim(LOST))
     assert not loose(kernels(net), claim(pattern("waits", "hang", role="symptom")))
     assert loose(kernels(pattern("disk", "storage", entity="host")), claim(LOST))
-    assert not loose(kernels(pattern("disk", "storage", entity="host")), claim(pattern("io", "storage", role="symptom")))
+    assert not loose(
+        kernels(pattern("disk", "storage", entity="host")), claim(pattern("io", "storage", role="symptom"))
+    )
 
 
 def test_what_a_pattern_bears_out_counts_whatever_its_own_category() -> None:

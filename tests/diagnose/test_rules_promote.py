@@ -11,7 +11,9 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.promote import promoted
 
-SEGFAULT = pattern("segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel"))
+SEGFAULT = pattern(
+    "segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel")
+)
 CANCELLED = pattern("cancelled", "scheduler", role="symptom", entity="job", cause_if=("first-trouble",))
 RAISED = pattern()
 LOST = pattern("lost", "peer-lost", role="symptom")
@@ -67,7 +69,9 @@ def cancelled(line: int = 5, at: float | None = None) -> Claim:
     return claim(CANCELLED, event("CANCELLED", "slurm.out", line, speaker="scheduler", at=at))
 
 
-def complaint(line: int, file: str = "slurm.out", at: float | None = None, p: Any = LOST, **more: Any) -> Claim:
+def complaint(
+    line: int, file: str = "slurm.out", at: float | None = None, p: Any = LOST, **more: Any
+) -> Claim:
     sigma = more.pop("at_sigma", 0.0)
     return claim(p, event("lost", file, line, at=at, at_sigma=sigma, **more))
 
@@ -98,7 +102,12 @@ def test_what_says_nothing_of_trouble_may_stand_before_it() -> None:
 
 
 def test_who_aborts_or_ends_says_that_it_did_not_run_well() -> None:
-    assert roles(case(), cancelled(), complaint(4, p=pattern("abort", None, tells=("aborts",), role="context")))[0] == "symptom"
+    assert (
+        roles(case(), cancelled(), complaint(4, p=pattern("abort", None, tells=("aborts",), role="context")))[
+            0
+        ]
+        == "symptom"
+    )
     end = pattern("end", None, tells=("end",), role="confirms")
     assert roles(case(), cancelled(), complaint(4, p=end))[0] == "symptom"
     for signal in ("Terminated", "Killed"):
@@ -112,7 +121,11 @@ def test_who_aborts_or_ends_says_that_it_did_not_run_well() -> None:
 
 def test_a_line_around_it_may_say_why() -> None:
     p = pattern("store", "rendezvous", role="symptom", cause_if_near="errno: 98")
-    for context, role in ((("a", "… (errno: 98 - in use)"), "cause"), (("errno: 99",), "symptom"), ((), "symptom")):
+    for context, role in (
+        (("a", "… (errno: 98 - in use)"), "cause"),
+        (("errno: 99",), "symptom"),
+        ((), "symptom"),
+    ):
         assert roles(case(), claim(p, event(context=context))) == [role]
 
 
@@ -131,7 +144,9 @@ def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
     assert (found.role, found.because) == ("symptom", "nothing came after it")
     assert roles(case(*c.events, last(6)), c) == ["context"]
     assert roles(case(*c.events, event("…", "a.log", 5, "line")), c) == ["context"]
-    assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == ["context"]
+    assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == [
+        "context"
+    ]
 
 
 def test_what_a_rule_took_away_does_not_come_back() -> None:

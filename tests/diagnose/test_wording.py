@@ -30,7 +30,9 @@ def test_a_gist_is_short() -> None:
 
 
 def test_the_same_failure_on_another_rank_has_the_same_shape() -> None:
-    assert wording.shape("[rank1]: bad label 4711 at 0x7fe9") == wording.shape("[rank2]: bad label 12 at 0xabc")
+    assert wording.shape("[rank1]: bad label 4711 at 0x7fe9") == wording.shape(
+        "[rank2]: bad label 12 at 0xabc"
+    )
     assert wording.shape("bad label 1") != wording.shape("bad index 1")
 
 
