@@ -2,9 +2,10 @@
 
     python scripts/examples.py            (or: make examples)
 
-Of each incident the Markdown, which a repository's pages show as it is, and of at least one of each kind of failure the
-HTML: all of that would be twelve megabytes. The pattern library's hash is left out, so that an example changes only when
-what it says does. A test renders them anew and compares. reports/examples/README.md lists them with today's headlines.
+Of each incident the Markdown, which a repository's pages show as it is, and of at least one of each kind of
+failure the HTML: all of that would be twelve megabytes. The pattern library's hash is left out, so that an
+example changes only when what it says does. A test renders them anew and compares. reports/examples/README.md
+lists them with today's headlines.
 """
 
 from __future__ import annotations
@@ -45,8 +46,9 @@ PAGES = (
 )
 HEAD = """# Rendered reports
 
-What `postmortem analyze` makes of the recorded incidents in [sample_logs](../../sample_logs/README.md): the Markdown of each
-(`--format md`), and of one of each kind the HTML report. That stands alone: download it and open it in a browser.
+What `postmortem analyze` makes of the recorded incidents in [sample_logs](../../sample_logs/README.md): the
+Markdown of each (`--format md`), and of one of each kind the HTML report. That stands alone: download it and
+open it in a browser.
 `make examples` renders them anew.
 
 | incident | category | verdict |

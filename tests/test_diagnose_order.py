@@ -1,4 +1,5 @@
-"""What decides a verdict: the content of the logs. Not the order of files, lines of the library, nor the names of files."""
+"""What decides a verdict: the content of the logs. Not the order of files, lines of the library, nor the
+names of files."""
 
 from __future__ import annotations
 
@@ -115,7 +116,8 @@ def parts(path: str) -> list[str]:
 
 
 def renamed(paths: Iterable[str]) -> dict[str, str]:
-    """Other names in the reversed order, of the same folders and endings; streams of one process stay beside each other."""
+    """Other names in the reversed order, of the same folders and endings; streams of one process stay beside
+    each other."""
     children: dict[str, set[str]] = defaultdict(set)
     paths = list(paths)
     for path in paths:

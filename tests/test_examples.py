@@ -1,4 +1,5 @@
-"""The rendered reports in reports/examples/ are what the program makes of the samples today, byte for byte."""
+"""The rendered reports in reports/examples/ are what the program makes of the
+samples today, byte for byte."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ pytestmark = pytest.mark.slow  # they change with the patterns; `make check` nee
 
 
 def unpacked(page: str) -> tuple[str, bytes]:
-    """The page without its events, and the events as they were before compression, which is another in other builds of zlib."""
+    """The page without its events, and the events as they were before compression,
+    which is another in other builds of zlib."""
     block = re.search(r'id="postmortem-events">([^<]*)<', page)
     return (page.replace(block[1], ""), gzip.decompress(base64.b64decode(block[1]))) if block else (page, b"")
 

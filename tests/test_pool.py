@@ -89,7 +89,8 @@ def test_ctrl_c_keeps_what_is_done() -> None:
 
 
 def test_a_script_without_a_main_guard_may_use_workers(tmp_path: Path) -> None:
-    """Spawned workers run the caller's script again, unless that is prevented: here it would start workers without end."""
+    """Spawned workers run the caller's script again, unless that is prevented:
+    here it would start workers without end."""
     script = tmp_path / "three_lines.py"
     script.write_text(
         "import pool_work\nfrom postmortem import pool\n"

@@ -1,4 +1,5 @@
-"""The promises of the tool, one test each: same bytes out, no secret out, bad input named, everything else still analysed."""
+"""The promises of the tool, one test each: same bytes out, no secret out, bad input named,
+everything else still analysed."""
 
 from __future__ import annotations
 
@@ -80,7 +81,10 @@ def test_no_planted_secret_leaves_in_any_output(tmp_path: Path) -> None:
     lines = [
         f"2026-11-20 21:01:43,548 ERROR [rank0] hub: request with token {SECRETS['hf']} failed",
         f"2026-11-20 21:01:43,549 ERROR [rank0] s3: AWS_ACCESS_KEY_ID={SECRETS['aws']} was refused",
-        f"2026-11-20 21:01:43,550 ERROR [rank0] git: https://trainer:{SECRETS['url']}@git.example.com/x.git cannot be read",
+        (
+            f"2026-11-20 21:01:43,550 ERROR [rank0] git: "
+            f"https://trainer:{SECRETS['url']}@git.example.com/x.git cannot be read"
+        ),
         f"2026-11-20 21:01:43,551 ERROR [rank0] git: {SECRETS['github']} expired",
         f"2026-11-20 21:01:43,552 ERROR [rank0] WANDB_API_KEY={SECRETS['wandb']} rejected",
         "Traceback (most recent call last):",

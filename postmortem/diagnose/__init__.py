@@ -62,7 +62,7 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
 def solve_job(
     events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None
 ) -> Solution:
-    """Solve each attempt; the first failing one has the cause, and a good last one makes it a recovery."""
+    """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a recovery."""
     events = attempts.infer(events, library)
     numbers = attempts.numbers(events)
     if len(numbers) < 2:
@@ -71,7 +71,7 @@ def solve_job(
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
         return replace(each[-1], job=name, attempts=len(numbers))
-    chosen = next((s for s in failing if s.outcome == "incident"), failing[0])
+    chosen = _that_ended_it(failing)
     recovered = each[-1].outcome == "healthy" and _went_well([s.case for s in each])
     if recovered:
         chosen.case.note(
@@ -79,6 +79,22 @@ def solve_job(
         )
     end = "recovered" if recovered else chosen.outcome
     return replace(chosen, outcome=end, job=name, attempts=len(numbers))
+
+
+def _that_ended_it(failing: Sequence[Solution]) -> Solution:
+    """The last attempt with a cause. A group that could not form again after a loss is that loss."""
+    told = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
+    lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
+    chosen = (lost or told)[-1]
+    alike = [
+        s
+        for s in told
+        if s is not chosen and s.root and chosen.root and s.root.pattern.id == chosen.root.pattern.id
+    ]
+    if alike:
+        numbers = ", ".join(str(s.case.attempt) for s in alike)
+        chosen.case.note(f"attempt {numbers} failed alike")
+    return chosen
 
 
 def _went_well(lives: Sequence[Case]) -> bool:

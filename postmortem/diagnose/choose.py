@@ -34,13 +34,15 @@ TIERS = {  # how near to a cause a kind of proof stands, by category; lower is n
 }  # fmt: skip
 ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
-WEAKEST = 6.0
+NOBODY, WEAKEST = 5.8, 6.0  # a hang of which nobody is named; what only sounds like trouble
 
 
 def tier(claim: Claim) -> float:
     """How near to a cause this kind of proof stands: what the kernel, the driver or a scheduler states, what a process
     died of, what the ranks' collectives show, how ranks ended, who fell silent."""
     category = claim.pattern.category or ""
+    if claim.strength == "silent" and not claim.ranks:
+        return NOBODY
     if claim.strength == "ended":
         return ENDED.get(category, WEAKEST)
     if claim.strength in ("compared", "silent") and category in COMPARED:

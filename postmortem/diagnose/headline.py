@@ -64,6 +64,8 @@ def _who(root: Claim, ranks: tuple[int, ...]) -> str:
 
 def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
     """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others need a title."""
+    if root.because[0].isupper():
+        return root.because  # a sentence by itself
     subject = ranks_text(ranks) if ranks else ""
     if subject and root.because.startswith(f"{subject} "):
         return who + root.because[len(subject) :]

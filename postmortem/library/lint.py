@@ -64,7 +64,8 @@ def lint(fix: str) -> Callable[[Check], Check]:
 
 
 def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> list[Remark]:
-    """Check the shipped library (or, where `folders` are named, those against it); keep to the patterns `ids` if given."""
+    """Check the shipped library (or, where `folders` are named, those against it);
+    keep to the patterns `ids` if given."""
     remarks: list[Remark] = []
     library = _read((resources.folder("patterns"), *folders), remarks)
     if unknown := [i for i in ids if i not in library.patterns]:
@@ -100,7 +101,7 @@ def _read(roots: tuple[Path, ...], remarks: list[Remark]) -> Library:
     return Library(dict(sorted(patterns.items())), "lint")
 
 
-# ── names and words ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── names and words ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @lint("rename the file, or the id: both read as “we saw …”, in small letters with dashes")
@@ -167,7 +168,7 @@ def _scenarios() -> frozenset[str]:
     return frozenset(s.id for s in SCENARIOS)
 
 
-# ── examples ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── examples ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @lint("add a real line, and under `no_match` the nearest line that is something else, with `because`")
@@ -196,7 +197,7 @@ def stable_has_a_source(p: Pattern, library: Library) -> Iterator[str]:
         yield "stable without a source"
 
 
-# ── regular expressions ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── regular expressions ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def _wordings(p: Pattern) -> Iterator[tuple[str, Variant]]:
@@ -212,7 +213,8 @@ def _compiled(v: Variant) -> regex.Pattern[bytes] | None:
 
 
 def _gates(p: Pattern) -> Iterator[tuple[str, Variant, Signature]]:
-    """Yield what the scanner looks for, of each wording; gate-compiles speaks of those that it cannot look for."""
+    """Yield what the scanner looks for, of each wording;
+    gate-compiles speaks of those that it cannot look for."""
     for name, v in _wordings(p):
         signature = Signature(p.id, v.gate or v.regex, v.regex)
         if not p.on and not _refusal(signature):
@@ -253,7 +255,8 @@ def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
 
 
 @lint(
-    "write a `gate` beside it without look-around, back-reference, possessive or atomic group, or repeat above 1000"
+    "write a `gate` beside it without look-around, back-reference, possessive or atomic group, or repeat "
+    "above 1000"
 )
 def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
     """The scanner reads gates, in Hyperscan; RE2 stands in where that does not run."""
@@ -292,7 +295,8 @@ def gate_is_cheap(p: Pattern, library: Library) -> Iterator[str]:
 
 @lru_cache(maxsize=1)
 def healthy_corpus() -> bytes:
-    """Return what healthy jobs print, and the logs of the healthy sample runs where this is a checkout that has them."""
+    """Return what healthy jobs print, and the logs of the healthy sample runs where this is
+    a checkout that has them."""
     files = sorted((resources.PACKAGE.parent / "sample_logs").glob("*healthy*/logs/**/*"))
     return healthy(1 << 20) + b"".join(f.read_bytes() for f in files if f.is_file())[: 8 << 20]
 

@@ -1,4 +1,5 @@
-"""A line -> who wrote it and when, and what is left: the prefixes that launchers, loggers and collectors put in front.
+"""A line -> who wrote it and when, and what is left:
+the prefixes that launchers, loggers and collectors put in front.
 
     [default1]:[rank3]: Traceback (most recent call last):      torchrun --tee 3: local rank 1, global rank 3
     1: 2026-11-20 22:34:32.133 engine INFO: epoch 33 ...        srun --label: task 1
@@ -7,8 +8,9 @@
     gpu003:4063850:4063871 [0] NCCL INFO Bootstrap : ...        NCCL: host, pid, thread, local CUDA device
     10.0.0.7: kern: warning: [2026-04-20T18:06:20.59Z]: NVRM:   Talos
 
-Prefixes nest and repeat, so they are peeled off one by one. A leading "0: " is a label only where the whole file has it. A bare
-number in a column (`16:15:49 | 2 | train …`, `2: step 9`) is a rank where the numbers are 0 to n-1 and mixed: those of epochs rise.
+Prefixes nest and repeat, so they are peeled off one by one. A leading "0: " is a label only where the whole
+file has it. A bare number in a column (`16:15:49 | 2 | train …`, `2: step 9`) is a rank where the numbers are
+0 to n-1 and mixed: those of epochs rise.
 """
 
 from __future__ import annotations
@@ -54,23 +56,20 @@ class Style:
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
 _SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
-_HOST = re.compile(
-    r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)"
-)  # pdsh, docker compose
+# pdsh, docker compose
+_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)")
 _COLUMNS = {
     "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
     "colon": re.compile(r"(\d{1,5}): "),
 }
-_RUNNER = re.compile(
-    r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
-)  # DeepSpeed's head, which labels the others' lines
+# DeepSpeed's head, which labels the others' lines
+_RUNNER = re.compile(r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:")
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
-_MPI = re.compile(
-    r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
-)  # Gloo: `[3]<stderr>:`
+# Gloo: `[3]<stderr>:`
+_MPI = re.compile(r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")
 _RAY = re.compile(
     r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
 )
@@ -84,7 +83,8 @@ _CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\
 _PYLOG = re.compile(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d+) ([^\]\n]{1,200}:\d+)\] ?")
 _NCCL = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d+):(\d+) \[(\d+)\] (?=\S)")
 _STAMPED = re.compile(
-    r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
+    r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?"
+    r"(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
 )
 _SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\]| )")
 _MARGIN = re.compile(r"> ?")
@@ -96,15 +96,15 @@ _KERNEL = re.compile(
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
 _SYSLOG = re.compile(
-    r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
+    r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
+    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )([\w.-]+) "
+    r"(kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
-_CRI = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)"
-)  # /var/log/pods
-_TS = re.compile(
-    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)"
-)  # `| ts`
+# /var/log/pods
+_CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)")
+# `| ts`
+_TS = re.compile(r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)")
 _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
@@ -118,7 +118,8 @@ _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A
 
 
 def learn(lines: Iterable[str]) -> Style:
-    """Decide from a file's first lines whether every line carries srun's task label, a host label or the margin of a quotation."""
+    """Decide from a file's first lines whether every line carries srun's task label,
+    a host label or the margin of a quotation."""
     some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
     if len(some) < 3:
         return Style()
@@ -143,7 +144,8 @@ def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
 
 
 def _of_ranks(name: str, lines: list[str]) -> bool:
-    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and again, up and down."""
+    """Whether the numbers in this column are those of ranks that write in turns:
+    all from 0 on, each again and again, up and down."""
     found = [int(m[1]) for line in lines if (m := _COLUMNS[name].match(line))]
     if len(found) < 6:
         return False
@@ -203,9 +205,8 @@ class _Peeler:
             self.take(_MARGIN)
         if self.style.srun and (m := self.take(_SRUN)):
             self.key.append(m[0].strip())
-            if not self.text.startswith(
-                "slurmstepd", self.at
-            ):  # the daemon's words come through some task's pipe, and are of the step
+            # the daemon's words come through some task's pipe, and are of the step
+            if not self.text.startswith("slurmstepd", self.at):
                 self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
@@ -246,9 +247,8 @@ class _Peeler:
 
 def _tee(p: _Peeler, m: re.Match[str]) -> None:
     name = "rank" if m[1].lower() == "rank" else "local_rank"
-    if (
-        name == "local_rank" and p.got.pop(name, None) is not None
-    ):  # who broke off inside its line, and who ended it
+    # who broke off inside its line, and who ended it
+    if name == "local_rank" and p.got.pop(name, None) is not None:
         p.key.clear()
     p.key.append(m[0].strip())
     p.learn(**{name: int(m[2])})
@@ -303,7 +303,8 @@ _FORMS: dict[str, _Form] = {  # tried in this order
 
 
 def _one_of(*left_out: str) -> re.Pattern[str]:
-    """All forms as one, with an empty group behind each that tells which: most lines have one prefix or none, and this is one look."""
+    """All forms as one, with an empty group behind each that tells which:
+    most lines have one prefix or none, and this is one look."""
     return re.compile(
         "|".join(f"{form.pattern}(?P<{name}>)" for name, (form, _) in _FORMS.items() if name not in left_out)
     )
@@ -316,7 +317,8 @@ _MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured tr
 
 
 def _json_line(text: str, style: Style) -> Envelope | None:
-    """One record of a structured log: {"ts": "...", "rank": 0, "msg": "..."}, journald's JSON, or Docker's: {"log": "a line\\n", ...}."""
+    """One record of a structured log: {"ts": "...", "rank": 0, "msg": "..."}, journald's JSON, or Docker's:
+    {"log": "a line\\n", ...}."""
     try:
         record = json.loads(text)
     except (ValueError, RecursionError):
@@ -333,9 +335,8 @@ def _json_line(text: str, style: Style) -> Envelope | None:
     )
     if body is None:
         return None
-    if (
-        "stream" in record and "log" in record and body == record["log"]
-    ):  # json-file, Docker's default: a line as it was printed
+    # json-file, Docker's default: a line as it was printed
+    if "stream" in record and "log" in record and body == record["log"]:
         inner = peel(body.rstrip("\n"), style)
         return inner._replace(stamp=_json_stamp(record) or inner.stamp)
     rank = next((record[k] for k in ("rank", "global_rank", "RANK") if isinstance(record.get(k), int)), None)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 
 
@@ -221,15 +222,3 @@ def _absent(group: _Group) -> Reading | None:
 
 def _all(group: _Group) -> tuple[int, ...]:
     return tuple(sorted(group.last))
-
-
-def ranks_text(ranks: object) -> str:
-    """`rank 3`, `ranks 0, 1 and 2`, `512 ranks`."""
-    named = sorted(ranks)  # type: ignore[call-overload]
-    if len(named) == 1:
-        return f"rank {named[0]}"
-    return (
-        f"{len(named)} ranks"
-        if len(named) > 6
-        else "ranks " + ", ".join(map(str, named[:-1])) + f" and {named[-1]}"
-    )
