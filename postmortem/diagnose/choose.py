@@ -121,10 +121,14 @@ def _key(c: Claim) -> tuple[object, ...]:
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The same exception on several ranks is one failure; different ones are several."""
     groups: dict[tuple[str, str, int | None], list[Claim]] = {}
-    for c in causes:
+    for c in sorted(causes, key=_place):
         said = shape(str(c.event.fields.get("line") or c.event.text)) if c.pattern.entity == "self" else ""
         groups.setdefault((c.pattern.id, said, c.attempt), []).append(c)
     return [_one(members) for members in groups.values()]
+
+
+def _place(c: Claim) -> tuple[object, ...]:
+    return c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because
 
 
 def _one(members: Sequence[Claim]) -> Claim:

@@ -23,6 +23,7 @@ from postmortem.model import Event
 
 LIMIT = 105  # characters that a headline quotes
 MANY = 6  # culprits of which the host is not named
+_SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 _SOURCE = re.compile(
@@ -119,11 +120,9 @@ def _subject(root: Claim, who: str) -> str:
 
 
 def _crash(e: Event) -> str:
-    return (
-        str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100]
-        .lower()
-        .replace("sig", "SIG")
-    )
+    """`segmentation fault`, `signal 11`, `SIGSEGV`."""
+    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower()
+    return _SIGNAL.sub(lambda m: m[0].upper(), said)
 
 
 def _detail(root: Claim) -> str:
