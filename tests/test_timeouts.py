@@ -62,8 +62,10 @@ def gloo(rank: int, what: str = "recv", line: int = 31, call: str = "all_reduce"
         f"[rank{rank}]:     dist.{call}(x)",
         f'[rank{rank}]:   File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 3100, in {call}',
         f"[rank{rank}]:     work.wait()",
-        f"[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] "
-        f"Timed out waiting 9000ms for {what} operation to complete",
+        (
+            f"[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] "
+            f"Timed out waiting 9000ms for {what} operation to complete"
+        ),
     ]
 
 
@@ -72,8 +74,10 @@ def lost(rank: int) -> Lines:
         f"[rank{rank}]: Traceback (most recent call last):",
         f'[rank{rank}]:   File "/opt/train/train.py", line 31, in <module>',
         f"[rank{rank}]:     dist.all_reduce(x)",
-        f"[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] "
-        "Connection closed by peer [10.0.0.7]:40412",
+        (
+            f"[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] "
+            "Connection closed by peer [10.0.0.7]:40412"
+        ),
     ]
 
 
@@ -312,8 +316,10 @@ SITUATIONS = [
         "torch's desync report names who lags",
         console(
             [
-                "[rank0]:[E1121 13:24:40.1 ProcessGroupNCCL.cpp:1999] To our best knowledge, ranks [2, 5] are the lagging ranks that "
-                "caused this timeout. They never joined any collectives"
+                (
+                    "[rank0]:[E1121 13:24:40.1 ProcessGroupNCCL.cpp:1999] To our best knowledge, ranks [2, 5] are the lagging ranks that "
+                    "caused this timeout. They never joined any collectives"
+                )
             ],
             *(wait(r) for r in (0, 1)),
         ),
@@ -345,9 +351,11 @@ SITUATIONS = [
             *(steps(r, 2) for r in range(2)),
             *(wait(r) for r in range(2)),
             [
-                "[rank0]:[F1121 13:34:40.1 ProcessGroupNCCL.cpp:1499] [PG ID 0 PG GUID 0(default_pg) Rank 0] [PG ID 0 PG GUID "
-                "0(default_pg) Rank 0] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring "
-                "enqueued collectives."
+                (
+                    "[rank0]:[F1121 13:34:40.1 ProcessGroupNCCL.cpp:1499] [PG ID 0 PG GUID 0(default_pg) Rank 0] [PG ID 0 PG GUID "
+                    "0(default_pg) Rank 0] ProcessGroupNCCL's watchdog got stuck for 480 seconds without making progress in monitoring "
+                    "enqueued collectives."
+                )
             ],
         ),
         "hang",
