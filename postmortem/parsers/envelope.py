@@ -13,7 +13,6 @@ number in a column (`16:15:49 | 2 | train …`, `2: step 9`) is a rank where the
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from postmortem.model import Stamp
-from postmortem.parsers import times
+from postmortem.parsers import marks, records, times
 
 
 class Envelope(NamedTuple):
@@ -40,6 +39,7 @@ class Envelope(NamedTuple):
     kernel: bool = False
     quoted: bool = False
     program: str = ""  # who wrote it, says syslog or the journal, where that is not the kernel
+    line: int | None = None  # of the file, where the log was unwrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,8 @@ def _of_ranks(name: str, lines: list[str]) -> bool:
 def clean(text: str) -> str:
     """Take colours, titles and NUL bytes out of a line; of a progress bar keep what is visible in the end."""
     if "\x1b" in text or "\x00" in text:
-        text = _ANSI.sub("", text)
+        mark, end, rest = text.partition(marks.END) if text.startswith(marks.MARK) else ("", "", text)
+        text = mark + end + _ANSI.sub("", rest)
     return text
 
 
@@ -168,6 +169,31 @@ def clean(text: str) -> str:
 def peel(text: str, style: Style = Style()) -> Envelope:
     """Take all prefixes off a line. Never raises; what is no prefix stays in `body`."""
     text = clean(text)
+    number, said, text = marks.read(text)
+    found = _peeled(text, style)
+    return found if number is None else _of_record(found, number, said)
+
+
+def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
+    """A line of a record: the line knows its rank and host better, the record its time."""
+    if env.rank is not None and said.rank is not None and env.rank != said.rank:
+        said = said._replace(local_rank=None)
+    key = [*env.key, *(part for part in (said.writer, str(said.pid or "")) if part)]
+    if said.rank is not None:
+        key.append(f"rank {said.rank}")
+    return env._replace(
+        key=tuple(key),
+        rank=said.rank if env.rank is None else env.rank,
+        local_rank=said.local_rank if env.local_rank is None else env.local_rank,
+        world=said.world if env.world is None else env.world,
+        host=env.host or said.host,
+        pid=said.pid if env.pid is None else env.pid,
+        stamp=said.stamp or env.stamp,
+        line=number,
+    )
+
+
+def _peeled(text: str, style: Style) -> Envelope:
     if text.startswith("{") and text.rstrip().endswith("}") and len(text) < 65536:
         found = _json_line(text, style)
         if found is not None:
@@ -312,59 +338,25 @@ def _one_of(*left_out: str) -> re.Pattern[str]:
 _NEXT, _STAMP_KNOWN, _FAR = _one_of(), _one_of("stamped"), _one_of("stamped", "syslog")
 
 
-_MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured trainer keeps beside its message
-
-
 def _json_line(text: str, style: Style) -> Envelope | None:
-    """One record of a structured log: {"ts": "...", "rank": 0, "msg": "..."}, journald's JSON, or Docker's: {"log": "a line\\n", ...}."""
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
+    """A record among other lines, or journald's JSON. Logs that are nothing but records are unwrapped before."""
+    record = records.load(text)
+    found = records.body_of(record) if record is not None else None
+    if record is None or found is None:
         return None
-    if not isinstance(record, dict):
-        return None
-    body = next(
-        (
-            record[k]
-            for k in ("MESSAGE", "msg", "message", "log", "text", "event")
-            if isinstance(record.get(k), str)
-        ),
-        None,
-    )
-    if body is None:
-        return None
-    if (
-        "stream" in record and "log" in record and body == record["log"]
-    ):  # json-file, Docker's default: a line as it was printed
+    body, said = found[1], records.facts(record)
+    if found[0] == "log" and "stream" in record:  # json-file, Docker's default: a line as it was printed
         inner = peel(body.rstrip("\n"), style)
-        return inner._replace(stamp=_json_stamp(record) or inner.stamp)
-    rank = next((record[k] for k in ("rank", "global_rank", "RANK") if isinstance(record.get(k), int)), None)
-    host = next(
-        (record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None
-    )
-    pid = record.get("pid") if isinstance(record.get("pid"), int) else None
+        return inner._replace(stamp=said.stamp or inner.stamp)
     kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
-    tag = "" if kernel else str(record.get("SYSLOG_IDENTIFIER") or "")
-    told = (f"{name} {record[name]}" for name in _MEASURED if isinstance(record.get(name), int | float))
     return Envelope(
-        " ".join((body, *told)),
-        rank=rank,
-        host=host,
-        pid=pid,
-        stamp=_json_stamp(record),
+        body + records.measured(record),
+        rank=said.rank,
+        local_rank=said.local_rank,
+        world=said.world,
+        host=said.host,
+        pid=said.pid,
+        stamp=said.stamp,
         kernel=kernel,
-        program=tag,
+        program="" if kernel else str(record.get("SYSLOG_IDENTIFIER") or ""),
     )
-
-
-def _json_stamp(record: dict[str, Any]) -> Stamp | None:
-    micro = record.get("__REALTIME_TIMESTAMP")
-    if isinstance(micro, str) and micro.isdigit() and len(micro) < 20:
-        return Stamp(int(micro) / 1e6, "absolute", micro, 1e-4)
-    for name in ("ts", "time", "timestamp", "@timestamp", "asctime", "date"):
-        value = record.get(name)
-        if isinstance(value, str) and (stamp := times.find(value)):
-            return stamp
-        if isinstance(value, int | float) and 1e9 < value < 1e10:
-            return Stamp(float(value), "absolute", str(value), 1e-3)
-    return None

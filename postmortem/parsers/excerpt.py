@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
 from postmortem.parsers.envelope import Envelope, Style, clean, peel
+from postmortem.parsers.marks import bare
 
 CONTEXT = 5
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
@@ -63,10 +64,11 @@ class Excerpt:
         self.style = style
         self.number = hit.line
         self.raw = hit.text.decode("utf-8", "backslashreplace")
-        self.text = decode(hit.text)
+        marked = decode(hit.text)
+        self.text = bare(marked)
         self.before = split(hit.before)
         self.after = split(hit.after)
-        self.envelope = peel(self.text, style)
+        self.envelope = peel(marked, style)
         self._room = len(hit.after)
 
     def to_the_end(self, most: int) -> bool:
@@ -77,7 +79,7 @@ class Excerpt:
         """The hit's line, then all lines after it."""
         yield Line(self.number, self.text, self.envelope)
         for i, text in enumerate(self.after[:MAX_BLOCK], start=1):
-            yield Line(self.number + i, text, peel(text, self.style))
+            yield Line(self.number + i, bare(text), peel(text, self.style))
 
     def block(self) -> Iterator[Line]:
         """The hit's line, then the following lines of the same writer."""
@@ -93,14 +95,14 @@ class Excerpt:
     def preceding(self) -> Iterator[Line]:
         """The lines before the hit, nearest first."""
         for i, text in enumerate(reversed(self.before), start=1):
-            yield Line(self.number - i, text, peel(text, self.style))
+            yield Line(self.number - i, bare(text), peel(text, self.style))
 
     def context(self, number: int) -> tuple[tuple[str, ...], int]:
         """Up to five lines each side of line `number`, and how many of them stand before it."""
         lines = [*self.before, self.text, *self.after]
         at = len(self.before) + number - self.number
         lo = max(0, at - CONTEXT)
-        return tuple(text[:2000] for text in lines[lo : at + CONTEXT + 1]), at - lo
+        return tuple(bare(text)[:2000] for text in lines[lo : at + CONTEXT + 1]), at - lo
 
     def event(
         self,
@@ -128,7 +130,7 @@ class Excerpt:
         spoken_by = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
         return Event(
             kind=kind,
-            where=Where(self.source.path, line.number, end if end != line.number else None),
+            where=Where(self.source.path, line.number, end if end != line.number else None, env.line),
             text=(line.text if text is None else text)[:4000],
             time=stamp.time if stamp else None,
             clock=stamp.clock if stamp else "none",

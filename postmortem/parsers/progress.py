@@ -19,6 +19,7 @@ from postmortem.parsers import interest
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
+from postmortem.parsers.marks import bare
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
@@ -158,7 +159,7 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             end = data.find(b"\n", start)
             raw = data[start : end if end >= 0 else len(data)]
             text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
-            yield Line(number, text, peel(text, style)), marks.of(start, start + len(raw)) | asked_all
+            yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | asked_all
 
 
 def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
@@ -334,7 +335,7 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
         fields.setdefault("local_rank", local)
     return Event(
         kind=kind,
-        where=Where(source.path, line.number),
+        where=Where(source.path, line.number, None, env.line),
         text=line.text[:1000],
         time=stamp.time if stamp else None,
         clock=stamp.clock if stamp else "none",
