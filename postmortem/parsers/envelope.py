@@ -50,6 +50,7 @@ class Style:
     host: bool = False
     column: str = ""  # a key of _COLUMNS
     margin: bool = False  # the whole file was pasted as a quotation
+    label: str = ""  # a key of _LABELS
 
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
@@ -61,6 +62,13 @@ _COLUMNS = {
     "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
     "colon": re.compile(r"(\d{1,5}): "),
 }
+_LABELS = {  # the process that a runner, or the pod that an export puts in front
+    "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
+    "tab": re.compile(
+        r"(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)\t)?([^\t ]{1,60})\t"
+    ),  # parallel --tag, Loki
+}
+_RANKED = re.compile(r"(?:^|[._/-])rank[._-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
 _RUNNER = re.compile(
     r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
 )  # DeepSpeed's head, which labels the others' lines
@@ -97,11 +105,18 @@ _KERNEL = re.compile(
 )
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
+    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )"
+    r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"  # `Initializing distributed: ` behind a time is no host and its program
+    r"([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
 _CRI = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)"
 )  # /var/log/pods
+_RFC5424 = re.compile(  # PRI 1 time host program pid msgid data
+    r"<\d{1,3}>1 \d{4}-\d\d-\d\dT[\d:.]{8,15}(?:Z|[+-]\d\d:\d\d) ([\w.-]+) ([^\s\[\]]{1,48}) (\d{1,9}|-) \S{1,32} "
+    r"(?:-|\[[^\]\n]{0,400}\]) ?(?:\ufeff)?"
+)
+_TAI64N = re.compile(r"@(4[0-9a-f]{15})([0-9a-f]{8}) ?")  # daemontools, runit
 _TS = re.compile(
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)"
 )  # `| ts`
@@ -128,7 +143,8 @@ def learn(lines: Iterable[str]) -> Style:
     )
     host = _mostly(some, lambda line: _HOST.match(line) if ": " in line or " | " in line else None)
     column = "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), "")
-    return Style(labelled, host, column, margin=_mostly(some, lambda line: line.startswith(">")))
+    label = next((name for name, form in _LABELS.items() if not labelled and _mostly(some, form.match)), "")
+    return Style(labelled, host, column, _mostly(some, lambda line: line.startswith(">")), label)
 
 
 def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
@@ -160,8 +176,8 @@ def _of_ranks(name: str, lines: list[str]) -> bool:
 def clean(text: str) -> str:
     """Take colours, titles and NUL bytes out of a line; of a progress bar keep what is visible in the end."""
     if "\x1b" in text or "\x00" in text:
-        mark, end, rest = text.partition(marks.END) if text.startswith(marks.MARK) else ("", "", text)
-        text = mark + end + _ANSI.sub("", rest)
+        mark, rest = marks.mark_of(text)
+        text = mark + _ANSI.sub("", rest)
     return text
 
 
@@ -235,6 +251,9 @@ class _Peeler:
                 self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
+        elif self.style.label and (m := self.take(_LABELS[self.style.label])):
+            self.key.append(m[1])
+            self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]))
         elif self.style.host and (m := self.take(_HOST)):
             self.key.append(m[1])
             self.learn(host=m[1])
@@ -297,6 +316,23 @@ def _ray(p: _Peeler, m: re.Match[str]) -> None:
     p.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
 
 
+def _rank_in(label: str) -> int | None:
+    m = _RANKED.search(label)
+    return int(m[1]) if m else None
+
+
+def _syslog_5424(p: _Peeler, m: re.Match[str]) -> None:
+    p.key.append(f"{m[2]}[{m[3]}]")
+    pid = int(m[3]) if m[3].isdigit() else None
+    p.learn(stamp=times.find(m[0]), host=m[1], pid=pid, rank=_rank_in(m[2]), **_tagged(m[2]))
+
+
+def _tai64n(p: _Peeler, m: re.Match[str]) -> None:
+    """Seconds since 1970 and 2^62, ten more than UTC: what daemontools' tai64n counts (libtai, tai_unix.c)."""
+    seconds = int(m[1], 16) - (1 << 62) - 10 + int(m[2], 16) / 1e9
+    p.learn(stamp=Stamp(seconds, "absolute", m[0].strip(), 1e-4))
+
+
 def _tagged(tag: str) -> dict[str, object]:
     """`kernel:`, `train.sh[123]:`"""
     return {"kernel": True} if tag == "kernel" else {"program": tag.split("[")[0]}
@@ -322,6 +358,8 @@ _FORMS: dict[str, _Form] = {  # tried in this order
         _SYSLOG,
         lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), **_tagged(m[2])),
     ),
+    "syslog5424": (_RFC5424, _syslog_5424),
+    "tai64n": (_TAI64N, _tai64n),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
     "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),

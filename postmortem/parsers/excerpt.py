@@ -6,6 +6,7 @@ prefixes, and other writers' lines are stepped over.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -56,6 +57,23 @@ def visible(line: str) -> str:
     return parts[-1] if parts else ""
 
 
+_HEAD = re.compile(r"\[[A-Za-z_]{2,20}\d{1,6}\]: ?(?:[╭+┌][─-]{1,200} )?Traceback \(most recent")
+
+
+_BAR = re.compile(r"%\||[━█▏▎▍▌▋▊▉]|s/it|it/s")  # tqdm, rich
+
+
+def _told(line: str) -> str:
+    """Of a line that a progress bar has begun, and on which a traceback begins, the part with its head."""
+    if "Traceback (most recent" not in line:
+        return line
+    line = next((part for part in line.split("\r") if "Traceback (most recent" in part), line)
+    head = _HEAD.search(line)
+    if head is not None and _BAR.search(line, 0, head.start()):
+        return line[head.start() :]
+    return line
+
+
 class Excerpt:
     """One hit of one source: its line, what stands around it, and how to make events from it."""
 
@@ -64,7 +82,7 @@ class Excerpt:
         self.style = style
         self.number = hit.line
         self.raw = hit.text.decode("utf-8", "backslashreplace")
-        marked = decode(hit.text)
+        marked = _told(decode(hit.text))
         self.text = bare(marked)
         self.before = split(hit.before)
         self.after = split(hit.after)

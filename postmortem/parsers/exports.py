@@ -20,7 +20,7 @@ EFFORT = 6  # times the document's size may be read, because an object that hold
 _OPENS = re.compile(r"\s*(?:\[\s*)?\{\s*\"[^\"\\\n]{1,80}\"\s*:")
 _NANO = re.compile(r"\d{10,19}", re.ASCII)
 
-Line = tuple[int, str, Facts]
+Line = tuple[int, str, Facts, str]
 
 
 def looks(text: str) -> bool:
@@ -64,7 +64,7 @@ def _lines(record: dict[str, Any], text: str, at: int, end: int, number: int) ->
         if line.field not in known:
             place = text.find(f'"{line.field}"', at, end)
             known[line.field] = number + text.count("\n", at, place) if place >= 0 else number
-        yield known[line.field], line.text, facts
+        yield known[line.field], line.text, facts, line.lead
 
 
 def _stream(record: dict[str, Any], text: str, at: int, end: int, number: int) -> Iterator[list[Line]]:
@@ -77,4 +77,4 @@ def _stream(record: dict[str, Any], text: str, at: int, end: int, number: int) -
             number, seen = number + text.count("\n", seen, place), place
         said = {"labels": record["stream"], "time": pair[0], "line": pair[1]}
         facts = records.facts(said)
-        yield [(number, line.text, facts) for line in records.texts(said)]
+        yield [(number, line.text, facts, line.lead) for line in records.texts(said)]

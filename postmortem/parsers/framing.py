@@ -32,6 +32,7 @@ class Logical(NamedTuple):
     number: int
     text: str
     facts: Facts = NOTHING
+    lead: str = ""  # read with it, and not shown
 
 
 Group = list[Logical]  # of one record
@@ -81,7 +82,7 @@ def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
             begun = []
             continue
         facts = records.facts(record)
-        group = [Logical(number, line.text, facts) for line in records.texts(record)]
+        group = [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
         if begun:
             group[0] = group[0]._replace(number=begun[0].number, text=begun[0].text + group[0].text)
             begun = []
@@ -147,7 +148,7 @@ def logfmt(lines: Iterator[Numbered]) -> Iterator[Group]:
             yield [Logical(number, text)]
         else:
             facts = records.facts(record)
-            yield [Logical(number, line.text, facts) for line in records.texts(record)]
+            yield [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
 
 
 def table(lines: list[str]) -> Framer | None:
@@ -173,11 +174,12 @@ def _rows(lines: Iterator[Numbered], delimiter: str) -> Iterator[Group]:
             yield [Logical(number + i, text) for i, text in enumerate(row.split("\n"))]
         else:
             record = dict(zip(names, cells, strict=True))
-            facts = records.facts(record)
-            yield [
-                Logical(number + i, text, facts)
-                for i, text in _below(row, [line.text for line in records.texts(record)])
-            ]
+            facts, above = records.facts(record), 0
+            group = []
+            for i, line in enumerate(records.texts(record)):
+                above = _above(row, line.text) if not i else min(above + 1, row.count("\n"))
+                group.append(Logical(number + above, line.text, facts, line.lead))
+            yield group
 
 
 def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
@@ -196,13 +198,9 @@ def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
         yield first, "\n".join(held)
 
 
-def _below(row: str, found: list[str]) -> Iterator[tuple[int, str]]:
-    """Each line of a field with how many lines of the file stand above it in its row."""
-    at = row.find(found[0][:60].replace('"', '""')) if found else -1
-    above = row.count("\n", 0, at) if at >= 0 else 0
-    inside = row.count("\n")
-    for i, text in enumerate(found):
-        yield min(above + i, inside), text
+def _above(row: str, first: str) -> int:
+    """How many lines of the file stand above the first one of a field in its row."""
+    return row.count("\n", 0, max(0, row.find(first[:60].replace('"', '""'))))
 
 
 # ── lines that were cut ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -238,13 +236,19 @@ NARROW, WIDE = 60, 512
 def folded(lines: list[str]) -> bool:
     """Whether a terminal of fixed width broke the lines: none is longer, and what follows a full one is no line's beginning."""
     width = max(map(len, lines))
-    full = [i for i, line in enumerate(lines[:-1]) if len(line) == width and len(set(line)) > 12]
+    full = [i for i, line in enumerate(lines[:-1]) if len(line) == width and _said(line)]
     if not NARROW <= width <= WIDE or len(full) < 4:
         return False
     starts = {_shape(lines[i + 1]) for i, line in enumerate(lines[:-1]) if len(line) < width}
     starts.add(_shape(lines[0]))
-    broken = sum(1 for i in full if _shape(lines[i + 1]) not in starts)
-    return broken >= 4 and broken * 4 >= len(full)
+    broken = [i for i in full if _shape(lines[i + 1]) not in starts]
+    words = sum(1 for i in broken if lines[i][-1].isalnum() and lines[i + 1][0].isalnum())
+    return words >= 3 and len(broken) * 2 >= len(full)
+
+
+def _said(line: str) -> bool:
+    """Whether a line is text to its end, and no rule and no row of a table."""
+    return len(set(line)) > 12 and line[-1].isascii() and not line.endswith("  ") and line[-1] not in "|-="
 
 
 def _shape(line: str) -> str:

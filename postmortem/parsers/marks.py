@@ -19,6 +19,7 @@ from postmortem.model import Stamp
 KEY = secrets.token_hex(6)
 MARK = f"\x1b]9;{KEY};"
 END = "\x07"
+SEAM = f"\x1b]9;{KEY}{END}"  # between what was told beside the text (its level, its step), and the text
 
 
 class Facts(NamedTuple):
@@ -43,9 +44,11 @@ def head(facts: Facts) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
-def marked(number: int, shared: str, text: str) -> str:
-    """A line with its mark. `number` is that of the file's line that holds it."""
-    return f"{MARK}{number};{shared}{END}{text}"
+def marked(number: int, shared: str, text: str, lead: str = "") -> str:
+    """A line with its mark. `number` is that of the file's line that holds it; `lead` is read with it, and not shown."""
+    return (
+        f"{MARK}{number};{shared}{END}{lead}{SEAM}{text}" if lead else f"{MARK}{number};{shared}{END}{text}"
+    )
 
 
 def read(text: str) -> tuple[int | None, Facts, str]:
@@ -54,7 +57,7 @@ def read(text: str) -> tuple[int | None, Facts, str]:
         return None, NOTHING, text
     mark, _, line = text.partition(END)
     number, _, shared = mark[len(MARK) :].partition(";")
-    return int(number), _facts(shared), line
+    return int(number), _facts(shared), line.replace(SEAM, "", 1)
 
 
 @lru_cache(maxsize=256)
@@ -66,8 +69,17 @@ def _facts(shared: str) -> Facts:
 
 
 def bare(text: str) -> str:
-    """A line without its mark."""
-    return text.partition(END)[2] if text.startswith(MARK) else text
+    """A line without its mark, as it stands in the record."""
+    return mark_of(text)[1]
 
 
-__all__ = ["END", "MARK", "NOTHING", "Facts", "bare", "head", "marked", "read"]
+def mark_of(text: str) -> tuple[str, str]:
+    """All that was put in front of a line, and the line."""
+    if not text.startswith(MARK):
+        return "", text
+    end = text.find(SEAM)
+    cut = end + len(SEAM) if end >= 0 else text.find(END) + 1
+    return text[:cut], text[cut:]
+
+
+__all__ = ["END", "MARK", "NOTHING", "Facts", "bare", "head", "mark_of", "marked", "read"]

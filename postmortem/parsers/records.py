@@ -72,16 +72,18 @@ MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured tra
 MOST_LINES = 4000  # of one record
 MOST_DICTS = 32
 _LOUD = re.compile(r"(?:WARN(?:ING)?|ERR(?:OR)?|CRIT(?:ICAL)?|FATAL)$", re.IGNORECASE)
+_CALM = re.compile(r"(?:WARN|INFO|DEBUG|TRACE|NOTSET)", re.IGNORECASE)
 _LABELLED = re.compile(r"(?:^|[._/-])rank[._-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
 
 Record = Mapping[str, Any]
 
 
 class Text(NamedTuple):
-    """One line of a record, and the field that it stands in."""
+    """One line of a record, the field that it stands in, and what a console would have in front: its level, its step."""
 
     field: str
     text: str
+    lead: str = ""
 
 
 def load(text: str) -> dict[str, Any] | None:
@@ -115,11 +117,12 @@ def _texts(record: Record, depth: int) -> Iterator[Text]:
     if depth < 2 and (inner := load(body)) is not None and body_of(inner) is not None:
         yield from _texts(inner, depth + 1)
         return
-    lines = _lines(body)
-    if name and name not in ("log", "textPayload"):  # these hold a line as it was printed, which has all
-        lines[0] = _with_level(record, lines[0]) + measured(record)
-    if name:
-        yield from (Text(name, line) for line in lines)
+    first, *others = _lines(body)
+    if name:  # those two hold a line as it was printed, which has all
+        yield Text(name, first, "" if name in ("log", "textPayload") else _lead(record, first))
+        yield from (Text(name, line) for line in others)
+    if _CALM.match(_level(record)):  # `logger.warning(..., exc_info=True)`: whoever says that goes on
+        return
     for part in _parts(record):
         for field in TRACES:
             trace = _trace(part.get(field))
@@ -132,11 +135,15 @@ def _lines(text: str) -> list[str]:
     return text.rstrip("\r\n").replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def _with_level(record: Record, line: str) -> str:
-    level = next((record[k] for k in LEVELS if isinstance(record.get(k), str)), "")
-    if not _LOUD.match(level) or line.startswith("Traceback") or level.lower() in line.lower():
-        return line
-    return f"{level.upper()} {line}"
+def _lead(record: Record, line: str) -> str:
+    level = _level(record).upper()
+    if not _LOUD.match(level) or line.startswith("Traceback") or level in line:
+        level = ""
+    return f"{level}{measured(record)} ".lstrip() if level or any(name in record for name in MEASURED) else ""
+
+
+def _level(record: Record) -> str:
+    return next((record[k] for k in LEVELS if isinstance(record.get(k), str)), "")
 
 
 def measured(record: Record) -> str:
