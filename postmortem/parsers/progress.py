@@ -333,6 +333,8 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     local = env.local_rank if env.local_rank is not None else source.local_rank
     if local is not None:
         fields.setdefault("local_rank", local)
+    if env.line is not None and len(env.body) > len(line.text):
+        fields["said"] = env.body[:1000]  # with the level that the record has beside its text
     return Event(
         kind=kind,
         where=Where(source.path, line.number, None, env.line),
