@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import attempts, blame, choose, copies, document, novelty, observe, outcome, rules
+from postmortem.diagnose import attempts, blame, choose, copies, document, life, novelty, observe, outcome, rules
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill
@@ -83,7 +83,7 @@ def _went_well(lives: Sequence[Case]) -> bool:
     """Whether the last life is seen at work or done; or the launcher told of the end of each life but the last, in which all
     ranks spoke: what they said need not be known words."""
     *failed, last = lives
-    if last.of_kind("finished", "progress"):
+    if life.is_alive(last):
         return True
     spoke = last.ranks_of(last.of_kind("line"))
     return all(c.ends for c in failed) and not last.ends and bool(spoke) and spoke >= set(last.registry.ranks)

@@ -208,6 +208,7 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
     births: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, list[int]] = defaultdict(list)
     again: dict[str, list[int]] = defaultdict(list)
+    blocks: dict[str, list[int]] = defaultdict(list)
     for e in events:
         if e.where.line is None:
             continue
@@ -219,12 +220,21 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
             again[e.where.source].append(e.where.line - 1)
         elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
             births[e.where.source].append(e.where.line)
+        elif e.kind in ("exception", "exit"):
+            blocks[e.where.source].append(e.where.end_line or e.where.line)
+        elif e.kind == "anew":
+            births[e.where.source].append(e.where.line)
     cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
     cuts |= {source: sorted(lines) for source, lines in again.items()}
-    cuts |= {
-        source: [d for d in lines if any(b > d for b in births[source])] for source, lines in deaths.items()
-    }
+    for source, lines in deaths.items():
+        cuts[source] = sorted({cut for d in lines if (cut := _end_of_life(d, blocks[source], births[source]))})
     return {source: lines for source, lines in cuts.items() if lines}
+
+
+def _end_of_life(death: int, blocks: Sequence[int], births: Sequence[int]) -> int:
+    """The last line of the life that ends with this death: what ranks and the launcher still print belongs to it. 0: no life follows."""
+    birth = min((b for b in births if b > death), default=0)
+    return max([death, *(b for b in blocks if death <= b < birth)]) if birth else 0
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.model import Event
 
 LOUD = ("fatal", "error")
+PROSE = ("console", "environment")  # kinds of source that any text may be
 
 
 def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
@@ -20,9 +23,25 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
         return "undetermined" if unharmed or _only_how(root) else "incident"
     if _failed(case, claims) or _half_read(case):
         return "undetermined"
-    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims)):
+    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims) or lacking(case)):
         return "undetermined"
     return "healthy"
+
+
+def lacking(case: Case) -> str:
+    """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says that it should."""
+    if life.is_alive(case):
+        return ""
+    if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
+        return "nothing shows a rank at work, or that one finished"
+    if all(s.kind in PROSE for s in case.sources.values()) and not any(map(_reads_as_log, case.events)):
+        return "nothing here tells of a job"
+    return ""
+
+
+def _reads_as_log(e: Event) -> bool:
+    """Whether a line has a time or a level, as lines of logs have."""
+    return bool(e.raw_time) or e.kind in ("pattern", "notice")
 
 
 def _only_how(root: Claim) -> bool:
@@ -33,10 +52,15 @@ def _only_how(root: Claim) -> bool:
 
 
 def _failed(case: Case, claims: Sequence[Claim]) -> bool:
-    loud = any(c.role == "symptom" and c.pattern.severity in LOUD for c in claims)
+    loud = any(c.role == "symptom" and (c.pattern.severity in LOUD or _at_the_end(case, c)) for c in claims)
     if loud and not (case.all_finished and not case.ends):
         return True
     return any(not case.unharmed(r) for r in case.ends)
+
+
+def _at_the_end(case: Case, c: Claim) -> bool:
+    """Whether a mere warning of trouble has nothing after it that shows its writer at work."""
+    return c.speaker not in OTHERS and (c.event.where.line or 0) > life.last_line(case, c.event.where.source)
 
 
 def _half_read(case: Case) -> bool:
@@ -47,7 +71,7 @@ def _half_read(case: Case) -> bool:
 
 
 def _lifeless(case: Case) -> bool:
-    return not case.of_kind("progress", "finished")
+    return not life.is_alive(case)
 
 
 def _troubled(case: Case, claims: Sequence[Claim]) -> bool:

@@ -15,8 +15,8 @@ from postmortem import scan
 from postmortem.library import Signature
 from postmortem.scan import NUMBER, SHIFT
 
-STEP, BYE, NOTICE, MILESTONE, FACTS = 1, 2, 4, 8, 16
-ALL = STEP | BYE | NOTICE | MILESTONE | FACTS
+STEP, BYE, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = 1, 2, 4, 8, 16, 32, 64
+ALL = STEP | BYE | NOTICE | MILESTONE | FACTS | COUNT | ANSWER
 PICKED = (
     (FACTS, 3, 0),
     (NOTICE, 1, 1),
@@ -24,7 +24,7 @@ PICKED = (
     (MILESTONE, 0, 1),
 )  # how many of a kind are read, first and last
 _GATES: tuple[tuple[int, str], ...] = (
-    (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,4}[0-9])"),
+    (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,8}[0-9])"),
     (
         STEP,
         r"Epoch:? ?(?:\[[0-9]|[0-9]{1,6}[ :]{0,4}\[)|\| +[0-9]{1,9}/[0-9]+ \[|(?i:\bloss'?\"?[ =:]{1,3}[-+0-9])",
@@ -38,8 +38,15 @@ _GATES: tuple[tuple[int, str], ...] = (
     ),
     (
         BYE,
-        r"(?i:finished|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0)",
+        r"(?i:finished|complete\b|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0)",
     ),
+    (
+        BYE,
+        r"(?i:successfully|exits? succ|configure: exit|total (?:training|elapsed|run)|training time|RESULT,|ENDING TIMING|RUNANDTIME_STOP| passed"
+        r"|\[shutdown\]|succeeded|(?:exit|status|return|code)[ =:]+0|\"(?:run_stop|status)\")",
+    ),
+    (COUNT, r"(?i:[0-9] ?/ ?[0-9]|\bepochs?[\"' =:#\[]{1,4}[0-9]|(?:processed|processing|generated|generating|evaluated|evaluating|saved|trained|training) \w{0,20} ?#?[0-9])"),
+    (ANSWER, r"HTTP/[0-9.]{1,3}\" 2|throughput|Application s|Uvicorn running|server is fired up"),
     (NOTICE, r"\b(?:WARN|ERROR|CRITICAL|FATAL)"),
     (
         NOTICE,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from postmortem.diagnose import endings
+from postmortem.diagnose import endings, life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
@@ -90,6 +90,7 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
+    claims = [c for c in claims if not _outlived(case, c)]
     accused = [c for c in claims if c.role == "symptom" and c.pattern.category and c.speaker != "kernel"]
     for c in claims:
         end = endings.told(c.event) if c.tells("end") else None
@@ -99,6 +100,12 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if c.tells("lost") and len(c.ranks) == 1:  # the raylet names the pid it lost first
             return _as(case, "rank-vanished", c, c.event, f"{c.event.where}: the raylet lost its process")
     return []
+
+
+def _outlived(case: Case, c: Claim) -> bool:
+    """Whether the job began or went on after it in the same log, and was done: a helper step of a batch script failed."""
+    later = life.after(case, c.event, None) if life.all_done(case) and c.speaker != "kernel" else iter(())
+    return next(later, None) is not None
 
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:

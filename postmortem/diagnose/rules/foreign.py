@@ -13,7 +13,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose.case import BROAD, SPOKEN, Case
+from postmortem.diagnose import life
+from postmortem.diagnose.case import BROAD, Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
@@ -82,7 +83,7 @@ def _strange_rows(case: Case) -> set[Where]:
 def harmless(view: View) -> Iterator[Defeat]:
     """What others tell did the job no harm: all ranks say that they finished, none complains, no launcher says otherwise."""
     case = view.case
-    if not _finished(case) or any(not case.unharmed(r) for r in case.ends) or _complained(view):
+    if not life.all_done(case) or _complained(view):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         if claim.speaker in OTHERS and not _after_the_end(case, claim):
@@ -96,14 +97,6 @@ def _complained(view: View) -> bool:
         if c.accuses and (own or set(c.ranks) & ranks):
             return True
     return False
-
-
-def _finished(case: Case) -> bool:
-    """Whether all ranks said goodbye or, where goodbyes have no names, every console ends in one."""
-    byes = {e.where.source for e in case.of_kind("finished")}
-    if not byes or case.finished:
-        return case.all_finished
-    return byes >= {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in SPOKEN}
 
 
 def _after_the_end(case: Case, claim: Claim) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postmortem.diagnose import endings
+from postmortem.diagnose import endings, life
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
 from postmortem.model import Event
@@ -27,7 +28,7 @@ def went_on(view: View) -> Iterator[Defeat]:
         if not _may_be_handled(view.case, claim):
             continue
         rank = _whose(view.case, claim)
-        later = _work_after(view.case, claim, rank)
+        later = _life_after(view.case, claim, rank)
         if later is None:
             continue
         if rank is None and claim.pattern.survivable != "anyone" and _ended_one(view.case, claim.event):
@@ -39,7 +40,40 @@ def finished(view: View) -> Iterator[Defeat]:
     for at, claim in view.numbered():
         rank = _whose(view.case, claim)
         if rank in view.case.finished and view.case.unharmed(rank) and _may_be_handled(view.case, claim):
-            yield Defeat(at, "context", f"rank {rank} finished normally")
+            if not (life.uncaught(claim.event) and _after_goodbye(view.case, claim)):
+                yield Defeat(at, "context", f"rank {rank} finished normally")
+
+
+def job_done(view: View) -> Iterator[Defeat]:
+    """A run that said goodbye everywhere got over whatever stands above; below, peers and stores vanish while processes leave."""
+    if not life.all_done(view.case):
+        return
+    for at, claim in view.numbered("cause", "symptom", "confirms"):
+        bye = life.last_goodbye(view.case, claim.event.where.source)
+        if claim.speaker in OTHERS or claim.pattern.category == "numerics" or bye is None:
+            continue
+        if not _after_goodbye(view.case, claim):
+            if life.has_last_word(bye) or not _deadly(claim):
+                yield Defeat(at, "context", f"the run finished after it ({bye.where})")
+        elif life.has_last_word(bye) and _on_leaving(claim):
+            yield Defeat(at, "context", f"the run had finished ({bye.where}), and it came while the processes left")
+
+
+def _after_goodbye(case: Case, claim: Claim) -> bool:
+    bye = life.last_goodbye(case, claim.event.where.source)
+    return bye is not None and (claim.event.where.line or 0) > (bye.where.line or 0)
+
+
+def _deadly(claim: Claim) -> bool:
+    """Whether who made this claim did not outlive it, so that a goodbye below it is another's: a shell's, mostly."""
+    return life.uncaught(claim.event) or claim.pattern.survivable == "never" or claim.pattern.category == "native-crash"
+
+
+def _on_leaving(claim: Claim) -> bool:
+    """Whether it may follow from the end of the job: a peer or the store is gone, or an exit handler complains."""
+    if claim.role != "cause":
+        return not claim.tells("end") and not claim.tells("exit")
+    return claim.pattern.category in COMPLAINTS
 
 
 def _may_be_handled(case: Case, claim: Claim) -> bool:
@@ -67,16 +101,20 @@ def _whose(case: Case, claim: Claim) -> int | None:
     return claim.ranks[0] if claim.ranks else None
 
 
-def _work_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
-    """A sign of work or a goodbye below the claim; any line, where the claim itself says that it is tried again."""
+def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
+    """A sign of work or a goodbye below the claim; any line, where the claim itself says that it is tried again. A goodbye below what
+    ended the process is its shell's, unless only a good run prints it."""
     e = claim.event
-    again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
-    kinds = ("progress", "finished", "line") if again and case.unharmed(rank) else ("progress", "finished")
-    for x in case.by_source[e.where.source]:
-        if x.kind not in kinds or (x.where.line or 0) <= (e.where.line or 0):
-            continue
-        if rank is None or case.rank_of(x) in (rank, None):
+    for x in life.after(case, e, rank):
+        if x.kind != "finished" or life.has_last_word(x) or not life.uncaught(e):
             return x
+    again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
+    if not again or not case.unharmed(rank):
+        return None
+    for x in case.by_source[e.where.source]:
+        if x.kind == "line" and (x.where.line or 0) > (e.where.line or 0):
+            if rank is None or case.rank_of(x) in (rank, None):
+                return x
     return None
 
 

@@ -1,0 +1,188 @@
+"""What an ordinary line is a sign of: work that gets on, a result, an answer of a server, a goodbye. The one place where words decide it.
+
+    iter 30/1000  loss 0.52                      a count, `it` of 1000 is 30; work where it grows
+    INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer
+    mAP@[.5:.95]: 0.1149                         a result, where nothing comes after it
+    Training finished.                           a goodbye
+    done                                         a goodbye too, if it is the last line; a script's `echo done` says it of anything
+
+A bar that is drawn again, and what wandb sums up when a process dies, are no signs of work: both come after a fatal traceback.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+# ── counts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_STEP = re.compile(
+    r"\b(?P<word>global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,8}(?P<step>\d{1,9})\b",
+    re.IGNORECASE,
+)
+_EPOCH_STEP = re.compile(
+    r"\bEpoch:? ?(?:\[\d+\]|\d+)[ :]*\[ *(?P<step>\d{1,9})/\d+[ \]]|\| +(?P<bar>\d{1,9})/\d+ \["
+)
+_OF_ALL = re.compile(r"(?<![\w/.:-])(?P<n>\d{1,9}) ?/ ?(?P<all>\d{1,9})(?![\w/.]|-\d)")
+_EPOCH = re.compile(r"\bepochs?[\"']?[ =:#\[]{1,3}(?P<n>\d{1,6})\b", re.IGNORECASE)
+_DONE_SO_FAR = re.compile(
+    r"\b(?:[Pp]rocess(?:ed|ing)|[Gg]enerat(?:ed|ing)|[Ee]valuat(?:ed|ing)|[Ss]aved|[Tt]rain(?:ed|ing)) (?P<what>\w*) ?#?(?P<n>\d{1,9})\b"
+)
+LOSS = re.compile(r"\bloss'?\"?[ =:]{1,3}(?P<loss>nan|[-+]?\d[\d.e+-]*|inf)", re.IGNORECASE)
+_PLANNED = re.compile(
+    r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]",
+    re.IGNORECASE,
+)
+_PREPARING = re.compile(
+    r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|"
+)
+_TRYING = re.compile(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)`, `waiting for peers (5/60)`
+    r"\b(?:retr(?:y|ies|ied|ying)|again|attempts?|wait(?:ing|ed)?|time ?out|timed out|fail(?:ed|ure|ing|s)?|error|restarts?|reconnect\w*)\b",
+    re.IGNORECASE,
+)
+# speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
+_KEEPER = re.compile(
+    r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
+)
+_CLOSING = re.compile(r"\W{0,4}wandb:|\W{0,2}(?:Run summary|Run history)\b")  # printed by an exit handler
+
+
+def of_a_keeper(body: str) -> bool:
+    """Whether a scheduler or Ray speaks, and no rank."""
+    return bool(_KEEPER.search(body))
+
+
+def closes(body: str) -> bool:
+    """Whether an exit handler sums up: wandb does so however the process ended."""
+    return bool(_CLOSING.match(body))
+
+
+def step(body: str) -> int | None:
+    """The number of the step that a line names."""
+    if (m := _EPOCH_STEP.search(body)) and not _PREPARING.match(body):
+        found = int(m["step"] or m["bar"])
+    elif m := _STEP.search(body):
+        found = int(m["step"])
+    else:
+        return None
+    planned = _PLANNED.search(body) and not LOSS.search(body)
+    return None if planned or of_a_keeper(body) or closes(body) else found
+
+
+def counts(body: str) -> Iterator[tuple[str, int]]:
+    """What a line counts, each by its name: `("iter", 30)`, `("of 1000", 30)`. Tries and failures are no work."""
+    if of_a_keeper(body) or closes(body) or _PREPARING.match(body) or _TRYING.search(body):
+        return
+    for m in _OF_ALL.finditer(body, 0, 400):
+        if 1 < int(m["all"]) >= int(m["n"]):
+            yield f"of {int(m['all'])}", int(m["n"])
+    if m := _EPOCH.search(body):
+        yield "epoch", int(m["n"])
+    if m := _DONE_SO_FAR.search(body):
+        yield m["what"], int(m["n"])
+    if (m := _STEP.search(body)) and (not _PLANNED.search(body) or LOSS.search(body)):
+        yield m["word"].lower(), int(m["step"])
+
+
+# ── answers and results ──────────────────────────────────────────────────────────────────────────────────────────────
+
+_ANSWER = re.compile(
+    r'"(?:POST|PUT) [^"]{1,400} HTTP/\d(?:\.\d)?" 2\d\d\b|"GET (?!/(?:metrics|health|ping|ready|live)\w*[ /?])[^"]{1,400} HTTP/\d(?:\.\d)?" 2\d\d\b'
+    r"|\bgeneration throughput: (?!0\.0 )\d|\bgen throughput \(token/s\): (?!0\.0)\d"
+)
+_SERVES = re.compile(  # it is up; somebody may have stopped it on purpose
+    r"\bApplication startup complete\b|\bUvicorn running on\b|HTTP/\d(?:\.\d)?\" 2\d\d\b|\bgeneration throughput: \d|\bThe server is fired up\b"
+    r"|\bApplication shutdown complete\b"
+)
+
+
+def answers(body: str) -> bool:
+    """Whether a server has answered a request, or its engine made tokens. A probe's answer says nothing of the engine."""
+    return bool(_ANSWER.search(body))
+
+
+def serves(body: str) -> bool:
+    """Whether a server is up, or was when it was asked to stop."""
+    return bool(_SERVES.search(body))
+
+
+_METRIC = re.compile(
+    r"(?:acc\w*|loss|f1|top-?\d|precision|recall|m?ap|m?iou|bleu|rouge|auc|score|dice|psnr|ssim|rmse|mae|mse|perplexity|ppl|speed\w*|through\w*"
+    r"|time|average|avg|mean|best|total|val\w*|test\w*|eval\w*|results?|\bvs\b[^:]{0,40})\b[\w .@\[\]:%()/-]{0,40}[=: ] ?-?\d+\.\d",
+    re.IGNORECASE,
+)
+_ROW = re.compile(r"[\w@./-]{1,40}(?:[ \t|,]+-?\d{1,9}\.\d{1,9}%?){2,}[ \t|]*$|-?\d+\.\d+(?:[ \t,]+-?\d+\.\d+){2,}[ \t]*$")
+_PAIRS = re.compile(r"(?:[A-Za-z][\w ]{0,30}: ?\d+(?:\.\d+)?[ |,;]*){2,}$")
+_KEPT = re.compile(
+    r"\b(?:saved|wrote|written|exported|uploaded|stored|dumped|synced)\b|\bSaving (?:model|checkpoint|final)|\bpushed to\b|\bresults? (?:in|at|to)\b",
+    re.IGNORECASE,
+)
+_NO_RESULT = re.compile(
+    r"\b(?:not|never|fail\w*|error|cannot|could|unable|will be|going to|if|before|skip\w*|abort\w*|missing)\b",
+    re.IGNORECASE,
+)
+
+
+def result(body: str) -> bool:
+    """Whether a line gives a result: a score, a row of a table of scores, or what was written where."""
+    if closes(body) or _NO_RESULT.search(body) or LOSS_ALONE.match(body):
+        return False
+    return any(form.search(body) for form in (_METRIC, _PAIRS, _KEPT)) or bool(_ROW.match(body))
+
+
+LOSS_ALONE = re.compile(r"\W*(?:lr|learning[_ ]rate|seed|dropout)\b", re.IGNORECASE)  # a setting
+
+# ── goodbyes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_GOODBYE = re.compile(
+    r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|execution|generation|inference|all epochs?|all \w+)\b[^.]{0,24}"
+    r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
+    r"|^\W*(?:\w+ ?[:\-] ?)*(?:(?:rank|worker|process|proc|node|gpu|r|w)[ _#-]?\d{1,5} (?:has |is )?)?(?:finished|completed|all done|exiting normally|bye)(?![a-z])"
+    r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0"
+    r"|\bsuccessfully (?:built|tagged|installed|finished|completed|trained|quantized)\b|\bexits successfully\b|^configure: exit 0"
+    r"|\btotal (?:training|elapsed|run(?:ning)?) time\b|\btraining time[ =:]+[\d(]"
+    r"|\b(?:exit|status|return|exit[ _]?code|ret_code)(?: code| status)?[ =:]+0\W*$",
+    re.IGNORECASE,
+)
+_LAST_WORD = re.compile(  # what no script says that failed
+    r'"key": "(?:run_stop|status)", "value": (?!"aborted)'  # MLPerf
+    r"|^(?:\W*\d+: )?RESULT,[\w -]+,|^(?:\W*\d+: )?ENDING TIMING RUN AT|^(?:\W*\d+: )?RUNANDTIME_STOP \d"
+    r"|^=* ?\d+ passed(?:, \d+ (?:skipped|warnings?|deselected|x?failed|xpassed)(?<! failed))* in [\d.]+"  # pytest
+    r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|\bexits successfully\b"
+    r"|\b(?:training|run|job|all epochs?|execution)\b[ \w]{0,24}\b(?:finished|completed?|succeeded)\b"
+    r"|^\W*\[shutdown\] .*shutting down|\blaunch \d+ succeeded\b",
+    re.IGNORECASE,
+)
+_DONE = re.compile(  # all that a logger's line says, and the last line; `epoch 3: done` and `[12/60] done` say it of something else
+    r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
+    r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
+    r"done[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?[ \t]*$"
+)
+_NOT_GOODBYE = re.compile(
+    r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz"
+    r"|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file)\b"
+    r"|startup|\bonce\b|\bwhen\b|\bafter (?:the )?(?:run|training) (?:is|has)\b",
+    re.IGNORECASE,
+)
+_NO_ERROR = re.compile(
+    r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b|\b(?:errors?|failures?|failed): ?(?:0|none)\b",
+    re.IGNORECASE,
+)
+
+
+def goodbye(body: str) -> bool:
+    """Whether a line says that the work is done."""
+    if _LAST_WORD.search(body):
+        return True
+    said = _GOODBYE.search(body) and not _NOT_GOODBYE.search(_NO_ERROR.sub("", body))
+    return bool(said) and not of_a_keeper(body)
+
+
+def last_word(body: str) -> bool:
+    """Whether it is a goodbye that a failing script would not print, so that what comes after it came while the process left."""
+    return bool(_LAST_WORD.search(body)) and not _NOT_GOODBYE.search(_NO_ERROR.sub("", body))
+
+
+def done(body: str) -> bool:
+    """Whether a line says no more than `done`: a goodbye if it is the last."""
+    return bool(_DONE.search(body))
