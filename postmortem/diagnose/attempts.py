@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from postmortem.diagnose import life
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
@@ -202,13 +203,16 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
     death, birth, retry = (library.telling(word) for word in ("death", "birth", "again"))
-    if {e.pattern for e in events}.isdisjoint(death | birth | retry):
+    anew = any(e.kind == "anew" and e.fields.get("first") for e in events)
+    if not anew and {e.pattern for e in events}.isdisjoint(death | birth | retry):
         return {}
     deaths: dict[str, list[int]] = defaultdict(list)
     births: dict[str, list[int]] = defaultdict(list)
     starts: dict[str, list[int]] = defaultdict(list)
     again: dict[str, list[int]] = defaultdict(list)
     blocks: dict[str, list[int]] = defaultdict(list)
+    falls: dict[str, list[int]] = defaultdict(list)
+    launches: dict[str, list[int]] = defaultdict(list)
     for e in events:
         if e.where.line is None:
             continue
@@ -222,10 +226,16 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
             births[e.where.source].append(e.where.line)
         elif e.kind in ("exception", "exit"):
             blocks[e.where.source].append(e.where.end_line or e.where.line)
+            if e.kind == "exception" and life.uncaught(e):
+                falls[e.where.source].append(e.where.end_line or e.where.line)
         elif e.kind == "anew":
             births[e.where.source].append(e.where.line)
+            if e.fields.get("first"):
+                launches[e.where.source].append(e.where.line)
     cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
     cuts |= {source: sorted(lines) for source, lines in again.items()}
+    for source, lines in falls.items():
+        cuts.setdefault(source, []).extend(sorted({cut for d in lines if (cut := _end_of_life(d, blocks[source], launches[source]))}))
     for source, lines in deaths.items():
         cuts[source] = sorted({cut for d in lines if (cut := _end_of_life(d, blocks[source], births[source]))})
     return {source: lines for source, lines in cuts.items() if lines}

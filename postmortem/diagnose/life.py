@@ -16,17 +16,11 @@ from postmortem.diagnose.case import SPOKEN, Case
 from postmortem.model import Event
 
 AT_WORK = ("count", "loss", "answer")  # kinds of `worked` that show a process at its work; others show that it was up, or had a result
-SAID = ("line", "progress", "notice", "finished", "worked")
-
-
-def signs(case: Case) -> list[Event]:
-    """All that shows that somebody worked or was done."""
-    return [*case.of_kind("worked"), *case.of_kind("finished")]
 
 
 def is_alive(case: Case) -> bool:
     """Whether anybody is seen at work, or done."""
-    return bool(case.by_kind["worked"] or case.by_kind["finished"])
+    return bool(case.by_kind["worked"] or case.by_kind["finished"] or case.telling("works"))
 
 
 def at_work(e: Event) -> bool:

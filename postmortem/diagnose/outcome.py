@@ -34,6 +34,8 @@ def lacking(case: Case) -> str:
         return ""
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "nothing shows a rank at work, or that one finished"
+    if any(e.speaker not in OTHERS for e in case.of_kind("notice")):
+        return "something is amiss in it, and nothing shows that work went on"
     if all(s.kind in PROSE for s in case.sources.values()) and not any(map(_reads_as_log, case.events)):
         return "nothing here tells of a job"
     return ""
@@ -41,7 +43,7 @@ def lacking(case: Case) -> str:
 
 def _reads_as_log(e: Event) -> bool:
     """Whether a line has a time or a level, as lines of logs have."""
-    return bool(e.raw_time) or e.kind in ("pattern", "notice")
+    return bool(e.raw_time) or e.kind == "pattern"
 
 
 def _only_how(root: Claim) -> bool:

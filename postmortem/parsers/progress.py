@@ -24,7 +24,7 @@ from postmortem.parsers.excerpt import Line, decode, visible
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
-TAIL = 6  # last lines of a writer, among which a result may stand
+TAIL = 8  # last lines of a writer, among which a result may stand
 ANEW = 24  # new beginnings that are told
 COUNTED = 64  # names of counts that are followed
 OPENING = 12  # letters in a first line that may be known again
@@ -43,14 +43,7 @@ _VERSION = re.compile(
     r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
 )
 MAX_NOTICES = 60
-_NOTICE = re.compile(
-    r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
-    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
-)
 _NUMBERS = re.compile(r"\d+")
-_BENIGN = re.compile(
-    r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
-)
 _MILESTONE = re.compile(
     r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b",
     re.IGNORECASE,
@@ -69,7 +62,8 @@ class _Writer:
     answered: Line | None = None
     up: Line | None = None  # a server said that it runs
     counted: dict[str, int] = field(default_factory=dict)
-    anew: list[Line] = field(default_factory=list)  # where a count fell to its beginning, or the first line came again
+    fell: list[Line] = field(default_factory=list)  # where a count fell to its beginning
+    anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
@@ -170,8 +164,7 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
     if (
         marks & interest.NOTICE
         and len(writer.notices) < MAX_NOTICES
-        and _NOTICE.search(body)
-        and not _BENIGN.search(body)
+        and signs.complains(body)
     ):
         writer.notices.append(line)
     if marks & interest.MILESTONE:
@@ -194,8 +187,8 @@ def _count(writer: _Writer, line: Line) -> None:
         before = writer.counted.get(name, 0)
         if value > before:
             writer.grew = line
-        elif value < before and value <= 1 and len(writer.anew) < ANEW:
-            writer.anew.append(line)
+        elif value < before and value <= 1 and len(writer.fell) < ANEW:
+            writer.fell.append(line)
         if name in writer.counted or len(writer.counted) < COUNTED:
             writer.counted[name] = value
 
@@ -209,7 +202,9 @@ def _serve(writer: _Writer, line: Line) -> None:
 
 def _settle(writer: _Writer, notices: int) -> None:
     """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices where few may stay."""
+    late = [line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)]
     writer.notices = writer.notices[-notices:]
+    writer.notices += [line for line in late if line not in writer.notices]
     for line in reversed(writer.steps):
         body = line.envelope.body
         if (step := signs.step(body)) is not None:
@@ -305,18 +300,24 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
     if writer.went_on and (m := signs.LOSS.search(writer.went_on.envelope.body)):
         yield _event(source, "progress", writer.went_on, rank, {"loss": m["loss"]})
     for line in writer.notices:
-        yield _event(source, "notice", line, rank, {})
+        yield _event(source, "notice", line, rank, _cry(line))
     if writer.finished:
         last_word = signs.last_word(writer.finished.envelope.body)
         yield _event(source, "finished", writer.finished, rank, {"last_word": True} if last_word else {})
     for by, line in _worked(writer):
         yield _event(source, "worked", line, rank, {"by": by})
-    for line in writer.anew:
+    for line in writer.fell:
         yield _event(source, "anew", line, rank, {})
+    for line in writer.anew:
+        yield _event(source, "anew", line, rank, {"first": True})
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
-        yield _event(source, "line", writer.last, rank, {"last": True})
+        yield _event(source, "line", writer.last, rank, {"last": True} | _cry(writer.last))
+
+
+def _cry(line: Line) -> dict[str, object]:
+    return {"cries": True} if signs.cries(line.envelope.body) or signs.cries(line.text) else {}
 
 
 def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:

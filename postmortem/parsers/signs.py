@@ -44,6 +44,7 @@ _TRYING = re.compile(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)
 _KEEPER = re.compile(
     r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
+_CODE = re.compile(r"\s*(?:[│|❱╭╰]|File \"|>>> )")  # a traceback's frames quote `if step == 31:`
 _CLOSING = re.compile(r"\W{0,4}wandb:|\W{0,2}(?:Run summary|Run history)\b")  # printed by an exit handler
 
 
@@ -66,12 +67,17 @@ def step(body: str) -> int | None:
     else:
         return None
     planned = _PLANNED.search(body) and not LOSS.search(body)
-    return None if planned or of_a_keeper(body) or closes(body) else found
+    return None if planned or _is_no_news(body) else found
+
+
+def _is_no_news(body: str) -> bool:
+    """Whether somebody else speaks of steps, sums them up, or quotes code."""
+    return of_a_keeper(body) or closes(body) or bool(_CODE.match(body))
 
 
 def counts(body: str) -> Iterator[tuple[str, int]]:
     """What a line counts, each by its name: `("iter", 30)`, `("of 1000", 30)`. Tries and failures are no work."""
-    if of_a_keeper(body) or closes(body) or _PREPARING.match(body) or _TRYING.search(body):
+    if _is_no_news(body) or _PREPARING.match(body) or _TRYING.search(body):
         return
     for m in _OF_ALL.finditer(body, 0, 400):
         if 1 < int(m["all"]) >= int(m["n"]):
@@ -118,7 +124,7 @@ _KEPT = re.compile(
     re.IGNORECASE,
 )
 _NO_RESULT = re.compile(
-    r"\b(?:not|never|fail\w*|error|cannot|could|unable|will be|going to|if|before|skip\w*|abort\w*|missing)\b",
+    r"\b(?:not|never|fail\w*|error|cannot|could|unable|will be|going to|if|before|skip\w*|abort\w*|missing|RAM|memory|usage|runtime)\b",
     re.IGNORECASE,
 )
 
@@ -132,16 +138,51 @@ def result(body: str) -> bool:
 
 LOSS_ALONE = re.compile(r"\W*(?:lr|learning[_ ]rate|seed|dropout)\b", re.IGNORECASE)  # a setting
 
+# ── complaints ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_COMPLAINT = re.compile(
+    r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
+    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
+)
+_BENIGN = re.compile(
+    r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
+)
+_LEVEL = re.compile(  # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors, a last word may be a table's head; glog's E is Ray's and C++'s
+    r"(?<!\bno )(?<!\b0 )\b(?:CCL_)?(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0|none|no)\b|\s*$)|\blevel=(?:error|fatal)\b"
+    r"|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]|^[\w./-]{2,40}: (?:fatal )?error: |\bNCCL WARN\b"
+)
+_RAISED = re.compile(  # an exception without its traceback, `Error: …` of a script, and what a shell says of a line of its own
+    r"^\W{0,4}(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|Error|Fatal error|FATAL)[:(]|: line \d+: .{1,200}: [A-Za-z]|^bash: .{1,200}: (?:command|No such)"
+    r"|\b(?i:training|job|run|build|script|pipeline|inference|evaluation|launch) (?i:failed|aborted|crashed)\b|\b[Aa]borting (?:training|the |run|job)"
+)
+_SHRUGGED = re.compile(  # `couldn't chdir to /home/x: going to /tmp instead`
+    r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|non-fatal|harmless|safely|instead|falling back|deprecat\w*)\b|\bINFO\b",
+    re.IGNORECASE,
+)
+
+
+def complains(body: str) -> bool:
+    """Whether a line may tell of trouble: what is compared between ranks where no pattern knows any."""
+    return bool(_COMPLAINT.search(body)) and not _BENIGN.search(body)
+
+
+def cries(text: str) -> bool:
+    """Whether a line tells of an error, by its level or its words, and does not say itself that it is none."""
+    return bool(_LEVEL.search(text) or _RAISED.search(text)) and not _SHRUGGED.search(text)
+
+
 # ── goodbyes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 _GOODBYE = re.compile(
     r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|execution|generation|inference|all epochs?|all \w+)\b[^.]{0,24}"
     r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
-    r"|^\W*(?:\w+ ?[:\-] ?)*(?:(?:rank|worker|process|proc|node|gpu|r|w)[ _#-]?\d{1,5} (?:has |is )?)?(?:finished|completed|all done|exiting normally|bye)(?![a-z])"
+    r"|^\W*(?:\w+ ?[:\-] ?)*(?:(?:rank|worker|process|proc|node|gpu|r|w)[ _#-]?\d{1,5} (?:has |is )?)?"
+    r"(?:finished|completed|all done|exiting normally|bye)(?![a-z])(?=[\W_\d]*$|\W*\d|[ :,-]+(?:training|run\w*|job|all|every\w*|in|after|at|on|with|without|normally"
+    r"|successfully|server|main|eval\w*|inference|testing|cleanly|the (?:training|run|job)|exit\w*|process\w*)\b)|\ball done\W*$"
     r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0"
     r"|\bsuccessfully (?:built|tagged|installed|finished|completed|trained|quantized)\b|\bexits successfully\b|^configure: exit 0"
     r"|\btotal (?:training|elapsed|run(?:ning)?) time\b|\btraining time[ =:]+[\d(]"
-    r"|\b(?:exit|status|return|exit[ _]?code|ret_code)(?: code| status)?[ =:]+0\W*$",
+    r"|\b(?:exit|status|return(?:ed)?|exit[ _]?code|ret_code|exited with)(?: code| status)?[ =:]+0(?:\W*$|;)",
     re.IGNORECASE,
 )
 _LAST_WORD = re.compile(  # what no script says that failed
@@ -161,7 +202,7 @@ _DONE = re.compile(  # all that a logger's line says, and the last line; `epoch 
 _NOT_GOODBYE = re.compile(
     r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz"
     r"|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file)\b"
-    r"|startup|\bonce\b|\bwhen\b|\bafter (?:the )?(?:run|training) (?:is|has)\b",
+    r"|startup|EXIT_CODE=\"[1-9]|(?:exit|status|return|code)[ =:\"]+-?[1-9]|\bonce\b|\bwhen\b|\bafter (?:the )?(?:run|training) (?:is|has)\b",
     re.IGNORECASE,
 )
 _NO_ERROR = re.compile(

@@ -19,6 +19,7 @@ _OVERCOME = re.compile(
 _GAVE_UP = re.compile(
     r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
 )
+BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns that speak of a whole job's end
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
@@ -53,7 +54,7 @@ def job_done(view: View) -> Iterator[Defeat]:
         if claim.speaker in OTHERS or claim.pattern.category == "numerics" or bye is None:
             continue
         if not _after_goodbye(view.case, claim):
-            if life.has_last_word(bye) or not _deadly(claim):
+            if life.has_last_word(bye) or not (_deadly(claim) or _of_an_end(claim)):
                 yield Defeat(at, "context", f"the run finished after it ({bye.where})")
         elif life.has_last_word(bye) and _on_leaving(claim):
             yield Defeat(at, "context", f"the run had finished ({bye.where}), and it came while the processes left")
@@ -67,6 +68,11 @@ def _after_goodbye(case: Case, claim: Claim) -> bool:
 def _deadly(claim: Claim) -> bool:
     """Whether who made this claim did not outlive it, so that a goodbye below it is another's: a shell's, mostly."""
     return life.uncaught(claim.event) or claim.pattern.survivable == "never" or claim.pattern.category == "native-crash"
+
+
+def _of_an_end(claim: Claim) -> bool:
+    """Whether a scheduler or a launcher tells that it ended something: its batch script goes on, and may say `Finished at:`."""
+    return claim.pattern.family in BATCH or any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
 
 
 def _on_leaving(claim: Claim) -> bool:
