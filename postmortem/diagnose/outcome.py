@@ -34,11 +34,17 @@ def lacking(case: Case) -> str:
         return ""
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "nothing shows a rank at work, or that one finished"
-    if any(e.speaker not in OTHERS for e in case.of_kind("notice")):
+    if _complaints(case):
         return "something is amiss in it, and nothing shows that work went on"
     if all(s.kind in PROSE for s in case.sources.values()) and not any(map(_reads_as_log, case.events)):
         return "nothing here tells of a job"
     return ""
+
+
+def _complaints(case: Case) -> bool:
+    """Whether a line complains of which no pattern knows that it is benign."""
+    known = {e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"}
+    return any(e.where not in known and e.speaker not in OTHERS for e in case.of_kind("notice"))
 
 
 def _reads_as_log(e: Event) -> bool:

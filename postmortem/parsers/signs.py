@@ -37,7 +37,7 @@ _PREPARING = re.compile(
     r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|"
 )
 _TRYING = re.compile(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)`, `waiting for peers (5/60)`
-    r"\b(?:retr(?:y|ies|ied|ying)|again|attempts?|wait(?:ing|ed)?|time ?out|timed out|fail(?:ed|ure|ing|s)?|error|restarts?|reconnect\w*)\b",
+    r"\b(?:retr(?:y|ies|ied|ying)|again|attempts?|wait(?:ing|ed)?|time ?out|timed out|fail(?:ed|ure|ing|s)?|restarts?|reconnect\w*)\b",
     re.IGNORECASE,
 )
 # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
@@ -120,7 +120,7 @@ _METRIC = re.compile(
 _ROW = re.compile(r"[\w@./-]{1,40}(?:[ \t|,]+-?\d{1,9}\.\d{1,9}%?){2,}[ \t|]*$|-?\d+\.\d+(?:[ \t,]+-?\d+\.\d+){2,}[ \t]*$")
 _PAIRS = re.compile(r"(?:[A-Za-z][\w ]{0,30}: ?\d+(?:\.\d+)?[ |,;]*){2,}$")
 _KEPT = re.compile(
-    r"\b(?:saved|wrote|written|exported|uploaded|stored|dumped|synced)\b|\bSaving (?:model|checkpoint|final)|\bpushed to\b|\bresults? (?:in|at|to)\b",
+    r"\b(?:saved|wrote|written|exported|uploaded|stored|dumped|synced)\b|\bSaving (?:model|checkpoint|final)|\bpushed to\b|\bresults? (?:in|at|to)\b|\bbest (?:ckpt|checkpoint|model)(?: path)?: \S",
     re.IGNORECASE,
 )
 _NO_RESULT = re.compile(
@@ -178,7 +178,7 @@ _GOODBYE = re.compile(
     r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
     r"|^\W*(?:\w+ ?[:\-] ?)*(?:(?:rank|worker|process|proc|node|gpu|r|w)[ _#-]?\d{1,5} (?:has |is )?)?"
     r"(?:finished|completed|all done|exiting normally|bye)(?![a-z])(?=[\W_\d]*$|\W*\d|[ :,-]+(?:training|run\w*|job|all|every\w*|in|after|at|on|with|without|normally"
-    r"|successfully|server|main|eval\w*|inference|testing|cleanly|the (?:training|run|job)|exit\w*|process\w*)\b)|\ball done\W*$"
+    r"|successfully|server|main|eval\w*|inference|testing|cleanly|the (?:training|run|job)|exit\w*|process\w*)\b)|\ball done[.! ]*$"
     r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0"
     r"|\bsuccessfully (?:built|tagged|installed|finished|completed|trained|quantized)\b|\bexits successfully\b|^configure: exit 0"
     r"|\btotal (?:training|elapsed|run(?:ning)?) time\b|\btraining time[ =:]+[\d(]"
