@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import attempts, blame, choose, copies, document, life, novelty, observe, outcome, rules
+from postmortem.diagnose import (
+    attempts,
+    blame,
+    choose,
+    copies,
+    document,
+    life,
+    novelty,
+    observe,
+    outcome,
+    rules,
+)
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill
@@ -70,7 +81,9 @@ def solve_job(
     if not failing:
         return replace(each[-1], job=name, attempts=len(numbers))
     chosen = next((s for s in failing if s.outcome == "incident"), failing[0])
-    recovered = each[-1].outcome == "healthy" and _went_well([s.case for s in each])
+    last = each[-1]
+    good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
+    recovered = good and _went_well([s.case for s in each])
     if recovered:
         chosen.case.note(
             f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"

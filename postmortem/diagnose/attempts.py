@@ -236,9 +236,13 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
     cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
     cuts |= {source: sorted(lines) for source, lines in again.items()}
     for source, lines in falls.items():
-        cuts.setdefault(source, []).extend(sorted({cut for d in lines if (cut := _end_of_life(d, blocks[source], launches[source]))}))
+        cuts.setdefault(source, []).extend(
+            sorted({cut for d in lines if (cut := _end_of_life(d, blocks[source], launches[source]))})
+        )
     for source, lines in deaths.items():
-        cuts[source] = sorted({cut for d in lines if (cut := _end_of_life(d, blocks[source], births[source]))})
+        cuts[source] = sorted(
+            {cut for d in lines if (cut := _end_of_life(d, blocks[source], births[source]))}
+        )
     return {source: lines for source, lines in cuts.items() if lines}
 
 

@@ -13,9 +13,10 @@ import re
 
 import regex
 
-from postmortem.diagnose import endings
+from postmortem.diagnose import endings, outcome
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
 from postmortem.library.titles import entitled, inside
@@ -176,23 +177,34 @@ def _rootless(solution: Solution) -> str:
     if solution.outcome == "healthy":
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
-        return f"No failure in these logs{goodbyes}."
+        return f"No failure in these logs{goodbyes or _left_behind(solution)}."
     told = [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
     seen = "; ".join(told) or _seen(solution)
+    if not seen:
+        return (
+            f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
+        )
     life = f"Recovered: in attempt {case.attempt}" if solution.outcome == "recovered" else "Undetermined:"
     return f"{life} {seen}, and the cause is not in these logs."
 
 
+def _left_behind(solution: Solution) -> str:
+    """`; it had finished when a call of NCCL failed (a.log:12)`: what came while processes left."""
+    late = [c for c in solution.claims if c.because.startswith(survived.HAD_FINISHED)]
+    if not late:
+        return ""
+    first = min(late, key=lambda c: c.event.where)
+    return f"; the run had finished before the rest ({inside(first.pattern.title.rstrip('.'))}, {first.event.where})"
+
+
 def _seen(solution: Solution) -> str:
-    """What can be said of a failure without a cause: the first complaint in plain words."""
+    """What can be said of a failure without a cause: the first complaint in plain words; empty where nobody complains."""
     said = [c for c in solution.claims if c.role in ("symptom", "confirms")]
     loud = [c for c in said if c.pattern.severity in ("fatal", "error")] or [
         c for c in said if c.role == "symptom"
     ]
     if not loud:
-        return (
-            "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
-        )
+        return "the stack of a process is all that tells" if solution.case.of_kind("stack") else ""
     first = min(
         loud, key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", c.event.where)
     )

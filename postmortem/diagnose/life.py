@@ -15,7 +15,11 @@ from collections.abc import Iterator
 from postmortem.diagnose.case import SPOKEN, Case
 from postmortem.model import Event
 
-AT_WORK = ("count", "loss", "answer")  # kinds of `worked` that show a process at its work; others show that it was up, or had a result
+AT_WORK = (
+    "count",
+    "loss",
+    "answer",
+)  # kinds of `worked` that show a process at its work; others show that it was up, or had a result
 
 
 def is_alive(case: Case) -> bool:
@@ -31,7 +35,7 @@ def at_work(e: Event) -> bool:
 def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
     """Signs of work, or a goodbye, of a writer below a line of its log."""
     for x in case.by_source[e.where.source]:
-        if at_work(x) and _below(x, e) and (rank is None or case.rank_of(x) in (rank, None)):
+        if at_work(x) and below(x, e) and (rank is None or case.rank_of(x) in (rank, None)):
             yield x
 
 
@@ -71,7 +75,9 @@ def last_goodbye(case: Case, source: str) -> Event | None:
 
 def last_line(case: Case, source: str) -> int:
     """Where a log shows the last sign of work, or a goodbye; 0 where it shows none."""
-    return max((e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)
+    return max(
+        (e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0
+    )
 
 
 def _consoles(case: Case) -> set[str]:
@@ -79,5 +85,6 @@ def _consoles(case: Case) -> set[str]:
     return {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in SPOKEN}
 
 
-def _below(x: Event, e: Event) -> bool:
+def below(x: Event, e: Event) -> bool:
+    """Whether `x` stands below `e` in its log."""
     return (x.where.line or 0) > (e.where.line or 0)

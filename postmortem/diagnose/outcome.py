@@ -28,6 +28,13 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
     return "healthy"
 
 
+def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
+    """Whether nothing speaks against a life but that nobody is seen at work or done in it."""
+    return _lifeless(case) and not (
+        _failed(case, claims) or _half_read(case) or case.of_kind("stack") or _troubled(case, claims)
+    )
+
+
 def lacking(case: Case) -> str:
     """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says that it should."""
     if life.is_alive(case):
@@ -43,7 +50,9 @@ def lacking(case: Case) -> str:
 
 def _complaints(case: Case) -> bool:
     """Whether a line complains of which no pattern knows that it is benign."""
-    known = {e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"}
+    known = {
+        e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"
+    }
     return any(e.where not in known and e.speaker not in OTHERS for e in case.of_kind("notice"))
 
 

@@ -38,15 +38,21 @@ _GATES: tuple[tuple[int, str], ...] = (
     ),
     (
         BYE,
-        r"(?i:finished|complete\b|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0)",
+        (
+            r"(?i:finished|complete\b|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth"
+            r"|exit: 0 failed|Exiting with code 0|successfully|configure: exit|RESULT,|ENDING TIMING"
+            r"|total (?:training|elapsed|run)|training time|RUNANDTIME_STOP| passed|\[shutdown\]|succeeded"
+            r"|(?:exit|status|return|code|returned|with)[ =:]+0|\"(?:run_stop|status)\")"
+        ),
     ),
     (
-        BYE,
-        r"(?i:successfully|exits? succ|configure: exit|total (?:training|elapsed|run)|training time|RESULT,|ENDING TIMING|RUNANDTIME_STOP| passed"
-        r"|\[shutdown\]|succeeded|(?:exit|status|return|code)[ =:]+0|\"(?:run_stop|status)\")",
+        COUNT,
+        (
+            r"(?i:[0-9] ?/ ?[0-9]|\bepochs?[\"' =:#\[]{1,4}[0-9]"
+            r"|(?:process|generat|evaluat|sav|train)(?:ed|ing) \w{0,20} ?#?[0-9])"
+        ),
     ),
-    (COUNT, r"(?i:[0-9] ?/ ?[0-9]|\bepochs?[\"' =:#\[]{1,4}[0-9]|(?:processed|processing|generated|generating|evaluated|evaluating|saved|trained|training) \w{0,20} ?#?[0-9])"),
-    (ANSWER, r"HTTP/[0-9.]{1,3}\" 2|throughput|Application s|Uvicorn running|server is fired up"),
+    (ANSWER, r"HTTP/[0-9.]{1,3}\" 2|throughput|Application s|Uvicorn running|erver is "),
     (NOTICE, r"\b(?:WARN|ERROR|CRITICAL|FATAL)"),
     (
         NOTICE,

@@ -48,6 +48,8 @@ _MILESTONE = re.compile(
     r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b",
     re.IGNORECASE,
 )
+
+
 @dataclass
 class _Writer:
     """One rank (or the nameless rest) of a source."""
@@ -86,7 +88,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
     for line, marks in _lines(samples, style, most):
         whole, number = whole and line.number == number + 1, line.number
         env = line.envelope
-        if not line.text.strip() or env.kernel:
+        if not line.text.strip() or env.kernel or (source.kind == "kernel" and not env.program):
             continue
         rank = env.rank if env.rank is not None else source.rank
         _read(
@@ -161,11 +163,7 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
         _serve(writer, line)
     if marks & interest.BYE:
         writer.goodbyes.append(line)
-    if (
-        marks & interest.NOTICE
-        and len(writer.notices) < MAX_NOTICES
-        and signs.complains(body)
-    ):
+    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(body):
         writer.notices.append(line)
     if marks & interest.MILESTONE:
         writer.milestones.append(line)
@@ -202,7 +200,9 @@ def _serve(writer: _Writer, line: Line) -> None:
 
 def _settle(writer: _Writer, notices: int) -> None:
     """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices where few may stay."""
-    late = [line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)]
+    late = [
+        line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
+    ]
     writer.notices = writer.notices[-notices:]
     writer.notices += [line for line in late if line not in writer.notices]
     for line in reversed(writer.steps):
@@ -317,12 +317,19 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
 
 
 def _cry(line: Line) -> dict[str, object]:
-    return {"cries": True} if signs.cries(line.envelope.body) or signs.cries(line.text) else {}
+    """Mark a line that tells of an error, and quotes none (`> ValueError: …`)."""
+    cries = signs.cries(line.envelope.body) or signs.cries(line.text)
+    return {"cries": True} if cries and not line.text.lstrip().startswith(">") else {}
 
 
 def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
     """The last signs that a writer worked, each with its kind."""
-    for by, line in (("count", writer.grew), ("loss", writer.went_on), ("answer", writer.answered), ("up", writer.up)):
+    for by, line in (
+        ("count", writer.grew),
+        ("loss", writer.went_on),
+        ("answer", writer.answered),
+        ("up", writer.up),
+    ):
         if line is not None:
             yield by, line
     if found := next((line for line in reversed(writer.tail) if signs.result(line.envelope.body)), None):

@@ -68,14 +68,14 @@ def _end(case: Case, source: str) -> Iterator[tuple[Event, str]]:
     known = {
         e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"
     }  # benign, it knows
-    loud = [
-        e for e in last if e.where not in known and e.fields.get("cries") and (e.where.line or 0) > alive
-    ]
+    loud = [e for e in last if e.where not in known and e.fields.get("cries") and (e.where.line or 0) > alive]
     after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
     loud = [e for e in loud if after is None or e.where > after]
     if loud:
         yield max(loud, key=lambda e: e.where), ERROR
-    for e in (e for e in last if e.where.line == end and e.kind == "line" and _AGAIN.search(e.text) and end > alive):
+    for e in (
+        e for e in last if e.where.line == end and e.kind == "line" and _AGAIN.search(e.text) and end > alive
+    ):
         if len({x.where.line for x in said if shape(x.text) == shape(e.text)}) >= ENOUGH:
             yield e, RETRIES
 

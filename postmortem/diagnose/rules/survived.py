@@ -19,7 +19,13 @@ _OVERCOME = re.compile(
 _GAVE_UP = re.compile(
     r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
 )
-BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns that speak of a whole job's end
+BATCH = (
+    "scheduler",
+    "kubernetes",
+    "host-memory",
+    "signals",
+)  # families of patterns that speak of a whole job's end
+HAD_FINISHED = "the run had finished"
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
@@ -40,9 +46,9 @@ def went_on(view: View) -> Iterator[Defeat]:
 def finished(view: View) -> Iterator[Defeat]:
     for at, claim in view.numbered():
         rank = _whose(view.case, claim)
-        if rank in view.case.finished and view.case.unharmed(rank) and _may_be_handled(view.case, claim):
-            if not (life.uncaught(claim.event) and _after_goodbye(view.case, claim)):
-                yield Defeat(at, "context", f"rank {rank} finished normally")
+        well = rank in view.case.finished and view.case.unharmed(rank) and _may_be_handled(view.case, claim)
+        if well and not (life.uncaught(claim.event) and _after_goodbye(view.case, claim)):
+            yield Defeat(at, "context", f"rank {rank} finished normally")
 
 
 def job_done(view: View) -> Iterator[Defeat]:
@@ -57,7 +63,7 @@ def job_done(view: View) -> Iterator[Defeat]:
             if life.has_last_word(bye) or not (_deadly(claim) or _of_an_end(claim)):
                 yield Defeat(at, "context", f"the run finished after it ({bye.where})")
         elif life.has_last_word(bye) and _on_leaving(claim):
-            yield Defeat(at, "context", f"the run had finished ({bye.where}), and it came while the processes left")
+            yield Defeat(at, "context", f"{HAD_FINISHED} ({bye.where}), and it came while the processes left")
 
 
 def _after_goodbye(case: Case, claim: Claim) -> bool:
@@ -67,7 +73,11 @@ def _after_goodbye(case: Case, claim: Claim) -> bool:
 
 def _deadly(claim: Claim) -> bool:
     """Whether who made this claim did not outlive it, so that a goodbye below it is another's: a shell's, mostly."""
-    return life.uncaught(claim.event) or claim.pattern.survivable == "never" or claim.pattern.category == "native-crash"
+    return (
+        life.uncaught(claim.event)
+        or claim.pattern.survivable == "never"
+        or claim.pattern.category == "native-crash"
+    )
 
 
 def _of_an_end(claim: Claim) -> bool:
@@ -117,11 +127,8 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
     again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
     if not again or not case.unharmed(rank):
         return None
-    for x in case.by_source[e.where.source]:
-        if x.kind == "line" and (x.where.line or 0) > (e.where.line or 0):
-            if rank is None or case.rank_of(x) in (rank, None):
-                return x
-    return None
+    said = (x for x in case.by_source[e.where.source] if x.kind == "line" and life.below(x, e))
+    return next((x for x in said if rank is None or case.rank_of(x) in (rank, None)), None)
 
 
 def _ended_one(case: Case, e: Event) -> bool:
