@@ -165,7 +165,9 @@ _RAISED = re.compile(  # an exception without its traceback, and what a shell sa
     r"^[^\w>]{0,4}(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|Error|Fatal error|FATAL)[:(]"
     r"|: line \d+: .{1,200}: [A-Za-z]|^bash: .{1,200}: (?:command|No such)"
     r"|\b(?i:training|job|run|build|script|pipeline|inference|evaluation|launch) (?i:failed|aborted|crashed)\b"
-    r"|\b[Aa]borting (?:training|the |run|job)"
+    r"|\b[Aa]borting (?:training|the |run|job)|\b(?:[Ss]ending|[Ss]ent) SIG(?:KILL|TERM|ABRT)\b"
+    r"|\b[Kk]illing (?:the (?:job|run)|all|workers|processes)\b"
+    r"|\b(?:[Ee]xit|[Rr]eturn)(?:ed)?(?: with)?[ _]?(?:code|status)?[ =:]{1,3}-?[1-9]\d{0,2}\W*$"
 )
 _SHRUGGED = (
     re.compile(  # `couldn't chdir to /home/x: going to /tmp instead`; uvicorn's INFO behind a logger's ERROR
@@ -213,7 +215,10 @@ _FORM = re.compile(  # goodbyes of programs, whatever else the line says
     re.IGNORECASE,
 )
 _LAST_WORDS = re.compile(  # and what no script says that failed
-    r"\b(?:training|run|job|all epochs?|execution)\b[ \w]{0,24}\b(?:finished|completed?|succeeded)\b",
+    r"\b(?:training|run|job|all epochs?|execution)\b[ \w]{0,24}\b(?:finished|completed?|succeeded)\b"
+    r"|训练(?:已)?(?:完成|结束)|学習(?:が)?(?:完了|終了)|학습(?:이)? 완료|обучение завершено"
+    r"|treinamento conclu[ií]do|entrenamiento (?:finalizado|terminado|completado)|entra[iî]nement termin[eé]"
+    r"|training (?:abgeschlossen|beendet)",
     re.IGNORECASE,
 )
 _DONE = re.compile(  # all that a logger's line says, and the last line; `epoch 3: done` and `[12/60] done` say it of something else
@@ -237,7 +242,9 @@ _NO_ERROR = re.compile(
 
 def goodbye(body: str) -> bool:
     """Whether a line says that the work is done."""
-    return bool(_FORM.search(body)) or (_says(_GOODBYE, body) and not of_a_keeper(body))
+    if _FORM.search(body):
+        return True
+    return (_says(_GOODBYE, body) or _says(_LAST_WORDS, body)) and not of_a_keeper(body)
 
 
 def last_word(body: str) -> bool:

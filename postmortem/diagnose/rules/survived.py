@@ -26,6 +26,9 @@ BATCH = (
     "signals",
 )  # families of patterns that speak of a whole job's end
 HAD_FINISHED = "the run had finished"
+RUNNERS = ("_bootstrap_inner", "_bootstrap", "_run_module_as_main", "main")
+CHAIN = 5  # lines between the tracebacks of a chain
+_LOW = re.compile(r"\b(?:INFO|DEBUG|WARNING|WARN)\b(?!.{0,200}\bERROR\b)")
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
@@ -49,6 +52,41 @@ def finished(view: View) -> Iterator[Defeat]:
         well = rank in view.case.finished and view.case.unharmed(rank) and _may_be_handled(view.case, claim)
         if well and not (life.uncaught(claim.event) and _after_goodbye(view.case, claim)):
             yield Defeat(at, "context", f"rank {rank} finished normally")
+
+
+def caught(view: View) -> Iterator[Defeat]:
+    """An exception that did not end its process: a library's own code raised and caught it, and the log goes on below it; or a
+    logger wrote it and called it no error."""
+    for at, claim in view.numbered("cause"):
+        e = claim.event
+        if life.uncaught(e) or not e.fields.get("frames") or claim.ranks:
+            continue
+        if claim.pattern.generic and not e.fields.get("code") and _wrote_on(view.case, e) and _threadless(e):
+            yield Defeat(at, "symptom", "it was raised and caught by a library, which wrote on")
+        elif not e.fields.get("code") and _shrugged(view.case, e):
+            yield Defeat(at, "symptom", "who caught it wrote it down as no error")
+
+
+def _wrote_on(case: Case, e: Event) -> bool:
+    end = e.where.end_line or e.where.line or 0
+    return any((x.where.line or 0) > end for x in case.by_source[e.where.source] if x.kind == "line")
+
+
+def _threadless(e: Event) -> bool:
+    """Whether the outermost frame is none that runs a thread, a child or a script: those end with their exception."""
+    frames = e.fields.get("frames")
+    return isinstance(frames, tuple) and frames[0][2] not in RUNNERS
+
+
+def _shrugged(case: Case, e: Event) -> bool:
+    """Whether the line above the traceback, or above the first of a chain, is of a level below ERROR."""
+    opened = number(e.fields.get("opened")) or 0
+    above = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("chained")]
+    for x in sorted(above, key=lambda x: -(x.where.line or 0)):
+        if 0 < opened - (x.where.end_line or x.where.line or 0) <= CHAIN:
+            opened = number(x.fields.get("opened")) or 0
+    said = [x for x in case.by_source[e.where.source] if x.kind == "notice" and x.where.line == opened - 1]
+    return any(_LOW.search(x.text) for x in said)
 
 
 def job_done(view: View) -> Iterator[Defeat]:
