@@ -79,7 +79,7 @@ def _is_no_news(body: str) -> bool:
 
 def counts(body: str) -> Iterator[tuple[str, int]]:
     """What a line counts, each by its name: `("iter", 30)`, `("of 1000", 30)`. Tries and failures are no work."""
-    if _is_no_news(body) or _PREPARING.match(body) or _TRYING.search(body):
+    if _is_no_news(body) or _PREPARING.match(body) or _TRYING.search(body) or cries(body):
         return
     for m in _OF_ALL.finditer(body, 0, 400):
         if 1 < int(m["all"]) >= int(m["n"]):
