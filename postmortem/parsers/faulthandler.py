@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt
-from postmortem.parsers.traceback import code_line, collective_of
+from postmortem.parsers.frames import code_line, collective_of
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
 DUMP = Signature(

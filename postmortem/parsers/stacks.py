@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from postmortem.model import Event, Source
 from postmortem.parsers.excerpt import decode, document_event
 from postmortem.parsers.faulthandler import SIGNALS, stack_fields
-from postmortem.parsers.traceback import code_line
+from postmortem.parsers.frames import code_line
 
 _PROCESS = re.compile(r"Process (?P<pid>\d+): (?P<cmd>.*)")
 _SPY_THREAD = re.compile(

@@ -22,7 +22,8 @@ from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
 from postmortem.parsers import times
 from postmortem.parsers.excerpt import Excerpt
-from postmortem.parsers.traceback import WRAPPERS, code_line, collective_of
+from postmortem.parsers.frames import code_line, collective_of
+from postmortem.parsers.traceback import WRAPPERS
 
 OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", after=12288, before=512)
 

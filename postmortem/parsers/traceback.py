@@ -16,7 +16,6 @@ the exception is named.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -25,6 +24,7 @@ from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
+from postmortem.parsers.frames import before_signal, code_line, collective_of
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(
@@ -71,10 +71,6 @@ _SPAWN = re.compile(
 _SPAWNED = re.compile(
     r"Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
 )  # torch < 1.6
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>"
-    r"|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d|/bin/[\w-]+$"  # bin/torchrun
-)
 WRAPPERS = {
     "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError", "SignalException", "WorkerGroupError",
     "TrainingFailedError", "RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError",
@@ -92,6 +88,7 @@ class _Reading:
     chained: bool = False
     open: bool = False  # its lines went on to the end of what was to be read
     last: int = 0
+    source: str = ""  # the code that the innermost frame shows
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
@@ -259,6 +256,9 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
         if reading.exception is not None and not reading.carried:
             return False
         reading.frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
+        reading.source = ""
+    elif not reading.source and reading.frames and reading.exception is None and body[:4] == "    ":
+        reading.source = body.strip()[:200]
     elif _CHAIN.match(body):
         reading.chained = True
         return False
@@ -315,6 +315,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "collective": collective_of(outside),
         "opened": excerpt.number,
     }
+    if reading.source:
+        fields["source"] = reading.source
     if len(outside) < len(reading.frames):
         fields["interrupted"] = True
     if short in WRAPPERS or _SPAWNED.match(body):
@@ -335,63 +337,3 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         stamp = excerpt.envelope.stamp
         event = event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
     return event
-
-
-def code_line(frames: list[tuple[str, int, str]]) -> str | None:
-    """The innermost frame of the user's own code as `train.py:412`."""
-    for file, line, _ in reversed(frames):
-        if not _LIBRARY.search(file) and not _shortened(file):
-            return f"{file.rsplit('/', 1)[-1]}:{line}"
-    return None
-
-
-# A handler runs on top of what the signal interrupted: lightning/pytorch/trainer/connectors/signal_connector.py even broadcasts in it
-_HANDLER = re.compile(
-    r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))",
-    re.I,
-)
-
-
-def before_signal(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """The frames that a signal interrupted, without those of its handler: there the rank was. All frames where no handler ran."""
-    for i, (file, _, func) in enumerate(frames):
-        if i and (_HANDLER.search(func) or file.endswith("/signal_connector.py")):
-            return frames[:i]
-    return frames
-
-
-_PACKAGES = ("torch", "numpy", "lightning", "transformers", "accelerate", "deepspeed", "ray")
-
-
-def _shortened(file: str) -> bool:
-    """py-spy cuts paths at the import root: `torch/autograd/graph.py`, `selectors.py`."""
-    top = file.split("/", 1)[0].removesuffix(".py")
-    return not file.startswith("/") and (top in sys.stdlib_module_names or (top in _PACKAGES and "/" in file))
-
-
-_COLLECTIVES = {
-    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter",
-    "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv",
-    "monitored_barrier", "broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
-    "_sync_params_and_buffers", "_broadcast_coalesced", "_verify_param_shape_across_processes",
-}  # fmt: skip
-_BACKWARD = {"_engine_run_backward", "backward"}
-_INIT = {
-    "init_process_group",
-    "_store_based_barrier",
-    "rendezvous",
-    "_create_c10d_store",
-    "_env_rendezvous_handler",
-    "_new_process_group_helper",
-}
-
-
-def collective_of(frames: list[tuple[str, int, str]]) -> str | None:
-    """Which collective a stack waits in: `all_reduce`, … ; `backward` for DDP's own; `init` inside init_process_group."""
-    names = [func.split(".")[-1] for _, _, func in frames]
-    if any(name in _INIT for name in names):
-        return "init"
-    for name in reversed(names):
-        if name in _COLLECTIVES:
-            return name
-    return "backward" if any(name in _BACKWARD for name in names) else None

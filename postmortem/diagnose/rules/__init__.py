@@ -15,7 +15,7 @@ from postmortem.diagnose.rules.view import Rule, settle
 
 BEFORE: tuple[tuple[Rule, ...], ...] = (
     (foreign.rows_of_other_jobs, reading.quoted, reading.in_a_handler, reading.stopped_by_request),
-    (reading.transport, reading.abort_of_a_collective),
+    (reading.transport, reading.abort_of_a_collective, reading.opens_a_message),
     (survived.went_on, survived.finished),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
 )
