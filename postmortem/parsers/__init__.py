@@ -25,6 +25,7 @@ from postmortem.parsers import (
     tables,
     torchrun,
     traceback,
+    utterances,
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
@@ -32,6 +33,7 @@ from postmortem.parsers.excerpt import Excerpt, first_lines
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
     traceback.HEADLESS,
+    utterances.OPENER,
     faulthandler.OPENER,
     faulthandler.DUMP,
     torchrun.OPENER,
@@ -43,6 +45,7 @@ OPENERS: tuple[Signature, ...] = (
 _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
     traceback.HEADLESS.id: traceback.parse_headless,
+    utterances.OPENER.id: traceback.parse_uttered,
     faulthandler.OPENER.id: faulthandler.parse,
     faulthandler.DUMP.id: faulthandler.parse_dump,
     torchrun.OPENER.id: torchrun.parse,
@@ -98,7 +101,7 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
     whole = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
     seen: set[int | None] = set()
     out = []
-    for e in events:
+    for e in sorted(events, key=lambda e: e.kind == "uttered"):
         if e.fields.get("headless"):
             if e.where.line in whole or e.where.line in seen:
                 continue
@@ -244,6 +247,9 @@ def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:
             yield "fault", str(event.fields["says"]), {}
         return
     line = str(event.fields.get("line", event.text))
+    if event.kind == "uttered":
+        yield "exception", line, {"uttered": True}
+        return
     yield event.kind, line, {}
     if event.kind == "exception":
         library, said = faults.speaker_of(line)

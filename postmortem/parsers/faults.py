@@ -122,6 +122,7 @@ _CALLS: tuple[tuple[str, re.Pattern[str]], ...] = (  # the first that stands in 
     ("memory", re.compile(r"\b([mc]alloc|realloc|mmap|mlock|[Cc]lloc|posix_memalign)\b")),
     ("file", re.compile(r"\b(open|read|write|fsync|close|stat|rename|unlink|fread|fwrite|mkdir|flock)\b")),
 )  # fmt: skip
+TELLING = ("verbs", "thread")  # of these the call alone says who asked
 SOCKET = ("ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "EHOSTUNREACH", "ENETUNREACH",
           "ENETDOWN", "EHOSTDOWN", "EADDRNOTAVAIL", "EADDRINUSE", "EAFNOSUPPORT")  # fmt: skip
 _OF_SOCKETS = re.compile(r"socket|ssl\b|asyncio|selectors|connection\.py|http|urllib|grpc|paramiko")
@@ -208,12 +209,14 @@ def read(text: str, library: str = "", inner: str = "") -> Fault | None:
     if m := _CUDA_SAYS.search(text):
         return Fault(library or "-", "cuda", "", f"'{m['text']}'")
     reason, at = _reason(text)
-    if not reason or (not library and reason not in FILES):
+    if not reason:
         return None
     domain, call = _asked(text[:at] if at else text, reason)
+    if not library and reason not in FILES and domain not in TELLING:
+        return None
     if m := _CALLS[0][1].search(text):  # Python names the file behind the reason
         domain, call = "shm", m[1].lower().split()[0].strip("/")
-    if not library and domain != "shm":
+    if not library and domain not in ("shm", *TELLING):
         domain = "socket" if _OF_SOCKETS.search(inner) and reason in ("ENOTCONN", "ESHUTDOWN") else "file"
     peer = _PEER.search(text)
     path = None if peer else _PATH.search(text)

@@ -27,8 +27,8 @@ from typing import NamedTuple
 from postmortem.model import Event, Source, Where
 from postmortem.parsers.counters import MARKS
 from postmortem.parsers.excerpt import decode
-from postmortem.parsers.plain_pickle import PlainPickleError, loads
 from postmortem.parsers.frames import code_line
+from postmortem.parsers.plain_pickle import PlainPickleError, loads
 
 KEPT = 2000  # entries of a dump; torch's own buffer holds as many unless told otherwise
 MAX_JSON = 32 << 20

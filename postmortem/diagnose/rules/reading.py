@@ -39,6 +39,14 @@ def in_a_handler(view: View) -> Iterator[Defeat]:
             yield Defeat(number, "symptom", why)
 
 
+def while_interrupted(view: View) -> Iterator[Defeat]:
+    """What fails in the handler of a Ctrl-C follows from the Ctrl-C."""
+    for number, claim in view.numbered("cause"):
+        during = str(claim.event.fields.get("during") or "").rsplit(".", 1)[-1]
+        if during in ("KeyboardInterrupt", "SignalException"):
+            yield Defeat(number, "symptom", f"it was raised while {during} was handled")
+
+
 def stopped_by_request(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause"):
         if claim.pattern.generic and exception(claim) in REQUESTS:
@@ -48,11 +56,15 @@ def stopped_by_request(view: View) -> Iterator[Defeat]:
 def transport(view: View) -> Iterator[Defeat]:
     """An exception of the collective library without a name of its own says that somebody else did not answer."""
     for number, claim in view.numbered("cause"):
-        said = str(claim.event.fields.get("line", ""))
-        if claim.pattern.generic and (exception(claim) in DISTRIBUTED or _TRANSPORT.search(said)):
+        if is_transport(claim):
             yield Defeat(
                 number, "symptom", f"{exception(claim)} says that a peer or the store did not answer"
             )
+
+
+def is_transport(claim: Claim) -> bool:
+    said = str(claim.event.fields.get("line", ""))
+    return claim.pattern.generic and (exception(claim) in DISTRIBUTED or bool(_TRANSPORT.search(said)))
 
 
 def abort_of_a_collective(view: View) -> Iterator[Defeat]:
