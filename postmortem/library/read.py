@@ -74,7 +74,7 @@ KEYS = {
     "names_ranks_of",
     "headline",
 }  # fmt: skip
-EVENT_KINDS = ("", "exception", "crash", "exit", "cut", "fault")
+EVENT_KINDS = ("", "exception", "crash", "exit", "cut", "fault", "warned")
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,7 @@ ERRORS: dict[str, tuple[int, tuple[str, ...]]] = {  # Linux, include/uapi/asm-ge
     "ENOMEM": (12, ("Cannot allocate memory",)),
     "EAGAIN": (11, ("Resource temporarily unavailable",)),
     "EACCES": (13, ("Permission denied",)),
+    "ESRCH": (3, ("No such process",)),
     "EPERM": (1, ("Operation not permitted",)),
     "ENOENT": (2, ("No such file or directory",)),
     "ENXIO": (6, ("No such device or address",)),
@@ -79,14 +80,14 @@ OPENER = Signature(
 )
 LIBRARY = Signature(
     ":library-complaint",
-    r"(?:NCCL WARN [\w(]|Last error:|\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) |\[ERROR\] HCC[LP]\()",
+    r"(?:NCCL WARN [\w(]|Last error:|\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) |\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)",
     after=4096,
     before=512,
 )
 FAR = 8  # lines below `Last error:` in which its text starts
 
 _TEXT = re.compile(  # an error's text stands behind what failed, or alone; in the middle of a sentence it is prose
-    r"(?:^|[:(\['\"=\]-] ?|\b(?:with|error|returned|returns|failed|strerror|errno|code|ERROR),? )"
+    r"(?:^|[:(\['\"=\]-] ?|\b(?:with|error|returned|returns|failed|strerror|errno|code|message|ERROR),? )"
     r"(" + "|".join(re.escape(t) for t in _LONGEST) + r")(?=$|[\s]*[.,;:)\]'\"\[(]|, | errno| on dev)"
 )
 _CODE = re.compile(
@@ -97,6 +98,7 @@ _SPEAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("oneccl", re.compile(r"(?:\|CCL_ERROR\|(?: [\w./]+:\d+)?|oneCCL:(?: [\w./]+:\d+)?)(?P<text> .+)")),
     ("ucx", re.compile(r"\bUCX +(?:ERROR|FATAL) +(?P<text>.+)")),
     ("hccl", re.compile(r"\[ERROR\] HCC[LP]\([^)]{0,80}\)(?P<text>.+)")),
+    ("openmpi", re.compile(r"\b(?:btl|oob|mtl)_\w+\.c:\d+(?::\w+\])?(?P<text> .+)")),
     ("gloo", re.compile(r"\[[^\]]{0,300}gloo/[^\]]{1,120}:\d+\](?P<text> .+)")),
 )
 _LOUD = re.compile(
@@ -108,6 +110,7 @@ _AGAIN = re.compile(
 )
 _RETRIES = re.compile(r"NCCL INFO .{0,200}\bretrying\b")
 _CALLS: tuple[tuple[str, re.Pattern[str]], ...] = (  # the first that stands in the text says what was asked of the system
+    ("cma", re.compile(r"\b(process_vm_(?:readv|writev))\b")),
     ("shm", re.compile(r"(shm_open|posix_fallocate|ftruncate|shmget|shmat|/dev/shm|[Ss]hared [Mm]emory|shm_posix)")),
     ("thread", re.compile(r"(pthread_create|worker thread|thread creation|\bv?fork\b|\bclone\b)")),
     ("verbs", re.compile(r"\b(ibv_\w+|rdma_\w+|fi_\w+|uct_\w+|ibv\b)")),
@@ -214,7 +217,7 @@ def read(text: str, library: str = "", inner: str = "") -> Fault | None:
     domain, call = _asked(text[:at] if at else text, reason)
     if not library and reason not in FILES and domain not in TELLING:
         return None
-    if m := _CALLS[0][1].search(text):  # Python names the file behind the reason
+    if m := dict(_CALLS)["shm"].search(text):  # Python names the file behind the reason
         domain, call = "shm", m[1].lower().split()[0].strip("/")
     if not library and domain not in ("shm", *TELLING):
         domain = "socket" if _OF_SOCKETS.search(inner) and reason in ("ENOTCONN", "ESHUTDOWN") else "file"

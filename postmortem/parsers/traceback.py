@@ -22,7 +22,7 @@ from itertools import chain, islice
 
 from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
-from postmortem.parsers import utterances
+from postmortem.parsers import circumstances, utterances
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
@@ -60,15 +60,10 @@ _RECORDED = re.compile(
     r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})'
 )
 _GLUED = re.compile(r"((?:\w+\.)*[A-Z]\w{5,60}?)\1+")
-_THREAD = re.compile(r"^Exception in thread (?P<name>[^:]{1,80})")
 _QUOTING = re.compile(
     r"[\w.]+: (?:.{1,200} )?raised:\s*$"
 )  # BackendCompilerFailed: backend='inductor' raised: and what it was
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
-_SPAWN = re.compile(
-    r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])"
-)
-_REMOTE = re.compile(r"\bOn WorkerInfo\(id=(?P<rank>\d{1,6}), name=")  # torch/distributed/rpc/internal.py
 _SPAWNED = re.compile(
     r"\w+: On WorkerInfo\(|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
 )  # torch < 1.6
@@ -318,22 +313,6 @@ def _is_exception(body: str, framed: bool) -> bool:
     )
 
 
-def _circumstances(excerpt: Excerpt) -> dict[str, object]:
-    """What stands above a traceback's head: the thread that died of it, or the exception that was being handled."""
-    found: dict[str, object] = {}
-    above = (
-        back.envelope.body.strip()
-        for back in excerpt.preceding()
-        if back.envelope.key == excerpt.envelope.key
-    )
-    lines = [body for body in islice(above, 6) if body]
-    if lines and (thread := _THREAD.match(lines[0])):
-        found["thread"] = thread["name"]
-    if len(lines) > 1 and lines[0].startswith("During handling") and (first := _ANY.match(lines[1])):
-        found["during"] = first["type"]
-    return found
-
-
 def _chained(lines: Iterator[Line]) -> bool:
     return any(_CHAIN.match(line.envelope.body) for _, line in zip(range(2), lines, strict=False))
 
@@ -346,10 +325,6 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     if glued := _GLUED.fullmatch(kind):  # two processes wrote it at once
         kind, body = glued[1], glued[1] + body[len(kind) :]
     short = kind.split("(")[0].rsplit(".", 1)[-1]
-    spawned = next((n for text in reversed(excerpt.before) if (n := _SPAWN.search(text))), None)
-    spawned = next(
-        (n for line in islice(excerpt.preceding(), 3) if (n := _REMOTE.search(line.text))), spawned
-    )
     outside = before_signal(reading.frames)
     fields: dict[str, object] = {
         "type": kind,
@@ -374,10 +349,19 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["excepthook"] = (
             True  # torch >= 2.2 prefixes what nobody caught (torch/distributed/c10d excepthook)
         )
-    fields |= _circumstances(excerpt)
-    rank = int(spawned["rank"]) if spawned else None
+    fields |= circumstances.around(excerpt)
+    rank = circumstances.told_rank(excerpt)
+    actor = circumstances.told_pid(excerpt, bool(reading.frames)) if rank is None else None
+    if rank is not None or actor is not None:
+        fields["reported_by"] = "parent"  # who tells of it is not who raised it
     event = excerpt.event(
-        "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank
+        "exception",
+        reading.exception,
+        severity="fatal",
+        fields=fields,
+        end=reading.last,
+        rank=rank,
+        pid=actor,
     )
     if event.time is None and excerpt.envelope.stamp is not None:
         stamp = excerpt.envelope.stamp

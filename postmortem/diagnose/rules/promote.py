@@ -75,10 +75,18 @@ def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int]) -> str
         return "a Python process, and this excerpt of the kernel's log is all there is"
     if "first-trouble" in when and _first_trouble(case, c, claims):
         return "nothing failed before it"
+    if "several-hosts" in when and len(_hosts(case)) > 1:
+        return "the ranks live on several hosts"
     near = c.pattern.cause_if_near
     if near and any(re.search(near, line) for line in c.event.context):
         return "the lines around it say why"
     return ""
+
+
+def _hosts(case: Case) -> set[str]:
+    """The hosts on which ranks are known to live."""
+    spoke = {e.host for e in case.events if e.host and e.speaker in ("rank", "launcher")}
+    return {h.split(".")[0] for h in (*case.registry.host_of.values(), *spoke)}
 
 
 def _only_kernel(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:

@@ -75,6 +75,11 @@ def _work_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
     for x in case.by_source[e.where.source]:
         if x.kind not in kinds or (x.where.line or 0) <= (e.where.line or 0):
             continue
+        other = (
+            rank is None and None not in (e.pid, x.pid) and e.pid != x.pid
+        )  # Ray names pids, and its drivers no ranks
+        if other and claim.pattern.survivable != "anyone":
+            continue
         if rank is None or case.rank_of(x) in (rank, None):
             return x
     return None
