@@ -120,6 +120,7 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
     """Read the joins out of a job's events."""
     reg = Registry()
     sources = list(sources)
+    _job_wide(reg, events)
     _from_sources(reg, sources)
     maps = library.telling("communicator")
     for e in events:
@@ -138,7 +139,6 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
         if e.where.source in by_ray:
             _learn_ray(reg, e)
     _claims(reg, events)
-    _job_wide(reg, events)
     spoke = {e.rank for e in events} | {reg.rank_of(e) for e in events if e.rank is None}
     seen = {r for r in spoke if r is not None} | set(reg.pids)
     if reg.world is not None and all(r < reg.world for r in seen):

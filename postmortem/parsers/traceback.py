@@ -8,9 +8,9 @@
     [rank2]:   File ".../fetch.py", line 54, in fetch
     [rank2]: AssertionError: label 91 outside of [0, 10)
 
-The decisive line is the exception line, and of an exception that was carried over from another process the line of the
-original. In: the excerpt of a line that opens a traceback. Out: one event of kind `exception`, or `cut` where the log ends before
-the exception is named.
+The decisive line is the exception line, and of an exception that was carried over from another process the
+line of the original. In: the excerpt of a line that opens a traceback. Out: one event of kind `exception`, or
+`cut` where the log ends before the exception is named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from itertools import chain, islice
 
 from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
-from postmortem.parsers import circumstances, utterances
+from postmortem.parsers import boxed, circumstances, utterances
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
@@ -36,23 +36,22 @@ HEADLESS = Signature(
 )
 NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a frame in them
 
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
+_FRAME = re.compile(r'\s*(?:> )?File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
 _INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
-_BACKTRACE = re.compile(
-    rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in "
-)  # c10/util/Backtrace.cpp
+# c10/util/Backtrace.cpp
+_BACKTRACE = re.compile(rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in ")
 _BOX = re.compile(r"\s*│ ❱ *\d+ │".encode())  # rich
 _HEAD = re.compile(rb"Traceback \(most(?: recent(?: call(?: last)?)?)?$")
 _RAISE = re.compile(r"\s+raise (?:\w+\.)*(\w+)\(")
 _TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
 _NAMED = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Refused|Exceeded|Failed|Killed|Died|Abort|"
+    r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout"
+    r"|Refused|Exceeded|Failed|Killed|Died|Abort|"
     r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
 )
 _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
-_BARE = re.compile(
-    r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*"
-)  # without a message: `queue.Empty`, `socket.timeout`
+# without a message: `queue.Empty`, `socket.timeout`
+_BARE = re.compile(r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*")
 _CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
@@ -60,17 +59,19 @@ _RECORDED = re.compile(
     r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})'
 )
 _GLUED = re.compile(r"((?:\w+\.)*[A-Z]\w{5,60}?)\1+")
-_QUOTING = re.compile(
-    r"[\w.]+: (?:.{1,200} )?raised:\s*$"
-)  # BackendCompilerFailed: backend='inductor' raised: and what it was
+# BackendCompilerFailed: backend='inductor' raised: and what it was
+_QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
+# torch < 1.6
 _SPAWNED = re.compile(
-    r"\w+: On WorkerInfo\(|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
-)  # torch < 1.6
+    r"\w+: On WorkerInfo\(|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)"
+    r"|Exception: *$"
+)
 WRAPPERS = {
-    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError", "SignalException", "WorkerGroupError",
-    "TrainingFailedError", "RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError",
-    "ControllerError", "ExceptionGroup", "LauncherError",
+    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError",
+    "SignalException", "WorkerGroupError", "TrainingFailedError", "RayTaskError", "RayActorError",
+    "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError", "ControllerError",
+    "ExceptionGroup", "LauncherError",
 }  # fmt: skip
 
 
@@ -88,12 +89,15 @@ class _Reading:
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
-    """Read the traceback that starts on the excerpt's line. One that the end of the log cuts off accuses nobody, but is no good end."""
+    """Read the traceback that starts on the excerpt's line.
+    One that the end of the log cuts off accuses nobody, but is no good end."""
     opener = excerpt.envelope.body
     at = opener.find("Traceback (most recent call last)")
     lead = opener[:at].strip()
     if "[repeated " in opener:
-        return  # Ray folds equal lines of several processes into one, later: the first copy stands above with its writer's name
+        # Ray folds equal lines of several processes into one, later:
+        # the first copy stands above with its writer's name
+        return
     if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
         return  # a launcher's summary and a carried original are read by their own block
     reading = _read(excerpt)
@@ -104,7 +108,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
-    """Read an exception line whose traceback's head was cut off: frames stand right before it, or it opens the file, as in an excerpt."""
+    """Read an exception line whose traceback's head was cut off:
+    frames stand right before it, or it opens the file, as in an excerpt."""
     line = next(excerpt.following())
     body = line.envelope.body.strip()
     told = _recorded(excerpt)
@@ -143,7 +148,8 @@ def _saying(line: Line, said: str) -> Line:
 
 
 def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
-    """What torchelastic's error handler prints of an exception, as JSON over several lines; its call stack is one string."""
+    """What torchelastic's error handler prints of an exception, as JSON over several lines;
+    its call stack is one string."""
     above = next(excerpt.preceding(), None)
     if above is None or not above.text.rstrip().endswith('"message": {'):
         return None
@@ -151,7 +157,8 @@ def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
 
 
 def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
-    """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off, and still something was raised."""
+    """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off,
+    and still something was raised."""
     lines = data.splitlines(keepends=True)[:MAX_BLOCK]
     at, frame = next(
         ((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (-1, None)
@@ -169,11 +176,11 @@ def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
 
 
 def _other_middle(lines: list[bytes]) -> int:
-    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box, or a head that is cut itself; -1 if there is none."""
+    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box,
+    or a head that is cut itself; -1 if there is none."""
     frames = [i for i, line in enumerate(lines) if _BACKTRACE.search(line)]
-    above = (
-        not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]
-    )  # what was raised stood there
+    # what was raised stood there
+    above = not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]
     if len(frames) > 2 and frames[0] < NEAR_HEAD and frames[-1] >= len(lines) - NEAR_HEAD and above:
         return frames[0]
     if _HEAD.search(lines[-1].rstrip()):
@@ -188,14 +195,14 @@ def _within(line: bytes, lead: bytes) -> bool:
 
 
 def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | None:
-    """The frames that stand right before an exception's line. None where it is prose, or where their head is there: its block reads it."""
+    """The frames that stand right before an exception's line.
+    None where it is prose, or where their head is there: its block reads it."""
     frames: list[tuple[str, int, str]] = []
     tail = ""  # of a frame that the edge of a terminal broke in two
     flat = 0  # code and carets that lost their indentation, as their frame did
     raised = False  # by the code that the last frame shows; that frame itself may be torn beyond reading
-    margin = line.envelope.body[
-        : -len(line.envelope.body.lstrip())
-    ]  # of a traceback that stands indented as a whole
+    # of a traceback that stands indented as a whole
+    margin = line.envelope.body[: -len(line.envelope.body.lstrip())]
     for back in _single_spaced(excerpt.preceding()):
         if back.envelope.key != line.envelope.key:
             continue
@@ -237,7 +244,12 @@ def _read(excerpt: Excerpt) -> _Reading:
     reading = _Reading(last=excerpt.number)
     block = iter(excerpt.block())
     opener = next(block)
-    lines = _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
+    body = opener.envelope.body
+    lines = (
+        boxed.unboxed(body, block)
+        if boxed.opens(body)
+        else _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
+    )
     indent = (
         len(opener.envelope.body) - len(opener.envelope.body.lstrip())
         if opener.envelope.body.lstrip().startswith("Traceback")
@@ -257,7 +269,8 @@ def _read(excerpt: Excerpt) -> _Reading:
 
 
 def _same_lead(lines: Iterator[Line], lead: str) -> Iterator[Line]:
-    """Take off what a collector puts before every line and no envelope knows (`stderr: `, `trainer-1  | `); others' lines are passed by."""
+    """Take off what a collector puts before every line and no envelope knows (`stderr: `, `trainer-1  | `);
+    others' lines are passed by."""
     led: bool | None = None if lead.strip() else False
     for line in lines:
         body = line.envelope.body
@@ -301,7 +314,8 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
 
 
 def _is_exception(body: str, framed: bool) -> bool:
-    """The exception line ends the frames. A class need not be called …Error (`queue.Empty`), but then it stands before a colon."""
+    """The exception line ends the frames.
+    A class need not be called …Error (`queue.Empty`), but then it stands before a colon."""
     if _NAMED.match(body):
         return True
     m = _ANY.match(body)

@@ -13,7 +13,7 @@ _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 _RESULT = re.compile(r"NCCL error|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
 FAR = 10  # lines of a message below its head
 REQUESTS = ("KeyboardInterrupt", "SystemExit")
-DISTRIBUTED = (  # torch/distributed: what these say of is a peer or the store
+DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
     "DistBackendError",
     "DistNetworkError",
     "DistStoreError",
@@ -21,6 +21,7 @@ DISTRIBUTED = (  # torch/distributed: what these say of is a peer or the store
     "DistQueueEmptyError",
     "RendezvousTimeoutError",
     "RendezvousConnectionError",
+    "GetTimeoutError",  # ray.exceptions: an object of another process did not come
 )
 
 
