@@ -55,7 +55,7 @@ TELLS = (
     "birth",  # a life of the job begins
     "again",  # the next life of the job begins
 )
-CONDITIONS = ("joined", "only-kernel", "first-trouble")
+CONDITIONS = ("joined", "only-kernel", "first-trouble", "several-hosts")
 LASTS = ("once", "repeated")
 SURVIVALS = ("anyone", "never")
 ACTIONS = (

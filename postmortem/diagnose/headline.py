@@ -212,6 +212,9 @@ def _seen(solution: Solution) -> str:
     ]
     if not loud:
         return "the stack of a process is all that tells" if solution.case.of_kind("stack") else ""
+    last = next((c for c in loud if c.event.fields.get("last_error")), None)
+    if last is not None:
+        return f"NCCL's last error was `{_quoted(gist(last.event.text))}`"
     first = min(
         loud,
         key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", in_time(c.event)),

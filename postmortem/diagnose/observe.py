@@ -8,6 +8,7 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from postmortem.digits import number
 from postmortem.model import Event, Pattern
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
+STARTS = ("exception", "exit", "crash", "stack", "cut")  # what no exception's message goes on behind
 MOST = 4096  # ranks that one line names
 _NUMBERS = re.compile(r"\d{1,9}(?:-\d{1,9})?")
 _BUS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?![0-9a-f])", re.IGNORECASE)
@@ -88,7 +90,10 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
         hosts = _peer(e)  # who complains is not who is complained of
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
         hosts = (case.registry.host_of[ranks[0]],)
-    return Claim(pattern, pattern.role, (e,), ranks, hosts, gpus, pids, e.attempt, "", pattern.strength)
+    role = (
+        "context" if e.fields.get("uttered") else pattern.role
+    )  # until nothing better is known (rules/promote.py)
+    return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, "", pattern.strength)
 
 
 def _one(rank: int | None) -> Ranks:
@@ -225,11 +230,13 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
         if not c.pattern.generic and c.accuses:
             named[c.event.where.source].append(c)
             said.add(_saying(case, c))
+    ends = _message_ends(case)
     out = []
     for c in claims:
-        other = _named_nearby(c.event, named[c.event.where.source]) if c.pattern.generic else None
+        source = c.event.where.source
+        other = _named_nearby(c.event, named[source], ends.get(source, ())) if c.pattern.generic else None
         if c.pattern.generic and c.event.fields.get("wrapper"):
-            if other is None:
+            if other is None and not c.event.fields.get("uttered"):
                 kind = str(c.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]
                 out.append(
                     replace(c, role="symptom", because=f"{kind} only carries another process's failure")
@@ -243,23 +250,36 @@ def _saying(case: Case, c: Claim) -> tuple[int | None, str]:
     return case.rank_of(c.event), gist(str(c.event.fields.get("line") or c.event.text))
 
 
-def _named_nearby(e: Event, named: Sequence[Claim]) -> Claim | None:
+def _message_ends(case: Case) -> dict[str, list[int]]:
+    """Lines at which, in each log, no message goes on: a line with a stamp of its own, another exception, a launcher's entry."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for e in case.events:
+        if e.where.line is not None and (e.kind in STARTS or (e.raw_time and e.clock != "none")):
+            found[e.where.source].add(e.where.line)
+    return {source: sorted(lines) for source, lines in found.items()}
+
+
+def _named_nearby(e: Event, named: Sequence[Claim], ends: Sequence[int]) -> Claim | None:
     """The claim that a block's decisive line, or a line of its message, makes already."""
+    at = bisect_right(ends, e.where.line or 0)
+    end = ends[at] if at < len(ends) else None
     for c in named:
         if e.where.line is None or c.event.where.line is None:
             if e.where.line is None and c.event.where.line is None:
                 return c
-        elif c.event.where.line == e.where.line or _in_message(e, c.event):
+        elif c.event.where.line == e.where.line or _in_message(e, c.event, end):
             return c
     return None
 
 
-def _in_message(e: Event, other: Event) -> bool:
+def _in_message(e: Event, other: Event, end: int | None) -> bool:
     """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without
     a stamp, which a log line of its own would carry."""
     line = e.where.line or 0
     opened = number(e.fields.get("opened")) or line
     if not opened <= (other.where.line or 0) <= max(e.where.end_line or 0, line + LONE):
+        return False
+    if end is not None and (other.where.line or 0) >= end:
         return False
     if other.fields.get("opened", opened) != opened or (other.raw_time and other.clock != "none"):
         return False

@@ -138,6 +138,8 @@ def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) ->
     if end.kind == "kill":
         return not any(_stands_before(e, c.event) for e in (*case.telling("forces"), *case.telling("stop")))
     complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _stopped_after(x, c, end)]
+    if end.kind == "crash" and complaints and all(_below(x, c) for x in complaints):
+        return True  # the shell told of the crash before anybody missed the process
     return not complaints or _unspoken(case, c, end, accused)
 
 
@@ -170,6 +172,12 @@ def _stopped_after(x: Claim, c: Claim, end: Ending) -> bool:
     return x.event.where.source == c.event.where.source and (x.event.where.line or 0) > (
         c.event.where.line or 0
     )
+
+
+def _below(x: Claim, c: Claim) -> bool:
+    """Whether `x` stands below `c` in the same log."""
+    a, b = x.event.where, c.event.where
+    return a.source == b.source and (a.line or 0) > (b.line or 0)
 
 
 def _stands_before(a: Event, b: Event) -> bool:

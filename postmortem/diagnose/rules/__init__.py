@@ -16,8 +16,14 @@ from postmortem.diagnose.rules import aftermath, foreign, promote, reading, stal
 from postmortem.diagnose.rules.view import Rule, settle
 
 BEFORE: tuple[tuple[Rule, ...], ...] = (
-    (foreign.rows_of_other_jobs, reading.quoted, reading.in_a_handler, reading.stopped_by_request),
-    (reading.transport, reading.abort_of_a_collective),
+    (
+        foreign.rows_of_other_jobs,
+        reading.quoted,
+        reading.in_a_handler,
+        reading.while_interrupted,
+        reading.stopped_by_request,
+    ),
+    (reading.transport, reading.abort_of_a_collective, reading.opens_a_message),
     (survived.went_on, survived.finished, survived.job_done, survived.caught),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
 )
@@ -25,6 +31,7 @@ AFTER: tuple[tuple[Rule, ...], ...] = (
     (survived.restored,),
     (
         aftermath.peers_lost_before,
+        aftermath.library_said_why,
         aftermath.abort_after_reason,
         aftermath.nan_that_spread,
         aftermath.single_nan,

@@ -167,6 +167,8 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
     again. A goodbye below what ended the process is its shell's, unless only a good run prints it."""
     e = claim.event
     for x in life.after(case, e, rank):
+        if rank is None and claim.pattern.survivable != "anyone" and _others(e, x):
+            continue
         if x.kind != "finished" or life.has_last_word(x) or not life.uncaught(e):
             return x
     again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
@@ -174,6 +176,11 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
         return None
     said = (x for x in case.by_source[e.where.source] if x.kind == "line" and life.below(x, e))
     return next((x for x in said if rank is None or case.rank_of(x) in (rank, None)), None)
+
+
+def _others(e: Event, x: Event) -> bool:
+    """Whether two lines without ranks are of two processes: Ray names pids, and its drivers no ranks."""
+    return None not in (e.pid, x.pid) and e.pid != x.pid
 
 
 def _ended_one(case: Case, e: Event) -> bool:
