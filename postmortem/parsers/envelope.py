@@ -61,6 +61,8 @@ _HOST = re.compile(
 _COLUMNS = {
     "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
     "colon": re.compile(r"(\d{1,5}): "),
+    "angle": re.compile(r"<(?:r|rank ?)?(\d{1,5})> "),
+    "slash": re.compile(r"[^\[\n]{0,40}\[(\d{1,5})/\d{1,5}\] "),
 }
 _LABELS = {  # the process that a runner, or the pod that an export puts in front
     "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
@@ -94,7 +96,7 @@ _NCCL = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d+):(\
 _STAMPED = re.compile(
     r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
 )
-_SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\]| )")
+_SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\])")  # `[2/3] c++ -MMD` is ninja's progress
 _MARGIN = re.compile(r"> ?")
 _QUOTE = re.compile(r"(?:> ?)+(?=\[|\w)")
 _KERNEL = re.compile(
@@ -116,6 +118,7 @@ _RFC5424 = re.compile(  # PRI 1 time host program pid msgid data
     r"<\d{1,3}>1 \d{4}-\d\d-\d\dT[\d:.]{8,15}(?:Z|[+-]\d\d:\d\d) ([\w.-]+) ([^\s\[\]]{1,48}) (\d{1,9}|-) \S{1,32} "
     r"(?:-|\[[^\]\n]{0,400}\]) ?(?:\ufeff)?"
 )
+_ELAPSED = re.compile(r"^\d\d:\d\d:\d\d\.\d{3,6} (?=\s*\S)")  # `| ts -s %H:%M:%.S`
 _TAI64N = re.compile(r"@(4[0-9a-f]{15})([0-9a-f]{8}) ?")  # daemontools, runit
 _TS = re.compile(
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)"
@@ -124,7 +127,10 @@ _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
     re.compile(r"\[PG (?:ID )?\d+[^\]]{0,80}? Rank (\d{1,6})\]"),
-    re.compile(r"\b(?:global_)?rank[=:] ?(\d{1,6})\b", re.IGNORECASE),
+    re.compile(  # and no `--node-rank=1` of a launcher's command line, and no `local rank: 0`
+        r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!machine )(?:global_|world_)?rank[=:] ?(\d{1,6})\b",
+        re.IGNORECASE,
+    ),
     re.compile(
         r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE
     ),
@@ -291,6 +297,10 @@ class _Peeler:
 
 def _tee(p: _Peeler, m: re.Match[str]) -> None:
     name = "rank" if m[1].lower() == "rank" else "local_rank"
+    if name == "rank" and "rank" in p.got and p.text[m.start() - 2 : m.start()] == "]:":
+        p.got["local_rank"] = p.got.pop(
+            "rank"
+        )  # `[rank0]:[rank2]: `: of a role by the name of rank, whose local rank it is
     if (
         name == "local_rank" and p.got.pop(name, None) is not None
     ):  # who broke off inside its line, and who ended it
@@ -360,6 +370,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     ),
     "syslog5424": (_RFC5424, _syslog_5424),
     "tai64n": (_TAI64N, _tai64n),
+    "elapsed": (_ELAPSED, lambda p, m: None),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
     "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),

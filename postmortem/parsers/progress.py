@@ -36,6 +36,10 @@ _OF = re.compile(
     r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b",
     re.IGNORECASE,
 )
+_WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
+    r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})(?: of |/)(?P<world>\d{1,6})\b",
+    re.IGNORECASE,
+)
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
 _PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
 _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
@@ -245,6 +249,7 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
         or "pid" in body
         or "torch" in body
         or "NCCL version" in body
+        or " of " in body
     ):
         _learn(facts, body)
     if line.envelope.world is not None:
@@ -263,6 +268,9 @@ def _learn(facts: dict[str, object], body: str) -> None:
         facts.setdefault("world", int(m["world"]))
         if p := _PID.search(body):
             facts.setdefault("pid", int(p["pid"]))
+    elif m := _WORKER.search(body):
+        if facts.setdefault("said_worker", int(m["n"])) != int(m["n"]):
+            facts["said_worker"] = None
     elif m := _WORLD.search(body):
         facts.setdefault("world", int(m["world"]))
     if m := _BUS.search(body):
