@@ -14,14 +14,13 @@ number in a column (`16:15:49 | 2 | train …`, `2: step 9`) is a rank where the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from postmortem.model import Stamp
 from postmortem.parsers import marks, records, times
+from postmortem.parsers.style import COLUMNS, HOST, LABELS, RANKED, SRUN, Style, learn
 
 
 class Envelope(NamedTuple):
@@ -42,38 +41,6 @@ class Envelope(NamedTuple):
     line: int | None = None  # of the file, where the log was unwrapped
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How one file labels its lines, learnt from its head."""
-
-    srun: bool = False
-    host: bool = False
-    column: str = ""  # a key of _COLUMNS
-    margin: bool = False  # the whole file was pasted as a quotation
-    label: str = ""  # a key of _LABELS
-
-
-_SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
-_SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
-_HOST = re.compile(
-    r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)"
-)  # pdsh, docker compose
-_COLUMNS = {
-    "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
-    "colon": re.compile(r"(\d{1,5}): "),
-    "angle": re.compile(r"<(?:r|rank ?)?(\d{1,5})> "),
-    "slash": re.compile(r"[^\[\n]{0,40}\[(\d{1,5})/\d{1,5}\] "),
-}
-_LABELS = {  # the process that a runner, or the pod that an export puts in front
-    "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
-    "tab": re.compile(
-        r"(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)\t)?([^\t ]{1,60})\t"
-    ),  # parallel --tag, Loki
-}
-_RANKED = re.compile(r"(?:^|[._/-])rank[._-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
-_RUNNER = re.compile(
-    r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
-)  # DeepSpeed's head, which labels the others' lines
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
@@ -136,47 +103,6 @@ _IN_TEXT = (
     ),
 )
 _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A-Z]+\d+)*\] ?")
-
-
-def learn(lines: Iterable[str]) -> Style:
-    """Decide from a file's first lines whether every line carries srun's task label, a host label or the margin of a quotation."""
-    some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
-    if len(some) < 3:
-        return Style()
-    tasks = {m[1] for line in some if (m := _SRUN.match(line))}
-    labelled = 0 < len(tasks) < len(some) and _mostly(
-        some, lambda line: _SRUN.match(line) or line.startswith(_SLURM)
-    )
-    host = _mostly(some, lambda line: _HOST.match(line) if ": " in line or " | " in line else None)
-    column = "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), "")
-    label = next((name for name, form in _LABELS.items() if not labelled and _mostly(some, form.match)), "")
-    return Style(labelled, host, column, _mostly(some, lambda line: line.startswith(">")), label)
-
-
-def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
-    """Whether four lines of five pass; a file of another style is known after the first fifth."""
-    misses = len(lines) // 5
-    for line in lines:
-        if not test(line):
-            misses -= 1
-            if misses < 0:
-                return False
-    return True
-
-
-def _of_ranks(name: str, lines: list[str]) -> bool:
-    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and again, up and down."""
-    found = [int(m[1]) for line in lines if (m := _COLUMNS[name].match(line))]
-    if len(found) < 6:
-        return False
-    downs = sum(1 for a, b in pairwise(found) if b < a)
-    ranks = set(found)
-    return (
-        len(ranks) >= 2
-        and ranks == set(range(len(ranks)))
-        and downs >= 3
-        and all(found.count(r) >= 3 for r in ranks)
-    )
 
 
 def clean(text: str) -> str:
@@ -249,7 +175,7 @@ class _Peeler:
     def run(self) -> None:
         if self.style.margin:
             self.take(_MARGIN)
-        if self.style.srun and (m := self.take(_SRUN)):
+        if self.style.srun and (m := self.take(SRUN)):
             self.key.append(m[0].strip())
             if not self.text.startswith(
                 "slurmstepd", self.at
@@ -257,10 +183,10 @@ class _Peeler:
                 self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
-        elif self.style.label and (m := self.take(_LABELS[self.style.label])):
+        elif self.style.label and (m := self.take(LABELS[self.style.label])):
             self.key.append(m[1])
             self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]))
-        elif self.style.host and (m := self.take(_HOST)):
+        elif self.style.host and (m := self.take(HOST)):
             self.key.append(m[1])
             self.learn(host=m[1])
         for _ in range(8):
@@ -285,7 +211,7 @@ class _Peeler:
         if (
             "rank" not in self.got
             and self.style.column
-            and (m := _COLUMNS[self.style.column].match(self.text))
+            and (m := COLUMNS[self.style.column].match(self.text))
         ):
             self.got["rank"] = int(m[1])
         if "stamp" not in self.got and head:
@@ -327,7 +253,7 @@ def _ray(p: _Peeler, m: re.Match[str]) -> None:
 
 
 def _rank_in(label: str) -> int | None:
-    m = _RANKED.search(label)
+    m = RANKED.search(label)
     return int(m[1]) if m else None
 
 
@@ -409,3 +335,6 @@ def _json_line(text: str, style: Style) -> Envelope | None:
         kernel=kernel,
         program="" if kernel else str(record.get("SYSLOG_IDENTIFIER") or ""),
     )
+
+
+__all__ = ["Envelope", "Style", "clean", "learn", "peel"]
