@@ -23,6 +23,7 @@ from postmortem.parsers import (
     tables,
     torchrun,
     traceback,
+    unwrap,
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
@@ -206,9 +207,8 @@ def read_text(text: str, kind: str = "", library: Library | None = None) -> list
     """Read a piece of log as if it stood in a file of its own, through the real scanner: what the examples of patterns run through."""
     library = library or load()
     source = Source(path="example", kind=kind or "console", size=len(text))
-    scanned = scan.scan(
-        source, io.BytesIO(text.encode()), engine(library), want_content=kind in DOCUMENT_KINDS
-    )
+    stream = unwrap.of(source, io.BytesIO(text.encode()))
+    scanned = scan.scan(source, stream, engine(library), want_content=kind in DOCUMENT_KINDS)
     return parse(scanned, library)
 
 
