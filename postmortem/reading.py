@@ -1,9 +1,9 @@
 """Containers -> what they say: scanned and parsed in this process, side by side, or on a cluster.
 
-    read_all(containers, Ways(workers=2))   ->   [Read(sources, events, ...), ...], in the order of the containers
+    read_all(containers, Ways(workers=2))   ->   [Read(sources, events, ...), ...], in their order
 
-A large log is scanned in parts, as if it were several. The result does not depend on who reads: the parts and how much of each
-log is read depend on the logs alone, and results are put together in their order.
+A large log is scanned in parts, as if it were several. The result does not depend on who reads: the parts and
+how much of each log is read depend on the logs alone, and results are put together in their order.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ INTERRUPTED = "interrupted before it was read"
 
 @dataclass(frozen=True)
 class Ways:
-    """How to read. `workers` 0: as many as pay off. `executor`: an engine of the caller's, in place of processes of ours.
+    """How to read. `workers` 0: as many as pay off.
+    `executor`: an engine of the caller's, in place of processes of ours.
     `meanwhile` is called in a thread while others read."""
 
     patterns: tuple[Path, ...] = ()
@@ -58,7 +59,8 @@ class Read:
 
 
 class Job(NamedTuple):
-    """A container, or a part of one, and what a worker has to know. `digest` is of the patterns, where that may be another machine."""
+    """A container, or a part of one, and what a worker has to know.
+    `digest` is of the patterns, where that may be another machine."""
 
     container: Container
     extra: tuple[Path, ...]
@@ -142,7 +144,7 @@ class _Watch:
             self.progress(self.done, self.total, self.jobs[index].container.label)
 
 
-# ── a worker's task ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a worker's task ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
@@ -195,7 +197,7 @@ def _tools(extra: tuple[Path, ...]) -> tuple[Library, scan.Engine]:
     return library, parsers.engine(library)
 
 
-# ── the parts of a log, and what was lost ────────────────────────────────────────────────────────────────────────────
+# ── the parts of a log, and what was lost ───────────────────────────────────────────────────────────────────
 
 
 def _put_together(jobs: Sequence[Job], results: Sequence[Result]) -> list[Read]:
@@ -230,7 +232,8 @@ def _lost(job: Job, failure: pool.Failure) -> Skip:
 
 
 def _uncounted(job: Job) -> Scanned:
-    """Stand in for a part that was lost: nothing of it but its number of lines, for the numbers of those behind it."""
+    """Stand in for a part that was lost: nothing of it but its number of lines,
+    for the numbers of those behind it."""
     assert job.source is not None and job.part is not None
     first = max(0, job.part.start - 1)
     left, lines = job.part.stop - first - 1, int(not job.part.start)

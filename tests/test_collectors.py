@@ -1,4 +1,5 @@
-"""What log collectors put around every line changes no verdict: real incidents as Kubernetes, Docker and others hand them on."""
+"""What log collectors put around every line changes no verdict:
+real incidents as Kubernetes, Docker and others hand them on."""
 
 from __future__ import annotations
 

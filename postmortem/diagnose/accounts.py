@@ -28,7 +28,7 @@ def _symptoms(solution: Solution) -> dict[int, Claim]:
     found: dict[int, Claim] = {}
     for c in sorted(solution.claims, key=lambda c: c.pattern.severity not in ("fatal", "error")):
         if c.role == "symptom":
-            for rank in c.ranks or case.ranks_of([c.event]):
+            for rank in c.ranks or case.ranks_of(c.events):
                 found.setdefault(rank, c)
     return found
 

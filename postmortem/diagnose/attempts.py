@@ -7,9 +7,10 @@ An attempt is a life between two restarts (torchrun's attempt_N); lines without 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
+from postmortem.diagnose.case import BROAD
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
@@ -21,6 +22,7 @@ ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished
 
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder
 SLACK_S = 1.0
+REST = 3  # lines that a launcher's report of a death still takes
 
 
 @dataclass
@@ -32,6 +34,7 @@ class _Unit:
     pids: set[int] = field(default_factory=set)
     span: tuple[float, float] | None = None
     spoken: bool = False
+    goodbyes: set[int | None] = field(default_factory=set)
     ended_well: bool = False
 
 
@@ -45,6 +48,20 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
     talking = {name: u for name, u in units.items() if u.spoken}
     for agent, run in _launched(talking):
         _share(talking[agent], talking[run])
+    groups = _groups(talking)
+    if len(groups) < 2:
+        return {None: [s.path for s in sources]}
+    home = next((g for g in groups if any(top == "" for top, _ in g)), None)
+    mute = [s.path for name, u in units.items() if name not in talking for s in u.sources]
+    out: dict[str | None, list[str]] = {}
+    for g in sorted(groups, key=lambda g: _start(talking, g)):
+        paths = [s.path for name in sorted(g, key=str) for s in talking[name].sources]
+        out[_name(g, out)] = paths + (mute if home is None or g is home else [])
+    return out
+
+
+def _groups(talking: dict[Unit, _Unit]) -> list[set[Unit]]:
+    """Units of one job together: all that nothing tells apart, directly or by way of others."""
     groups: list[set[Unit]] = []
     apart = _apart(talking)
     for name in talking:
@@ -52,19 +69,11 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
         for g in mates:
             groups.remove(g)
         groups.append({name}.union(*mates))
-    if len(groups) < 2:
-        return {None: [s.path for s in sources]}
-    home = next((g for g in groups if any(top == "" for top, _ in g)), None)
-    mute = [s.path for name, u in units.items() if name not in talking for s in u.sources]
-    order = sorted(groups, key=lambda g: _start(talking, g))
-    out: dict[str | None, list[str]] = {}
-    for g in order:
-        paths = [s.path for name in sorted(g, key=str) for s in talking[name].sources]
-        out[_name(g, out)] = paths + (mute if home is None or g is home else [])
-    return out
+    return groups
 
 
 def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Unit]:
+    """The files by top folder and run, with what their events show."""
     depth = _common_depth([s.path for s in sources])
     units: dict[Unit, _Unit] = {}
     where: dict[str, _Unit] = {}
@@ -75,24 +84,32 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
         where[s.path] = unit
         if s.rank is not None:
             unit.ranks.add(s.rank)
-    finished: dict[int, set[int | None]] = defaultdict(set)
     for e in events:
-        own = where.get(e.where.source)
-        if own is None or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN or e.speaker == "kernel":
-            continue
-        own.spoken = True
-        if e.pid is not None and e.pid > 1:
-            own.pids.add(e.pid)
-        if e.rank is not None:
-            own.ranks.add(e.rank)
-        if e.kind == "finished":
-            finished[id(own)].add(e.rank)
-        if e.at is not None and e.at_sigma < 30:
-            lo, hi = own.span or (e.at, e.at)
-            own.span = (min(lo, e.at), max(hi, e.at))
+        unit_of = where.get(e.where.source)
+        if (
+            unit_of is not None
+            and e.kind in ATTEMPT_KINDS
+            and e.source_kind in SPOKEN
+            and e.speaker != "kernel"
+        ):
+            _show(unit_of, e)
     for unit in units.values():
-        unit.ended_well = bool(finished[id(unit)]) and len(finished[id(unit)]) >= len(unit.ranks)
+        unit.ended_well = bool(unit.goodbyes) and len(unit.goodbyes) >= len(unit.ranks)
     return units
+
+
+def _show(unit: _Unit, e: Event) -> None:
+    """What one event shows of its unit's job."""
+    unit.spoken = True
+    if e.pid is not None and e.pid > 1:
+        unit.pids.add(e.pid)
+    if e.rank is not None:
+        unit.ranks.add(e.rank)
+    if e.kind == "finished":
+        unit.goodbyes.add(e.rank)
+    if e.at is not None and e.at_sigma < BROAD:
+        lo, hi = unit.span or (e.at, e.at)
+        unit.span = (min(lo, e.at), max(hi, e.at))
 
 
 def _common_depth(paths: Sequence[str]) -> int:
@@ -129,17 +146,17 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
 def _launched(units: dict[Unit, _Unit]) -> Iterator[tuple[Unit, Unit]]:
     """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last line of a rank that hung."""
     runs = [name for name in units if name[1] is not None]
-    agents = [
-        name
-        for name, unit in units.items()
-        if name[1] is None and all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN)
-    ]
-    for name in agents:
-        own = [run for run in runs if run[0] == name[0]]
-        orphans = [run for run in runs if (run[0], None) not in agents]
-        beside = own or (orphans if name[0] == "" else [])
+    agents = {name for name, unit in units.items() if name[1] is None and _is_agent(unit)}
+    for top, _ in sorted(agents, key=str):
+        beside = [run for run in runs if run[0] == top]
+        if not beside and top == "":
+            beside = [run for run in runs if (run[0], None) not in agents]
         if len(beside) == 1:
-            yield name, beside[0]
+            yield (top, None), beside[0]
+
+
+def _is_agent(unit: _Unit) -> bool:
+    return all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN)
 
 
 def _share(a: _Unit, b: _Unit) -> None:
@@ -201,30 +218,43 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
-    death, birth, retry = (library.telling(word) for word in ("death", "birth", "again"))
-    if {e.pattern for e in events}.isdisjoint(death | birth | retry):
+    words = [library.telling(word) for word in ("death", "birth", "again")]
+    if {e.pattern for e in events}.isdisjoint(frozenset().union(*words)):
         return {}
-    deaths: dict[str, list[int]] = defaultdict(list)
-    births: dict[str, list[int]] = defaultdict(list)
-    starts: dict[str, list[int]] = defaultdict(list)
-    again: dict[str, list[int]] = defaultdict(list)
-    for e in events:
-        if e.where.line is None:
-            continue
-        if e.pattern in death:
-            deaths[e.where.source].append(e.where.line + 3)
-        elif e.pattern in birth and e.rank is None:  # the controller speaks, never a rank
-            starts[e.where.source].append(e.where.line - 1)
-        elif e.pattern in retry and e.rank is None:  # srun speaks
-            again[e.where.source].append(e.where.line - 1)
-        elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
-            births[e.where.source].append(e.where.line)
-    cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
-    cuts |= {source: sorted(lines) for source, lines in again.items()}
-    cuts |= {
-        source: [d for d in lines if any(b > d for b in births[source])] for source, lines in deaths.items()
-    }
+    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
     return {source: lines for source, lines in cuts.items() if lines}
+
+
+def _cuts(own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str]) -> list[int]:
+    """The last lines of all lives but the last in one source. Where workers are started or a step is tried again, the
+    controller or srun says so, never a rank."""
+    ends = [e for e in own if e.pattern in death and _reborn(e, own)]
+    if ends:
+        return sorted((e.where.line or 0) + REST for e in ends)
+    told = [e for e in own if e.rank is None and e.where.line]
+    retries = sorted((e.where.line or 0) - 1 for e in told if e.pattern in again)
+    return retries or sorted((e.where.line or 0) - 1 for e in told if e.pattern in birth)[1:]
+
+
+def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for e in events:
+        if e.where.line is not None:
+            found[e.where.source].append(e)
+    return found
+
+
+def _reborn(death: Event, own: Sequence[Event]) -> bool:
+    """Whether ranks are at work behind the report of a death. What they had printed before and a pipe kept until they ended
+    stands behind it too, with earlier stamps."""
+    line = (death.where.line or 0) + REST
+    for e in own:
+        if e.kind not in ("progress", "finished") or e.source_kind not in ("agent", "console"):
+            continue
+        earlier = e.at is not None and death.at is not None and e.raw_time and e.at < death.at - SLACK_S
+        if (e.where.line or 0) > line and not earlier:
+            return True
+    return False
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
@@ -236,7 +266,7 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
         if e.attempt is None:
             continue
         copies[(e.kind, gist(e.text))].add(e.attempt)
-        if e.at is not None and e.at_sigma < 30:
+        if e.at is not None and e.at_sigma < BROAD:
             starts[e.attempt] = min(e.at, starts.get(e.attempt, e.at))
         pid = e.fields.get("pid", e.pid)
         if isinstance(pid, int):
@@ -263,7 +293,7 @@ def _guess(
     found = copies.get((e.kind, gist(e.text)), set())
     if len(found) == 1:
         return next(iter(found))
-    if e.at is None or e.at_sigma > 30 or not order:
+    if e.at is None or e.at_sigma > BROAD or not order:
         return None
     guess = order[0][0]
     for attempt, start in order:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
-from postmortem.diagnose.derive.views import minority
+from postmortem.diagnose.derive.hangs.views import minority
 from postmortem.diagnose.identity import same_host
 from postmortem.digits import number
 
@@ -115,24 +115,25 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
             f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice"
         )
         return (absent[0],)
-    others = [
-        e
-        for c in claims
-        if c.role == "cause" and not c.ranks and c.pattern.entity == "self"
-        for e in c.events
-    ]
-    crash = root.pattern.category == "native-crash"
-    failed = (
-        case.ended("crash")
-        if crash
-        else [r for r in case.ended("own", "crash", "kill") if case.ends[r].code > 0]
+    failed = case.ended("crash")
+    if root.pattern.category != "native-crash":
+        failed = [r for r in case.ended("own", "crash", "kill") if case.ends[r].code > 0]
+    if (
+        len(failed) != 1
+        or _events_without_rank(claims) != 1
+        or not _may_be_on(case, failed[0], root.event.host)
+    ):
+        return ()
+    case.note(
+        f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one"
     )
-    if len(others) == 1 and len(failed) == 1 and _may_be_on(case, failed[0], root.event.host):
-        case.note(
-            f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one"
-        )
-        return (failed[0],)
-    return ()
+    return (failed[0],)
+
+
+def _events_without_rank(claims: Sequence[Claim]) -> int:
+    """How many events are causes of a process that does not say its rank."""
+    nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
+    return sum(len(c.events) for c in nameless)
 
 
 def _may_be_on(case: Case, rank: int, host: str | None) -> bool:

@@ -50,10 +50,17 @@ class Case:
         return [e for p in patterns for e in self.by_pattern.get(p, ())]
 
     def telling(self, word: str) -> list[Event]:
-        """Events of all patterns that tell this (see TELLS in model.py), by file and line."""
-        names = self.library.telling(word)
-        found = self.seen(*sorted(names))
-        return found if len(names) == 1 else sorted(found, key=lambda e: (e.where.source, e.where.line or 0))
+        """Events of all patterns that tell this (see TELLS in vocabulary.py), in their order."""
+        return list(self.by_word.get(word, ()))
+
+    @cached_property
+    def by_word(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = defaultdict(list)
+        for e in self.by_kind["pattern"]:
+            pattern = self.library.get(e.pattern)
+            for word in pattern.tells if pattern else ():
+                found[word].append(e)
+        return found
 
     @cached_property
     def by_kind(self) -> dict[str, list[Event]]:

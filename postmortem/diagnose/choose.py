@@ -34,13 +34,15 @@ TIERS = {  # how near to a cause a kind of proof stands, by category; lower is n
 }  # fmt: skip
 ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
-WEAKEST = 6.0
+NOBODY, WEAKEST = 5.8, 6.0  # a hang of which nobody is named; what only sounds like trouble
 
 
 def tier(claim: Claim) -> float:
     """How near to a cause this kind of proof stands: what the kernel, the driver or a scheduler states, what a process
     died of, what the ranks' collectives show, how ranks ended, who fell silent."""
     category = claim.pattern.category or ""
+    if claim.strength == "silent" and not claim.ranks:
+        return NOBODY
     if claim.strength == "ended":
         return ENDED.get(category, WEAKEST)
     if claim.strength in ("compared", "silent") and category in COMPARED:
@@ -113,16 +115,20 @@ def _key(c: Claim) -> tuple[object, ...]:
     e = first_of(c) or c.event
     proof = (tier(c), SEVERITIES.index(c.pattern.severity), c.step, len(c.ranks) or 1_000_000)
     place = (e.at is None, e.at or 0.0, e.where.line or 0)
-    return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, e.where.source)
+    return (*proof, *place, shape(e.text), e.text, c.pattern.title, c.ranks, c.hosts, c.gpus, e.where.source)
 
 
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The same exception on several ranks is one failure; different ones are several."""
     groups: dict[tuple[str, str, int | None], list[Claim]] = {}
-    for c in causes:
+    for c in sorted(causes, key=_place):
         said = shape(str(c.event.fields.get("line") or c.event.text)) if c.pattern.entity == "self" else ""
         groups.setdefault((c.pattern.id, said, c.attempt), []).append(c)
     return [_one(members) for members in groups.values()]
+
+
+def _place(c: Claim) -> tuple[object, ...]:
+    return c.step, in_time(c.event), c.ranks, c.hosts, c.gpus, c.pids, c.because
 
 
 def _one(members: Sequence[Claim]) -> Claim:

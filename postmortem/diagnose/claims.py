@@ -81,8 +81,9 @@ def merged(claims: Sequence[Claim]) -> Claim:
     )
 
 
-def in_time(e: Event) -> tuple[bool, float, str, int]:
-    return e.at is None, e.at or 0.0, e.where.source, e.where.line or 0
+def in_time(e: Event) -> tuple[bool, float, int, str, str]:
+    """A key to sort by: the time, the line, the words. The name of the file decides only between two that say the same."""
+    return e.at is None, e.at or 0.0, e.where.line or 0, e.text, e.where.source
 
 
 def _union(parts: Iterable[Iterable[T]]) -> tuple[T, ...]:

@@ -14,7 +14,7 @@ Group = list[Event]
 
 def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Registry) -> list[Event]:
     """Two events are copies if they say the same and come from different files; a line that stands twice in one file
-    happened twice. Out: the events by file and line."""
+    happened twice. Out: the events in the order in which their files came, and of their lines."""
     ranks = [registry.rank_of(e) for e in events]
     several = _in_several_files(zip(ranks, events, strict=True))
     out = []
@@ -26,7 +26,8 @@ def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Regi
             out.append(e)
     for group in _alike(shared):
         out += _merged(group, sources)
-    return sorted(out, key=lambda e: (e.where.source, e.where.line or 0))
+    place = {path: i for i, path in enumerate(dict.fromkeys(e.where.source for e in events))}
+    return sorted(out, key=lambda e: (place[e.where.source], e.where.line or 0))
 
 
 def _in_several_files(ranked: Iterable[tuple[int | None, Event]]) -> set[int | None]:

@@ -15,7 +15,7 @@ import regex
 
 from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
 from postmortem.library.titles import entitled, inside
@@ -23,6 +23,7 @@ from postmortem.model import Event
 
 LIMIT = 105  # characters that a headline quotes
 MANY = 6  # culprits of which the host is not named
+_SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 _SOURCE = re.compile(
@@ -63,6 +64,8 @@ def _who(root: Claim, ranks: tuple[int, ...]) -> str:
 
 def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
     """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others need a title."""
+    if root.because[0].isupper():
+        return root.because  # a sentence by itself
     subject = ranks_text(ranks) if ranks else ""
     if subject and root.because.startswith(f"{subject} "):
         return who + root.because[len(subject) :]
@@ -117,11 +120,9 @@ def _subject(root: Claim, who: str) -> str:
 
 
 def _crash(e: Event) -> str:
-    return (
-        str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100]
-        .lower()
-        .replace("sig", "SIG")
-    )
+    """`segmentation fault`, `signal 11`, `SIGSEGV`."""
+    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower()
+    return _SIGNAL.sub(lambda m: m[0].upper(), said)
 
 
 def _detail(root: Claim) -> str:
@@ -163,7 +164,7 @@ def _effects(victims: Victims, said: str) -> str:
     """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
     for ranks, verb in victims.told():
-        if verb not in said:
+        if verb not in said and not (verb == "timed out" and " waited in " in said):
             parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks)} other ranks {verb}")
     return "; " + listed(parts) if parts else ""
 
@@ -194,6 +195,7 @@ def _seen(solution: Solution) -> str:
             "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
         )
     first = min(
-        loud, key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", c.event.where)
+        loud,
+        key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", in_time(c.event)),
     )
     return inside(first.pattern.title.rstrip("."))

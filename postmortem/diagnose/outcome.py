@@ -17,7 +17,8 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
     """Name the outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
         unharmed = root.guess and not _lifeless(case) and not any(c.role == "symptom" for c in claims)
-        return "undetermined" if unharmed or _only_how(root) else "incident"
+        alone = _only_how(root) and not (root.ranks and _victims(case, root, claims))
+        return "undetermined" if unharmed or alone else "incident"
     if _failed(case, claims) or _half_read(case):
         return "undetermined"
     if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims)):
@@ -30,6 +31,16 @@ def _only_how(root: Claim) -> bool:
     if root.strength == "silent":
         return root.pattern.category == "peer-lost"
     return root.strength == "ended" and root.pattern.category == "python-exception"
+
+
+def _victims(case: Case, root: Claim, claims: Sequence[Claim]) -> bool:
+    """Whether others suffered from it: ranks that complain, or that the launcher stopped."""
+    if any(end.signal == "SIGTERM" for end in case.ends.values()):
+        return True
+    complaints = [
+        c for c in claims if c.role == "symptom" and c.pattern.category in ("peer-lost", "hang", "network")
+    ]
+    return bool(case.ranks_of(c.event for c in complaints) - set(root.ranks))
 
 
 def _failed(case: Case, claims: Sequence[Claim]) -> bool:

@@ -1,4 +1,5 @@
-"""A line -> who wrote it and when, and what is left: the prefixes that launchers, loggers and collectors put in front.
+"""A line -> who wrote it and when, and what is left:
+the prefixes that launchers, loggers and collectors put in front.
 
     [default1]:[rank3]: Traceback (most recent call last):      torchrun --tee 3: local rank 1, global rank 3
     1: 2026-11-20 22:34:32.133 engine INFO: epoch 33 ...        srun --label: task 1
@@ -7,8 +8,9 @@
     gpu003:4063850:4063871 [0] NCCL INFO Bootstrap : ...        NCCL: host, pid, thread, local CUDA device
     10.0.0.7: kern: warning: [2026-04-20T18:06:20.59Z]: NVRM:   Talos
 
-Prefixes nest and repeat, so they are peeled off one by one. A leading "0: " is a label only where the whole file has it. A bare
-number in a column (`16:15:49 | 2 | train …`, `2: step 9`) is a rank where the numbers are 0 to n-1 and mixed: those of epochs rise.
+Prefixes nest and repeat, so they are peeled off one by one. A leading "0: " is a label only where the whole
+file has it. A bare number in a column (`16:15:49 | 2 | train …`, `2: step 9`) is a rank where the numbers are
+0 to n-1 and mixed: those of epochs rise.
 """
 
 from __future__ import annotations
@@ -45,9 +47,8 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
-_MPI = re.compile(
-    r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
-)  # Gloo: `[3]<stderr>:`
+# Gloo: `[3]<stderr>:`
+_MPI = re.compile(r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")
 _RAY = re.compile(
     r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
 )
@@ -61,7 +62,8 @@ _CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\
 _PYLOG = re.compile(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d+) ([^\]\n]{1,200}:\d+)\] ?")
 _NCCL = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d+):(\d+) \[(\d+)\] (?=\S)")
 _STAMPED = re.compile(
-    r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
+    r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?"
+    r"(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
 )
 _SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\])")  # `[2/3] c++ -MMD` is ninja's progress
 _MARGIN = re.compile(r"> ?")
@@ -75,7 +77,8 @@ _KERNEL = re.compile(
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )"
-    r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"  # `Initializing distributed: ` behind a time is no host and its program
+    # `Initializing distributed: ` behind a time is no host and its program
+    r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"
     r"([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
 _CRI = re.compile(
@@ -177,9 +180,8 @@ class _Peeler:
             self.take(_MARGIN)
         if self.style.srun and (m := self.take(SRUN)):
             self.key.append(m[0].strip())
-            if not self.text.startswith(
-                "slurmstepd", self.at
-            ):  # the daemon's words come through some task's pipe, and are of the step
+            # the daemon's words come through some task's pipe, and are of the step
+            if not self.text.startswith("slurmstepd", self.at):
                 self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
@@ -264,7 +266,8 @@ def _syslog_5424(p: _Peeler, m: re.Match[str]) -> None:
 
 
 def _tai64n(p: _Peeler, m: re.Match[str]) -> None:
-    """Seconds since 1970 and 2^62, ten more than UTC: what daemontools' tai64n counts (libtai, tai_unix.c)."""
+    """Seconds since 1970 and 2^62, ten more than UTC: what daemontools' tai64n counts (libtai,
+    tai_unix.c)."""
     seconds = int(m[1], 16) - (1 << 62) - 10 + int(m[2], 16) / 1e9
     p.learn(stamp=Stamp(seconds, "absolute", m[0].strip(), 1e-4))
 
@@ -304,7 +307,8 @@ _FORMS: dict[str, _Form] = {  # tried in this order
 
 
 def _one_of(*left_out: str) -> re.Pattern[str]:
-    """All forms as one, with an empty group behind each that tells which: most lines have one prefix or none, and this is one look."""
+    """All forms as one, with an empty group behind each that tells which:
+    most lines have one prefix or none, and this is one look."""
     return re.compile(
         "|".join(f"{form.pattern}(?P<{name}>)" for name, (form, _) in _FORMS.items() if name not in left_out)
     )
@@ -314,7 +318,8 @@ _NEXT, _STAMP_KNOWN, _FAR = _one_of(), _one_of("stamped"), _one_of("stamped", "s
 
 
 def _json_line(text: str, style: Style) -> Envelope | None:
-    """A record among other lines, or journald's JSON. Logs that are nothing but records are unwrapped before."""
+    """A record among other lines, or journald's JSON. Logs that are nothing but records are unwrapped
+    before."""
     record = records.load(text)
     found = records.body_of(record) if record is not None else None
     if record is None or found is None:

@@ -1,7 +1,7 @@
 """A hit and its surroundings as numbered, decoded lines; and the lines of one writer among several.
 
-Two ranks that share a console interleave their tracebacks line by line, so a block is what follows with the same
-prefixes, and other writers' lines are stepped over.
+Two ranks that share a console interleave their tracebacks line by line,
+so a block is what follows with the same prefixes, and other writers' lines are stepped over.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Excerpt:
         self._room = len(hit.after)
 
     def to_the_end(self, most: int) -> bool:
-        """Whether the lines after the hit are all that the source still holds, where `most` bytes of them were asked for."""
+        """Whether the lines after the hit are all that the source still holds,
+        where `most` bytes of them were asked for."""
         return self._room < most - 4096  # whole lines only, so the last may be lacking
 
     def following(self) -> Iterator[Line]:

@@ -1,4 +1,4 @@
-"""Frames of a Python stack -> the line of the user's own code in them, and the collective that they wait in."""
+"""A stack of frames -> where the user's own code stood, and which collective it waited in."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ def code_line(frames: list[tuple[str, int, str]]) -> str | None:
     return None
 
 
-# A handler runs on top of what the signal interrupted: lightning/pytorch/trainer/connectors/signal_connector.py even broadcasts in it
+# A handler runs on top of what the signal interrupted:
+# lightning/pytorch/trainer/connectors/signal_connector.py even broadcasts in it
 _HANDLER = re.compile(
-    r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))",
+    (
+        r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?"
+        r"|on_sig(?:nal|term))"
+    ),
     re.I,
 )
 
 
 def before_signal(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """The frames that a signal interrupted, without those of its handler: there the rank was. All frames where no handler ran."""
+    """The frames that a signal interrupted, without those of its handler: there the rank was.
+    All frames where no handler ran."""
     for i, (file, _, func) in enumerate(frames):
         if i and (_HANDLER.search(func) or file.endswith("/signal_connector.py")):
             return frames[:i]
@@ -44,9 +49,10 @@ def _shortened(file: str) -> bool:
 
 
 _COLLECTIVES = {
-    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter",
-    "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv",
-    "monitored_barrier", "broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
+    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base",
+    "reduce_scatter", "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all",
+    "all_to_all_single", "send", "recv", "isend", "irecv", "monitored_barrier", "broadcast_object_list",
+    "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
     "_sync_params_and_buffers", "_broadcast_coalesced", "_verify_param_shape_across_processes",
 }  # fmt: skip
 _BACKWARD = {"_engine_run_backward", "backward"}
@@ -61,7 +67,8 @@ _INIT = {
 
 
 def collective_of(frames: list[tuple[str, int, str]]) -> str | None:
-    """Which collective a stack waits in: `all_reduce`, … ; `backward` for DDP's own; `init` inside init_process_group."""
+    """Which collective a stack waits in: `all_reduce`, … ; `backward` for DDP's own;
+    `init` inside init_process_group."""
     names = [func.split(".")[-1] for _, _, func in frames]
     if any(name in _INIT for name in names):
         return "init"

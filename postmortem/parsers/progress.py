@@ -1,10 +1,12 @@
-"""What ordinary lines tell: who is which rank, how far it came, when it spoke first and last, whether it said goodbye.
+"""What ordinary lines tell: who is which rank, how far it came,
+when it spoke first and last, whether it said goodbye.
 
     2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
-    node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 - Init COMPLETE
+    node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 ... - Init COMPLETE
 
-In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and last
+In: the samples of one source (its head and tail).
+Out: for every writer in it one `identity`, the first and last
 `progress`, a `finished`, its last `line`, and what clocks can be compared by (see `counters`).
 """
 
@@ -52,23 +54,31 @@ _VERSION = re.compile(
 MAX_NOTICES = 60
 _NOTICE = re.compile(
     r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
-    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
+    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to"
+    r"|[Ss]tall\w*|corrupt\w*)\b"
 )
 _BENIGN = re.compile(
     r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
 )
-_KEEPER = re.compile(  # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
+# speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
+_KEEPER = re.compile(
     r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
 _PLANNED = re.compile(
-    r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]",
+    (
+        r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}"
+        r"(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]"
+    ),
     re.IGNORECASE,
 )
 _PREPARING = re.compile(
     r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|"
 )
 _MILESTONE = re.compile(
-    r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b",
+    (
+        r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b"
+        r"|\b\d+ batches\b"
+    ),
     re.IGNORECASE,
 )
 _GOODBYE = re.compile(
@@ -78,20 +88,27 @@ _GOODBYE = re.compile(
     r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0",
     re.IGNORECASE,
 )
-_DONE = re.compile(  # all that a logger's line says, and the last line; `epoch 3: done` and `[12/60] done` say it of something else
+# all that a logger's line says, and the last line;
+# `epoch 3: done` and `[12/60] done` say it of something else
+_DONE = re.compile(
     r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
-    r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
+    r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)"
+    r"[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
     r"done[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?[ \t]*$"
 )
 _NOT_GOODBYE = re.compile(
-    r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load|tokeniz"
-    r"|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:epoch|step|iteration|batch|round|phase)\b",
+    r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load"
+    r"|tokeniz|epoch \d+ (?:done|finished|complete)"
+    r"|(?:finished|completed) (?:\w+ )?(?:epoch|step|iteration|batch|round|phase)\b",
     re.IGNORECASE,
 )
 
 
 _NO_ERROR = re.compile(
-    r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b|\b(?:errors?|failures?|failed): ?(?:0|none)\b",
+    (
+        r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b"
+        r"|\b(?:errors?|failures?|failed): ?(?:0|none)\b"
+    ),
     re.IGNORECASE,
 )
 
@@ -108,9 +125,8 @@ class _Writer:
     finished: Line | None = None
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
-    steps: list[Line] = field(
-        default_factory=list
-    )  # lines that may name a step; only the last that does is looked for
+    # lines that may name a step; only the last that does is looked for
+    steps: list[Line] = field(default_factory=list)
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
@@ -145,9 +161,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
     head = int(most * HEAD_SHARE)
-    asked_all = (
-        interest.STEP if most < LINES else 0
-    )  # where few lines are read, each is looked into for a step
+    # where few lines are read, each is looked into for a step
+    asked_all = interest.STEP if most < LINES else 0
     for i, sample in enumerate(samples):
         data = sample.text
         marks = interest.Marks(data, asked_all)
@@ -167,7 +182,8 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
 
 
 def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
-    """Where the first and the last lines begin; all lines, if they are no more than `first + last` or `all_of`."""
+    """Where the first and the last lines begin;
+    all lines, if they are no more than `first + last` or `all_of`."""
     found: list[int] = []
     at = 0
     while at < len(data) and len(found) <= max(first + last, all_of):
@@ -183,7 +199,8 @@ def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
 
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
-    """`own`: the pid on the line is the rank's, because it names the rank, or NCCL wrote it into the rank's file."""
+    """`own`: the pid on the line is the rank's, because it names the rank,
+    or NCCL wrote it into the rank's file."""
     body = line.envelope.body
     if not _KEEPER.match(body):
         if line.envelope.stamp is not None and writer.first is None:
@@ -208,7 +225,8 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
 
 
 def _settle(writer: _Writer, notices: int) -> None:
-    """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices where few may stay."""
+    """Find the last step, the last milestone, and the goodbye that no step came after;
+    keep the last notices where few may stay."""
     writer.notices = writer.notices[-notices:]
     for line in reversed(writer.steps):
         if step := _step(line.envelope.body):

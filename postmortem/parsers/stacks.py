@@ -36,7 +36,8 @@ _PYSTACK_DIED = re.compile(
 )
 _GDB_SIGNAL = re.compile(r"Program terminated with signal (?P<signal>SIG[A-Z]+), (?P<text>[^.]+)\.")
 _GDB_FRAME = re.compile(
-    r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?"
+    r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)"
+    r"(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?"
 )
 _PID_NAME = re.compile(r"pid[_-]?(\d+)")
 _CORE_PID = re.compile(r"\[New LWP (\d+)\]|core\.(\d+)|Core was generated")

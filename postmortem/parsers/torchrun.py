@@ -8,8 +8,9 @@
       error_file: <N/A>
       traceback : Signal 6 (SIGABRT) received by PID 1439
 
-One entry is one event of kind `exit`. The block's title "Root Cause (first observed failure)" is the first process that the
-agent noticed (torch/distributed/elastic/multiprocessing/errors/__init__.py) and carries no weight here.
+One entry is one event of kind `exit`. The block's title "Root Cause (first observed failure)" is the first
+process that the agent noticed (torch/distributed/elastic/multiprocessing/errors/__init__.py) and carries no
+weight here.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _EXCEPTION = re.compile(r"  (?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*): ?(?P<mess
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
-    """Read one entry of the failure block: an exit, and where the entry quotes the rank's traceback, an exception."""
+    """Read one entry of the failure block:
+    an exit, and where the entry quotes the rank's traceback, an exception."""
     m = _RANK.search(excerpt.text)
     if not m:
         return
@@ -111,7 +113,8 @@ def _quoted(
 
 
 def error_file(source: Source, content: bytes) -> Iterator[Event]:
-    """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack": "…", "timestamp": "1795208014"}}}."""
+    """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack":
+    "…", "timestamp": "1795208014"}}}."""
     try:
         record = json.loads(content.decode("utf-8", "backslashreplace"))
     except (ValueError, RecursionError):

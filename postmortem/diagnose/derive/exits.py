@@ -9,11 +9,13 @@ exitcode  : -15                             stopped by the launcher, a victim; w
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.order import surely_before
 from postmortem.digits import number
 from postmortem.model import Event
 
@@ -35,7 +37,23 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.told_by is not None and _speaks(case, rank, end, rank in explained):
             found += _ended(case, rank, end)
-    return found or told(case, claims)
+    return [_weighed(case, c, found) for c in found] or told(case, claims)
+
+
+def _weighed(case: Case, c: Claim, found: Sequence[Claim]) -> Claim:
+    """An end follows from another rank's that surely came before it; and who stood in a collective when it left waited for
+    somebody else, and only tells of it."""
+    if any(surely_before(other, c) for other in found if other is not c):
+        return replace(c, role="symptom")
+    if c.pattern.id == PATTERNS["own"] and any(_in_collective(e) for e in case.by_rank.get(c.ranks[0], [])):
+        return replace(
+            c, role="symptom", because=f"{c.because}; its stack shows that it waited in a collective"
+        )
+    return c
+
+
+def _in_collective(e: Event) -> bool:
+    return e.kind == "stack" and bool(e.fields.get("collective"))
 
 
 def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
@@ -95,8 +113,13 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         end = endings.told(c.event) if c.tells("end") else None
         if end is not None and end.kind != "clean" and _unaccounted(case, c, end, accused):
             return _told(case, c, end)
+    return _lost(case, claims)
+
+
+def _lost(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """Who looked after a process lost it, and names one rank's first."""
     for c in claims:
-        if c.tells("lost") and len(c.ranks) == 1:  # the raylet names the pid it lost first
+        if c.tells("lost") and len(c.ranks) == 1:
             return _as(case, "rank-vanished", c, c.event, f"{c.event.where}: the raylet lost its process")
     return []
 

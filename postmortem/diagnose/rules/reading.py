@@ -11,7 +11,7 @@ from postmortem.diagnose.rules.view import Defeat, View
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 REQUESTS = ("KeyboardInterrupt", "SystemExit")
-DISTRIBUTED = (  # torch/distributed: what these say of is a peer or the store
+DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
     "DistBackendError",
     "DistNetworkError",
     "DistStoreError",
@@ -19,6 +19,7 @@ DISTRIBUTED = (  # torch/distributed: what these say of is a peer or the store
     "DistQueueEmptyError",
     "RendezvousTimeoutError",
     "RendezvousConnectionError",
+    "GetTimeoutError",  # ray.exceptions: an object of another process did not come
 )
 
 
