@@ -296,8 +296,9 @@ def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source])
 def _own_files(
     reg: Registry, events: Sequence[Event], nameless: Sequence[Source], votes: Mapping[str, Counter[int]]
 ) -> set[str]:
-    """Stems that are one process's own, among those whose lines name one rank. On a common console it may be that one rank
-    alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not called` is rank 0's, and the lines around it are not."""
+    """Stems that are one process's own, among those whose lines name one rank. On a common console it may be that
+    one rank alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not called` is rank 0's, and
+    the lines around it are not."""
     introduced = {
         stem(e.where.source)
         for e in events

@@ -1,8 +1,8 @@
-"""Files that lie side by side and are numbered from 0 -> whose rank each is: `go.0.log`, `go.1.log`, `go.1.log.2.gz`.
+"""Files side by side that are numbered from 0 -> whose rank each is: `go.0.log`, `go.1.log`, `go.1.log.2.gz`.
 
-A number in one name says nothing: a run, a node, an attempt and an epoch have numbers too. Those of a rank are all there, one file
-each, and nothing in the files says otherwise; and that it is ranks that are numbered is told by the word before the number, by the
-size of the job, or by one of the files in its own words.
+A number in one name says nothing: a run, a node, an attempt and an epoch have numbers too. Those of ranks are all
+there, one file each, and nothing in the files says otherwise. That it is ranks that are numbered is told by the
+word before the number, by the size of the job, or by one of the files in its own words.
 """
 
 from __future__ import annotations

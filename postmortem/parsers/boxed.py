@@ -2,11 +2,11 @@ r"""rich's tracebacks -> their lines as Python prints them (rich/traceback.py, `
 `RichHandler(rich_tracebacks=True)`).
 
     ╭───────────────── Traceback (most recent call last) ─────────────────╮
-    │ /opt/train/data.py:10 in encode                                     │      File "/opt/train/data.py", line 10, in encode
+    │ /opt/train/data.py:10 in encode                                     │   File "data.py", line 10, in encode
     │ ❱ 10 │   return [vocab[token] for token in line]                    │
     │ ╭──────────── locals ────────────╮                                  │
     ╰─────────────────────────────────────────────────────────────────────╯
-    KeyError: 'é'                                                              KeyError: 'é'
+    KeyError: 'é'                                                           KeyError: 'é'
 
 A path that is wider than the box goes on in the next row of it; a message wider than the box is broken
 between two words.

@@ -62,7 +62,8 @@ _BENIGN = re.compile(
 )
 # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
 _KEEPER = re.compile(
-    r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
+    r"Script (?:started|done)\b|"
+    r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
 _PLANNED = re.compile(
     (

@@ -1,4 +1,5 @@
-"""A file's first lines -> how it labels all of them: srun's task, a host, a runner's process, a column of ranks, the margin of a paste."""
+"""A file's first lines -> how it labels all of them: srun's task, a host, a runner's process, a column of ranks,
+the margin of a paste."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ _RUNNER = re.compile(
 
 
 def learn(lines: Iterable[str]) -> Style:
-    """Decide from a file's first lines whether every line carries srun's task label, a host label or the margin of a quotation."""
+    """Decide from a file's first lines what every line carries in front."""
     some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
     if len(some) < 3:
         return Style()
@@ -69,7 +70,8 @@ def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
 
 
 def _of_ranks(name: str, lines: list[str]) -> bool:
-    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and again, up and down."""
+    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and
+    again, up and down."""
     found = [int(m[1]) for line in lines if (m := COLUMNS[name].match(line))]
     if len(found) < 6:
         return False

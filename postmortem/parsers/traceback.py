@@ -110,8 +110,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def _own_line(excerpt: Excerpt, reading: _Reading) -> _Reading:
-    """Of ranks that raise at once on a console without prefixes the heads stand together, and so do the exceptions: the
-    third head's is the third."""
+    """Of ranks that raise at once on a console without prefixes the heads stand together, and so do the
+    exceptions: the third head's is the third."""
     assert reading.exception is not None
     heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
     nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
