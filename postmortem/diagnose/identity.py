@@ -48,6 +48,9 @@ class Registry:
 
     by_pid: dict[int, dict[str | None, int]] = field(default_factory=dict)  # pid -> host -> rank
     by_local: dict[Local, int] = field(default_factory=dict)
+    by_console: dict[tuple[str, int], int | None] = field(
+        default_factory=dict
+    )  # a node's own: file, local rank
     by_source: dict[str, int] = field(default_factory=dict)
     by_place: Mapping[Place, int] = field(default_factory=dict)  # of lines that are nobody's by themselves
     strength: dict[str, Strength] = field(
@@ -101,6 +104,8 @@ class Registry:
     def _joined(self, e: Event) -> int | None:
         """The rank with the event's local rank or pid."""
         local = number(e.fields.get("local_rank"))
+        if local is not None and (here := self.by_console.get((e.where.source, local))) is not None:
+            return here
         if local is not None and (rank := self.rank_of_local(e.run, e.host, local)) is not None:
             return rank
         launchers = e.source_kind == "agent" and _AGENT_PID.search(e.text)
@@ -225,6 +230,8 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
         reg.host_of.setdefault(rank, e.host)
     local = e.fields.get("local_rank")
     if isinstance(local, int):
+        if reg.by_console.setdefault((e.where.source, local), rank) != rank:
+            reg.by_console[e.where.source, local] = None  # of several nodes, or of several lives
         reg.by_local.setdefault((e.run, e.host, local), rank)
         if e.run is None:
             reg.by_local.setdefault((None, e.host, local), rank)
