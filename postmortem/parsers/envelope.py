@@ -103,6 +103,7 @@ _IN_TEXT = (
         r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!machine )(?:global_|world_)?rank[=:] ?(\d{1,6})\b",
         re.IGNORECASE,
     ),
+    re.compile(r"^rank (\d{1,6}) (?=(?:step|batch|epoch|iter(?:ation)?|loss|started|starting|ready|up)\b)"),
     re.compile(r"(?:^|\s)rank[_-]?(\d{1,6})\s+(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"),
     re.compile(
         r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE

@@ -22,7 +22,7 @@ from itertools import chain, islice, takewhile
 
 from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
-from postmortem.parsers import boxed
+from postmortem.parsers import boxed, carried
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
@@ -104,9 +104,24 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         return  # a launcher's summary and a carried original are read by their own block
     reading = _read(excerpt)
     if reading.exception is not None:
-        yield _event(excerpt, _own_line(excerpt, reading))
+        yield _of_task(excerpt, reading) or _event(excerpt, _own_line(excerpt, reading))
     elif reading.open and excerpt.to_the_end(OPENER.after):
         yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+
+
+def _of_task(excerpt: Excerpt, reading: _Reading) -> Event | None:
+    """What a worker raised and Ray's driver raises again, as the worker's."""
+    assert reading.exception is not None
+    below = (line for line in excerpt.following() if line.number > reading.last)
+    found = carried.of_task(reading.exception.envelope.body, below)
+    if found is None:
+        return None
+    event = _event(excerpt, _Reading(found.frames, found.line, carried=True, last=found.line.number))
+    later = (line for line in excerpt.following() if line.number > found.line.number)
+    if all(line.envelope.key or not line.text.strip() for line in later):
+        # the driver says no more; what workers had printed before comes late
+        event = event._replace(fields={**event.fields, "excepthook": True})
+    return event._replace(pid=found.pid, host=found.host or event.host, rank=None)
 
 
 def _own_line(excerpt: Excerpt, reading: _Reading) -> _Reading:
