@@ -26,6 +26,7 @@ from postmortem.parsers import (
     tables,
     torchrun,
     traceback,
+    unwrap,
     utterances,
 )
 from postmortem.parsers.envelope import Style
@@ -280,9 +281,8 @@ def read_text(text: str, kind: str = "", library: Library | None = None) -> list
     what the examples of patterns run through."""
     library = library or load()
     source = Source(path="example", kind=kind or "console", size=len(text))
-    scanned = scan.scan(
-        source, io.BytesIO(text.encode()), engine(library), want_content=kind in DOCUMENT_KINDS
-    )
+    stream = unwrap.of(source, io.BytesIO(text.encode()))
+    scanned = scan.scan(source, stream, engine(library), want_content=kind in DOCUMENT_KINDS)
     return parse(scanned, library)
 
 

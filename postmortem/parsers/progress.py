@@ -35,6 +35,10 @@ _OF = re.compile(
     r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b",
     re.IGNORECASE,
 )
+_WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
+    r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})(?: of |/)(?P<world>\d{1,6})\b",
+    re.IGNORECASE,
+)
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
 _PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
 _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
@@ -176,10 +180,13 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
 
 
 def _open(writer: _Writer, line: Line) -> None:
-    """Know the first line of a writer again: who starts a script twice appends its log to the first one's."""
-    said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
+    """Know the first line of a writer again: who starts a script twice appends its log to the first one's. A line that counts
+    comes again in every run."""
+    body = line.envelope.body
+    said = _NUMBERS.sub("N", body.strip())[:120]
     if not writer.opening:
-        writer.opening = said if sum(map(str.isalpha, said)) >= OPENING else "-"
+        counts = signs.step(body) is not None or any(True for _ in signs.counts(body))
+        writer.opening = said if sum(map(str.isalpha, said)) >= OPENING and not counts else "-"
     elif said == writer.opening and len(writer.anew) < ANEW:
         writer.anew.append(line)
 
@@ -244,6 +251,7 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
         or "pid" in body
         or "torch" in body
         or "NCCL version" in body
+        or " of " in body
     ):
         _learn(facts, body)
     if line.envelope.world is not None:
@@ -262,6 +270,9 @@ def _learn(facts: dict[str, object], body: str) -> None:
         facts.setdefault("world", int(m["world"]))
         if p := _PID.search(body):
             facts.setdefault("pid", int(p["pid"]))
+    elif m := _WORKER.search(body):
+        if facts.setdefault("said_worker", int(m["n"])) != int(m["n"]):
+            facts["said_worker"] = None
     elif m := _WORLD.search(body):
         facts.setdefault("world", int(m["world"]))
     if m := _BUS.search(body):

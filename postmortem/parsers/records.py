@@ -21,10 +21,12 @@ from postmortem.parsers import times
 from postmortem.parsers.marks import Facts
 
 BODIES = (
-    "MESSAGE", "textPayload", "text", "msg", "message", "log", "line", "event", "@message", "_raw", "body", "content", "Message", "Line",
+    "MESSAGE", "textPayload", "text", "msg", "message", "log", "line", "event", "@message", "_raw", "body", "content",
+    "Message", "Line",
 )  # fmt: skip
 TRACES = (
-    "exc_info", "exception", "exc_text", "stack_trace", "traceback", "stacktrace", "stack", "error.stack_trace", "error.stack", "exc",
+    "exc_info", "exception", "exc_text", "stack_trace", "traceback", "stacktrace", "stack", "error.stack_trace", "error.stack",
+    "exc",
 )  # fmt: skip
 INSIDE = ("jsonPayload", "_source", "record")  # hold a record of the program in one of the collector
 RANKS = ("global_rank", "rank", "RANK", "process_index", "world_rank")

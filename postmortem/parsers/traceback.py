@@ -18,11 +18,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 
 from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
-from postmortem.parsers import boxed, circumstances, utterances
+from postmortem.parsers import boxed, carried, circumstances, utterances
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
@@ -102,9 +102,38 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         return  # a launcher's summary and a carried original are read by their own block
     reading = _read(excerpt)
     if reading.exception is not None:
-        yield _event(excerpt, reading)
+        yield _of_task(excerpt, reading) or _event(excerpt, _own_line(excerpt, reading))
     elif reading.open and excerpt.to_the_end(OPENER.after):
         yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+
+
+def _of_task(excerpt: Excerpt, reading: _Reading) -> Event | None:
+    """What a worker raised and Ray's driver raises again, as the worker's."""
+    assert reading.exception is not None
+    below = (line for line in excerpt.following() if line.number > reading.last)
+    found = carried.of_task(reading.exception.envelope.body, below)
+    if found is None:
+        return None
+    event = _event(excerpt, _Reading(found.frames, found.line, carried=True, last=found.line.number))
+    later = (line for line in excerpt.following() if line.number > found.line.number)
+    if all(line.envelope.key or not line.text.strip() for line in later):
+        # the driver says no more; what workers had printed before comes late
+        event = event._replace(fields={**event.fields, "excepthook": True})
+    return event._replace(pid=found.pid, host=found.host or event.host, rank=None)
+
+
+def _own_line(excerpt: Excerpt, reading: _Reading) -> _Reading:
+    """Of ranks that raise at once on a console without prefixes the heads stand together, and so do the
+    exceptions: the third head's is the third."""
+    assert reading.exception is not None
+    heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
+    nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
+    below = (line for line in excerpt.following() if line.number > reading.last)
+    for line in islice(below, min(nth, 64)):
+        if line.envelope.key != excerpt.envelope.key or not _is_exception(line.envelope.body, True):
+            break
+        reading.exception, reading.last = line, line.number
+    return reading
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
@@ -301,7 +330,9 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
     ):
         reading.carried, reading.frames = True, []
     elif _ORIGINAL.match(body):
-        return False
+        return (
+            not reading.frames and reading.exception is None
+        )  # another rank's head, where the heads stand together
     elif body[0] not in " \t" and _is_exception(body, bool(reading.frames)):
         if reading.exception is not None and not reading.carried:
             return False
