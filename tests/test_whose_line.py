@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.diagnose.identity import stem
 from postmortem.diagnose.numbering import numbered
+from postmortem.diagnose.same import stem
 from postmortem.model import Source
 from postmortem.parsers import read_text
 from postmortem.parsers.envelope import learn, peel
