@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.diagnose.identity import stem
 from postmortem.diagnose.numbering import numbered
+from postmortem.diagnose.same import stem
 from postmortem.model import Source
 from postmortem.parsers import read_text
 from postmortem.parsers.envelope import learn, peel
@@ -178,3 +178,86 @@ def test_a_box_is_a_traceback() -> None:
     assert event.fields["line"] == "ValueError: example 17 of the shard has 32 tokens, but the labels have 31"
     assert event.fields["code"] == "data.py:10"
     assert (event.rank, event.where.line) == (1, 14)
+
+
+STYLES = {
+    "mpich": "[{r}] {line}",
+    "prrte": "[prterun-node-81231@1,{r}]<stderr>: {line}",
+    "torchrun --tee": "[default{r}]:{line}",
+    "a role": "[trainer{r}]:{line}",
+    "docker compose": "trainer-{r}  | {line}",
+    "replicas of compose": "rank{r}-1  | {line}",
+    "kubectl --prefix": "[pod/train-worker-{r}/pytorch] {line}",
+    "stern": "train-worker-{r} pytorch {line}",
+    "parallel --tag": "{r}\t{line}",
+    "own": "[worker-{r}] {line}",
+    "own, short": "R{r}: {line}",
+    "own, in words": "(rank {r}) {line}",
+}
+
+
+def common(style: str, world: str) -> str:
+    head, *frames = TRACE.splitlines()
+    lines = [(r, f"step {i} loss 2.1") for i in range(5) for r in (1, 0, 2)]
+    lines += [(r, world) for r in (2, 0, 1)]
+    failing = [(1, line) for line in (head, *frames, "ValueError: label 91 in shard 7")]
+    lost = [(r, line) for r in (0, 2) for line in (head, *frames, f"{LOST}{r}")]
+    return "".join(STYLES[style].format(r=r, line=line) + "\n" for r, line in lines + failing + lost)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_numbered_writers_are_ranks_where_there_is_one_for_each(style: str, tmp_path: Path) -> None:
+    assert culprits(tmp_path, job__log=common(style, "up, world size 3")) == [1]
+
+
+@pytest.mark.parametrize("style", ["docker compose", "kubectl --prefix", "torchrun --tee"])
+def test_and_not_where_a_writer_may_be_of_several(style: str, tmp_path: Path) -> None:
+    assert culprits(tmp_path, job__log=common(style, "up, world size 24")) == []
+
+
+def test_epochs_that_rise_are_no_writers() -> None:
+    lines = [f"layer {i}: norm 0.{k}" for k in range(3) for i in range(4)]
+    assert not learn(lines).lead
+    assert not learn([f"step {i}: loss 2.1" for i in range(20)]).lead
+
+
+def test_the_local_rank_of_a_nodes_console_is_that_nodes(tmp_path: Path) -> None:
+    error = "[default1]:ModuleNotFoundError: No module named 'fused_adam_ext'\n"
+    trace = "".join(f"[default1]:{line}\n" for line in TRACE.splitlines())
+    other = "".join(f"[default1]:{line}\n" for line in (*TRACE.splitlines(), f"{LOST}1"))
+    lists = [
+        listed(1, 1),
+        listed(1, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2"),
+    ]
+    assert culprits(tmp_path, a1__console=other + lists[0], a2__console=trace + error + lists[1]) == [3]
+
+
+TASK = """\
+(Worker pid=22891) worker 1 pid 22891 ready
+(Worker pid=22891) rank 1 batch 0 sum 3.0
+(Worker pid=22890) rank 2 batch 0 sum 3.0
+Traceback (most recent call last):
+  File "/opt/train/r.py", line 22, in <module>
+    print("results", ray.get([w.run.remote() for w in ws]))
+ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
+                      ~~~^^^^^^^^^
+KeyError: 'price'
+
+The above exception was the direct cause of the following exception:
+
+ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc, repr=<r.Worker object at 0x7fdb3c0ed9d0>)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/opt/train/r.py", line 11, in price
+    except KeyError as e: raise ManifestError(f"row {row['id']} of shard {s.rank} is not usable") from e
+ManifestError: row 21 of shard 1 is not usable
+"""
+
+
+def test_what_rays_driver_raises_for_a_task_is_the_workers(tmp_path: Path) -> None:
+    event = next(e for e in read_text(TASK) if e.kind == "exception")
+    assert (event.fields["line"], event.fields["code"], event.pid) == (
+        "ManifestError: row 21 of shard 1 is not usable",
+        "r.py:11",
+        22891,
+    )
+    assert culprits(tmp_path, driver__log=TASK) == [1]

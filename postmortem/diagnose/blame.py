@@ -10,7 +10,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
-from postmortem.diagnose.identity import same_host
+from postmortem.diagnose.same import same_host
 from postmortem.digits import number
 
 OF_THE_GROUP = (

@@ -12,18 +12,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
 
 from postmortem.diagnose import failures, numbering
+from postmortem.diagnose.same import bus_key, same_host, stem
 from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event, Source
 
 Local = tuple[str | None, str | None, int]  # run, host, local rank
-_STEM = re.compile(
-    r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr|jsonl?|ndjson|console)$"
-    r"|\.(?:gz|xz|bz2|zstd?)$|(?<=\.(?:log|txt|out|err))\.\d{1,3}$"  # compressed, rotated
-)
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
 _JOB_WIDE = frozenset(("world", "torch", "nccl"))
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
@@ -53,6 +49,7 @@ class Registry:
         default_factory=dict
     )  # a node's own: file, local rank
     by_source: dict[str, int] = field(default_factory=dict)
+    by_writer: dict[str, int] = field(default_factory=dict)  # a pod or a process of a runner, by its number
     by_place: Mapping[Place, int] = field(default_factory=dict)  # of lines that are nobody's by themselves
     strength: dict[str, Strength] = field(
         default_factory=dict
@@ -100,6 +97,9 @@ class Registry:
             return joined, Strength.JOINED
         if own is not None:
             return own, strength
+        writer = self.by_writer.get(str(e.fields.get("writer") or ""))
+        if writer is not None:
+            return writer, Strength.NUMBERED
         return self.by_place.get((e.where.source, e.where.line)), Strength.FAILED
 
     def _joined(self, e: Event) -> int | None:
@@ -138,24 +138,6 @@ class Registry:
         return tuple(sorted(r for r, h in self.host_of.items() if same_host(h, host)))
 
 
-def same_host(a: str | None, b: str | None) -> bool:
-    """Whether two names mean one host: node7 and node7.cluster.local do."""
-    return (
-        a is not None
-        and b is not None
-        and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdigit())
-    )
-
-
-@lru_cache(maxsize=1 << 15)
-def stem(path: str) -> str:
-    """`proc1.err` and `proc1.out` are two streams of one process."""
-    previous = None
-    while previous != path:
-        previous, path = path, _STEM.sub("", path)
-    return path
-
-
 def build(events: Sequence[Event], sources: Iterable[Source], library: Library) -> Registry:
     """Read the joins out of a job's events."""
     reg = Registry()
@@ -169,6 +151,7 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
         _learn(reg, e, maps)
     _siblings(reg, events, sources)
     _numbers(reg, events, sources)
+    _writers(reg, events)
     _single_host_locals(reg, sources)
     by_ray = {path for path in {e.where.source for e in events} if _RAY_PID.search(path)}
     ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
@@ -262,15 +245,6 @@ def _learn_comm(reg: Registry, e: Event) -> None:
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
 
-def bus_key(text: str) -> str:
-    """NCCL's busId 56000 and the kernel's 0000:56:00 are one GPU: compare bus and device only."""
-    digits = text.lower().split(".")[0]
-    if ":" in digits:
-        parts = [p for p in digits.split(":") if p]
-        return "".join(parts[-2:]).lstrip("0")
-    return digits[:-1].lstrip("0") if len(digits) > 1 else digits
-
-
 def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
     """A stream that never says its rank has it from the other stream of the same process, or from the lines
     in it that do."""
@@ -313,12 +287,18 @@ def _own_files(
         for e in events
         if e.kind == "identity" and e.rank is not None and e.fields.get("said_rank") == e.rank
     }
-    named = {
-        stem(s.path): next(iter(v)) for s in nameless if len(v := votes.get(stem(s.path), Counter())) == 1
+    stems = {stem(s.path) for s in nameless}
+    named = {name: next(iter(votes[name])) for name in stems if len(votes.get(name, ())) == 1}
+    others = {
+        e.where.source for e in events if e.rank is None and e.kind in ("line", "progress", "exception")
     }
+    whole = {stem(e.where.source) for e in events if e.rank is not None and e.where.source not in others}
     several = len(set(named.values())) > 1
-    alone = reg.world == 1
-    return {name for name in named if several or alone or name in introduced}
+    return {
+        name
+        for name in named
+        if several or reg.world == 1 or name in introduced or (name in whole and len(stems) > 1)
+    }
 
 
 def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
@@ -337,6 +317,23 @@ def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) 
             reg.assumed.add(s.path)
         if s.host:
             reg.host_of.setdefault(rank, s.host)
+
+
+def _writers(reg: Registry, events: Sequence[Event]) -> None:
+    """Whose lines they are by the number of the pod or the process that wrote them, where there is one for each rank;
+    and by the local rank in torchrun's prefix, where there are as many as there are ranks."""
+    votes: dict[str, Counter[int]] = defaultdict(Counter)
+    locals_: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
+    for e in events:
+        if isinstance(name := e.fields.get("writer"), str):
+            votes[name].update(() if e.rank is None else (e.rank,))
+        if e.rank is None and isinstance(local := e.fields.get("local_rank"), int):
+            locals_[e.run, e.host].add(local)
+    reg.by_writer = numbering.of_names(votes, reg.limit)
+    for (run, host), seen in locals_.items():
+        if len(locals_) == 1 and reg.limit == len(seen) == max(seen) + 1:
+            for local in seen:
+                reg.by_local.setdefault((run, host, local), local)
 
 
 def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:

@@ -66,6 +66,19 @@ def numbered(
     return found
 
 
+def of_names(votes: Votes, world: int | None) -> dict[str, int]:
+    """The rank of each writer of a common log that its number names: there must be one for each rank of the job,
+    or one that says so, for pods of several ranks are numbered too."""
+    found: dict[str, int] = {}
+    for group in _groups(sorted(votes)):
+        told = (
+            world == len(group.numbers) or group.word in _RANKS or any(votes[name] for name in group.numbers)
+        )
+        if told and _fits(group, votes, world):
+            found.update(group.numbers)
+    return found
+
+
 def _groups(names: Sequence[str]) -> list[_Group]:
     found: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
     words: dict[tuple[str, int], str] = {}

@@ -25,6 +25,7 @@ from postmortem.parsers import (
     stacks,
     tables,
     torchrun,
+    torn,
     traceback,
     unwrap,
     utterances,
@@ -95,7 +96,7 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
         told = progress.parse(source, scanned.samples, style, lines)
         events.extend(e for e in told if e.kind in ("worked", "finished"))
     if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
-        events.extend(traceback.parse_torn(source, scanned.samples[0].text, style))
+        events.extend(torn.parse_torn(source, scanned.samples[0].text, style))
     events = _one_exception_per_line(events)
     events = _with_frames(events)
     events = _with_last_words(events)

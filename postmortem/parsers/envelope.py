@@ -41,6 +41,7 @@ class Envelope(NamedTuple):
     quoted: bool = False
     program: str = ""  # who wrote it, says syslog or the journal, where that is not the kernel
     line: int | None = None  # of the file, where the log was unwrapped
+    writer: str = ""  # a name that a collector or a runner gave who wrote it: a pod, a process
 
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
@@ -48,7 +49,9 @@ _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
 # Gloo: `[3]<stderr>:`
-_MPI = re.compile(r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")
+_MPI = re.compile(
+    r"\[(?:(?:prterun-[\w.-]{1,80}@)?\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
+)
 _RAY = re.compile(
     r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
 )
@@ -145,6 +148,7 @@ def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
         pid=said.pid if env.pid is None else env.pid,
         stamp=said.stamp or env.stamp,
         line=number,
+        writer=env.writer or said.writer,
     )
 
 
@@ -191,10 +195,15 @@ class _Peeler:
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
         elif self.style.label and (m := self.take(LABELS[self.style.label])):
             self.key.append(m[1])
-            self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]))
+            self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]), writer=m[1])
+        elif self.style.lead and (m := self.take(_compiled(self.style.lead))):
+            self.key.append(m[0].strip())
+            self.learn(writer=m[0].strip(), rank=_rank_in(m[0].strip(" \t:|>[]()")))
+            if _named(m[0]):
+                self.learn(host=m[0].strip(" \t:|"))
         elif self.style.host and (m := self.take(HOST)):
             self.key.append(m[1])
-            self.learn(host=m[1])
+            self.learn(host=m[1], writer=m[1])
         for _ in range(8):
             which = _FAR if self.at >= 200 else _STAMP_KNOWN if "stamp" in self.got else _NEXT
             next_ = which.match(self.text, self.at)
@@ -248,7 +257,7 @@ def _mpi(p: _Peeler, m: re.Match[str]) -> None:
 
 def _kube(p: _Peeler, m: re.Match[str]) -> None:
     p.key.append(m[1])
-    p.learn(host=m[1])
+    p.learn(host=m[1], writer=m[1])
 
 
 def _ray(p: _Peeler, m: re.Match[str]) -> None:
@@ -256,6 +265,16 @@ def _ray(p: _Peeler, m: re.Match[str]) -> None:
     rank = m[2] or (part[1] if part else None)
     p.key.append(m[3])
     p.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
+
+
+@lru_cache(maxsize=256)
+def _compiled(form: str) -> re.Pattern[str]:
+    return re.compile(form)
+
+
+def _named(lead: str) -> bool:
+    """Whether what stands in front can be a host's name."""
+    return HOST.match(lead + "x") is not None
 
 
 def _rank_in(label: str) -> int | None:
@@ -299,7 +318,9 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))),
     "syslog": (
         _SYSLOG,
-        lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), **_tagged(m[2])),
+        lambda p, m: p.learn(
+            host=m[1], stamp=times.find(m[0]), rank=_rank_in(m[2].split("[")[0]), **_tagged(m[2])
+        ),
     ),
     "syslog5424": (_RFC5424, _syslog_5424),
     "tai64n": (_TAI64N, _tai64n),

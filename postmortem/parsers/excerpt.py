@@ -144,6 +144,8 @@ class Excerpt:
         local = env.local_rank if env.local_rank is not None else self.source.local_rank
         if local is not None:
             details.setdefault("local_rank", local)
+        if env.writer:
+            details.setdefault("writer", env.writer)
         if env.quoted:
             details["quoted"] = True
         spoken_by = rank if rank is not None else env.rank if env.rank is not None else self.source.rank

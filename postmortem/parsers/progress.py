@@ -89,7 +89,7 @@ class _Writer:
 
 def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int = LINES) -> Iterator[Event]:
     """Read the samples of a console-like source, of each of them at most about `most` lines."""
-    writers: dict[int | None, _Writer] = {}
+    writers: dict[tuple[int | None, str], _Writer] = {}
     counters = Counters()
     notices = max(1, MAX_NOTICES * most // LINES)
     number, whole = 0, True
@@ -100,14 +100,14 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             continue
         rank = env.rank if env.rank is not None else source.rank
         _read(
-            writers.setdefault(rank, _Writer()),
+            writers.setdefault((rank, env.writer if rank is None else ""), _Writer()),
             line,
             marks,
             env.rank is not None or (rank is not None and env.gpu is not None),
         )
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
-    for rank, writer in writers.items():
+    for (rank, _), writer in writers.items():
         _settle(writer, notices)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
@@ -360,6 +360,8 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     local = env.local_rank if env.local_rank is not None else source.local_rank
     if local is not None:
         fields.setdefault("local_rank", local)
+    if env.writer:
+        fields.setdefault("writer", env.writer)
     if env.line is not None and len(env.body) > len(line.text):
         fields["said"] = env.body[:1000]  # with the level that the record has beside its text
     return Event(

@@ -186,7 +186,7 @@ def facts(record: Record) -> Facts:
     """Who wrote a record and when."""
     parts = list(_parts(record))
     host = _text(parts, HOSTS)
-    writer = _text(parts, WRITERS) or ""
+    writer = _text(parts, WRITERS) or _replica(parts)
     rank = _whole(parts, RANKS)
     if rank is None and (label := _LABELLED.search(writer or host or "")):
         rank = int(label[1])
@@ -225,6 +225,15 @@ def _text(parts: list[Record], names: tuple[str, ...]) -> str | None:
             if isinstance(value, str) and 0 < len(value) <= 253 and value.isprintable():
                 return value
     return None
+
+
+def _replica(parts: list[Record]) -> str:
+    """Kubernetes numbers the pods of a Job and the replicas of a PyTorchJob in a label."""
+    for part in parts:
+        for name, value in part.items():
+            if name.endswith(("completion-index", "replica-index")) and str(value).isdigit():
+                return f"replica-{str(value)[:6]}"
+    return ""
 
 
 def _pid(parts: list[Record]) -> int | None:

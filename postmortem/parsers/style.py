@@ -4,6 +4,7 @@ the margin of a paste."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,7 @@ class Style:
     column: str = ""  # a key of COLUMNS
     margin: bool = False  # the whole file was pasted as a quotation
     label: str = ""  # a key of LABELS
+    lead: str = ""  # a regex of what stands in front of each line, but for its writer's number the same: `[worker-3] `
 
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
@@ -37,7 +39,17 @@ LABELS = {  # the process that a runner, or the pod that an export puts in front
         r"(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)\t)?([^\t ]{1,60})\t"
     ),  # parallel --tag, Loki
 }
-RANKED = re.compile(r"(?:^|[._/-])rank[._-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
+_LEADS = (
+    re.compile(r"([^\d\n]{0,40})(\d{1,5})((?:/\d{1,5})?(?:[^\w\s]{0,3}[\])>:|}][ \t]?|\t| +\| ?))"),
+    # stern: pod and container
+    re.compile(r"([^\d\n]{1,40})(\d{1,5})([\w/.-]{0,20}[\])]?(?: +\| ?| (?:[a-z][\w-]{0,20} )?))"),
+)
+_COUNTED = re.compile(  # numbers that are no writer's, and that the reader of progress has to see
+    r"(?:step|epoch|iter|iteration|it|batch|update|layer|block|stage|phase|fold|shard|part|chunk|trial|round|attempt"
+    r"|sample|example|file|line|frame|seed|expert|head|bucket|level|version|v)s?\W*$",
+    re.IGNORECASE,
+)
+RANKED = re.compile(r"(?:^|[._/-])rank[ ._=-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
 _RUNNER = re.compile(
     r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
 )  # DeepSpeed's head, which labels the others' lines
@@ -55,7 +67,30 @@ def learn(lines: Iterable[str]) -> Style:
     host = _mostly(some, lambda line: HOST.match(line) if ": " in line or " | " in line else None)
     column = "" if labelled else next((name for name in COLUMNS if _of_ranks(name, some)), "")
     label = next((name for name, form in LABELS.items() if not labelled and _mostly(some, form.match)), "")
-    return Style(labelled, host, column, _mostly(some, lambda line: line.startswith(">")), label)
+    margin = _mostly(some, lambda line: line.startswith(">"))
+    lead = "" if labelled or label or column or margin else _lead(some)
+    return Style(labelled, host and not lead, column, margin, label, lead)
+
+
+def _lead(lines: list[str]) -> str:
+    """What numbered writers have in front of their lines, who write in turns: a regex of it, with the number."""
+    for form in _LEADS:
+        found = [m for line in lines if (m := form.match(line))]
+        shapes = Counter((m[1], m[3]) for m in found)
+        if not shapes or shapes.most_common(1)[0][1] * 5 < len(lines) * 4:
+            continue
+        before, behind = shapes.most_common(1)[0][0]
+        numbers = [int(m[2]) for m in found if (m[1], m[3]) == (before, behind)]
+        seen = Counter(numbers)
+        downs = sum(1 for a, b in pairwise(numbers) if b < a)
+        if (
+            2 <= len(seen) == max(seen) + 1
+            and min(seen.values()) > 1
+            and downs
+            and not _COUNTED.search(before)
+        ):
+            return rf"{re.escape(before)}(\d{{1,5}}){re.escape(behind)}"
+    return ""
 
 
 def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
