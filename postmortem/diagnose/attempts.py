@@ -14,7 +14,7 @@ from postmortem.diagnose import life
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
-from postmortem.model import Event, Source, Where
+from postmortem.model import Event, Source
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
@@ -213,7 +213,6 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
     blocks: dict[str, list[int]] = defaultdict(list)
     falls: dict[str, list[int]] = defaultdict(list)
     launches: dict[str, list[int]] = defaultdict(list)
-    logged = {e.where for e in events if e.kind == "notice"}
     for e in events:
         if e.where.line is None:
             continue
@@ -227,7 +226,7 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
             births[e.where.source].append(e.where.line)
         elif e.kind in ("exception", "exit"):
             blocks[e.where.source].append(e.where.end_line or e.where.line)
-            if e.kind == "exception" and life.uncaught(e) and _line_above(e) not in logged:
+            if e.kind == "exception" and life.uncaught(e):
                 falls[e.where.source].append(e.where.end_line or e.where.line)
         elif e.kind == "anew":
             births[e.where.source].append(e.where.line)
@@ -244,12 +243,6 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
             {cut for d in lines if (cut := _end_of_life(d, blocks[source], births[source]))}
         )
     return {source: lines for source, lines in cuts.items() if lines}
-
-
-def _line_above(e: Event) -> Where | None:
-    """Where a traceback's announcement stands, if a logger wrote it: `ERROR download failed, trying again`."""
-    opened = number(e.fields.get("opened"))
-    return None if opened is None else Where(e.where.source, opened - 1)
 
 
 def _end_of_life(death: int, blocks: Sequence[int], births: Sequence[int]) -> int:

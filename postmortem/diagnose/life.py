@@ -42,10 +42,10 @@ def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
 def uncaught(e: Event) -> bool:
     """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at the script's own lines.
 
-    Who catches and prints one starts where it is caught, mostly in a function.
+    Who catches and prints one starts where it is caught, mostly in a function; a logger writes a line of its own above it.
     """
-    if e.fields.get("excepthook"):
-        return True
+    if e.fields.get("excepthook") or e.fields.get("logged"):
+        return bool(e.fields.get("excepthook"))
     frames = e.fields.get("frames")
     return isinstance(frames, tuple) and bool(frames) and frames[0][2] == "<module>"
 

@@ -24,8 +24,10 @@ from postmortem.parsers.excerpt import Line, decode, visible
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
-TAIL = 8  # last lines of a writer, among which a result may stand
+RESULT = 8  # last lines of a writer, among which a result may stand
+TAIL = 64  # and among which a table may be printed again and again
 ANEW = 24  # new beginnings that are told
+LAUNCHES = 8  # of one script that are told apart
 COUNTED = 64  # names of counts that are followed
 OPENING = 12  # letters in a first line that may be known again
 
@@ -171,10 +173,12 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
 
 
 def _open(writer: _Writer, line: Line) -> None:
-    """Know the first line of a writer again: who starts a script twice appends its log to the first one's."""
+    """Know the first line of a writer again: who starts a script twice appends its log to the first one's. One that counts is no
+    opening, and one that comes often is no start."""
     said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
-        writer.opening = said if sum(map(str.isalpha, said)) >= OPENING else "-"
+        telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
+        writer.opening = said if telling else "-"
     elif said == writer.opening and len(writer.anew) < ANEW:
         writer.anew.append(line)
 
@@ -308,7 +312,7 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "worked", line, rank, {"by": by})
     for line in writer.fell:
         yield _event(source, "anew", line, rank, {})
-    for line in writer.anew:
+    for line in writer.anew if len(writer.anew) <= LAUNCHES else ():
         yield _event(source, "anew", line, rank, {"first": True})
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
@@ -332,8 +336,14 @@ def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
     ):
         if line is not None:
             yield by, line
-    if found := next((line for line in reversed(writer.tail) if signs.result(line.envelope.body)), None):
+    if found := next((line for line in reversed(_last(writer)) if signs.result(line.envelope.body)), None):
         yield "result", found
+    if writer.grew is None and (at := signs.series([line.envelope.body for line in writer.tail])) is not None:
+        yield "count", writer.tail[at]
+
+
+def _last(writer: _Writer) -> list[Line]:
+    return list(writer.tail)[-RESULT:]
 
 
 def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict[str, object]) -> Event:

@@ -12,7 +12,8 @@ A bar that is drawn again, and what wandb sums up when a process dies, are no si
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 # ── counts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -46,7 +47,7 @@ _TRYING = re.compile(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)
 _KEEPER = re.compile(
     r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
-_CODE = re.compile(r"\s*(?:[│|❱╭╰]|File \"|>>> )")  # a traceback's frames quote `if step == 31:`
+_CODE = re.compile(r"\s*(?:[│❱╭╰]|File \"|>>> |\++ \S)")  # a traceback's frames quote `if step == 31:`
 _CLOSING = re.compile(r"\W{0,4}wandb:|\W{0,2}(?:Run summary|Run history)\b")  # printed by an exit handler
 
 
@@ -90,6 +91,42 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
         yield so_far["what"], int(so_far["n"])
     if (named := _STEP.search(body)) and (not _PLANNED.search(body) or LOSS.search(body)):
         yield named["word"].lower(), int(named["step"])
+
+
+_ANY_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_ALONE = re.compile(r"(?<![\w.:/-])\d{1,12}(?![\w.:/-])")  # no part of a time, a path or a fraction
+_WHO = re.compile(  # `worker 3 started` counts nobody's work
+    r"\b(?:rank|worker|gpu|cuda|device|process|pid|port|thread|node|core|cpu|layer|block|actor|shard|id)s?\W{0,3}$",
+    re.IGNORECASE,
+)
+ENOUGH = 3  # lines of one kind in which a number grows
+
+
+def series(bodies: Sequence[str]) -> int | None:
+    """The last line of a kind whose number is larger in each: `| total_timesteps | 4096 |`, `[00012] tr 0.31 va 0.35`."""
+    kinds: dict[str, list[tuple[int, list[int]]]] = {}
+    for i, body in enumerate(bodies):
+        if not (_is_no_news(body) or _TRYING.search(body) or _PREPARING.match(body) or cries(body)):
+            shape = " ".join(_ANY_NUMBER.sub("N", body[:200]).split())
+            kinds.setdefault(shape, []).append((i, _alone(body[:200])))
+    found = [rows[-1][0] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
+    return max(found, default=None)
+
+
+def _alone(body: str) -> list[int]:
+    return [
+        int(m[0]) for m in _ALONE.finditer(body) if not _WHO.search(body, max(0, m.start() - 20), m.start())
+    ]
+
+
+def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
+    """Whether a column of numbers is larger in each row."""
+    width = min(len(numbers) for _, numbers in rows)
+    for column in range(width):
+        values = [numbers[column] for _, numbers in rows]
+        if all(a < b for a, b in pairwise(values)):
+            return True
+    return False
 
 
 # ── answers and results ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -166,6 +203,7 @@ _RAISED = re.compile(  # an exception without its traceback, and what a shell sa
     r"|: line \d+: .{1,200}: [A-Za-z]|^bash: .{1,200}: (?:command|No such)"
     r"|\b(?i:training|job|run|build|script|pipeline|inference|evaluation|launch) (?i:failed|aborted|crashed)\b"
     r"|\b[Aa]borting (?:training|the |run|job)|\b(?:[Ss]ending|[Ss]ent) SIG(?:KILL|TERM|ABRT)\b"
+    r"|\bclosed by remote host\b|^client_loop: send disconnect|^Aborted[.!]$"
     r"|\b[Kk]illing (?:the (?:job|run)|all|workers|processes)\b"
     r"|\b(?:[Ee]xit|[Rr]eturn)(?:ed)?(?: with)?[ _]?(?:code|status)?[ =:]{1,3}-?[1-9]\d{0,2}\W*$"
 )

@@ -14,7 +14,13 @@ from postmortem.diagnose.rules import aftermath, foreign, promote, reading, stal
 from postmortem.diagnose.rules.view import Rule, settle
 
 BEFORE: tuple[tuple[Rule, ...], ...] = (
-    (foreign.rows_of_other_jobs, reading.quoted, reading.in_a_handler, reading.stopped_by_request),
+    (
+        foreign.rows_of_other_jobs,
+        reading.quoted,
+        reading.ignored,
+        reading.in_a_handler,
+        reading.stopped_by_request,
+    ),
     (reading.transport, reading.abort_of_a_collective),
     (survived.went_on, survived.finished, survived.job_done, survived.caught),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
