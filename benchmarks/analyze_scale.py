@@ -1,10 +1,11 @@
-"""The whole of `analyze`, beside ripgrep with the same patterns: many ranks, many small logs, floods, long lines, compressed logs.
+"""The whole of `analyze`, beside ripgrep with the same patterns: many ranks, many small logs, floods,
+long lines, compressed logs.
 
-    .venv/bin/python benchmarks/analyze_scale.py [--cases ranks,files] [--runs 5] [--seed 7] [--scale 1] [--dir /tmp]
+    .venv/bin/python benchmarks/analyze_scale.py [--cases ranks,files] [--runs 5] [--seed 7] [--scale 1]
 
-Makes the logs (seeded, with truth), then runs in turn, each in a process of its own: the scan alone, the whole analysis with
-the HTML report, `rg -a -n -b --no-unicode -f GATES`, `wc -l`. Prints medians of paired ratios. `--scale 0.1` makes everything a
-tenth of the size.
+Makes the logs (seeded, with truth), then runs in turn, each in a process of its own: the scan alone, the
+whole analysis with the HTML report, `rg -a -n -b --no-unicode -f GATES`, `wc -l`. Prints medians of paired
+ratios. `--scale 0.1` makes everything a tenth of the size.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def timed(command: Sequence[str]) -> Used:
     return Used(usage.ru_utime + usage.ru_stime, wall, said.get("peak", 0.0), said)
 
 
-# ── what is measured, each in a process of its own ───────────────────────────────────────────────────────────────────
+# ── what is measured, each in a process of its own ──────────────────────────────────────────────────────────
 
 
 def child_scan(path: str, double: bool) -> dict[str, Any]:
@@ -63,7 +64,8 @@ def child_scan(path: str, double: bool) -> dict[str, Any]:
     pool.tune()
     signatures = [*load().signatures(), *parsers.OPENERS]
     if double:
-        # as many states again: the same gates, asked to end in what no log has, without anchors in their middle
+        # as many states again: the same gates, asked to end in what no log has,
+        # without anchors in their middle
         plain = [
             scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "!").replace(r"(?:$|\r)", "!")
             for s in signatures
@@ -100,7 +102,7 @@ def ours(what: str, path: Path, *more: str) -> list[str]:
     return [sys.executable, str(Path(__file__).resolve()), "--child", what, str(path), *more]
 
 
-# ── cases ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── cases ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Bench:
@@ -142,7 +144,10 @@ def tell(name: str, found: dict[str, list[Used]]) -> None:
     for command, runs in found.items():
         cpu, wall = statistics.median(u.cpu for u in runs), statistics.median(u.wall for u in runs)
         print(
-            f"   {command:12} cpu {cpu:7.2f} s   wall {wall:7.2f} s   peak {max(u.peak for u in runs):5.0f} MiB",
+            (
+                f"   {command:12} cpu {cpu:7.2f} s   wall {wall:7.2f} s   "
+                f"peak {max(u.peak for u in runs):5.0f} MiB"
+            ),
             flush=True,
         )
 
@@ -179,7 +184,8 @@ def ranks(b: Bench) -> None:
     tell(f"64 ranks, {corpus.bytes >> 20} MiB, 1 event in 1,000 lines", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}; scan / wc {ratio(found, 'scan', 'wc -l')}")
     print(
-        f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 s {ratio(found, 'analyze', 'rg', less=1.5)}"
+        f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 "
+        f"s {ratio(found, 'analyze', 'rg', less=1.5)}"
     )
     print(f"   2 workers / 1, wall {ratio(found, 'analyze -j2', 'analyze', 'wall')}")
     print(f"   {recall(corpus, found['scan'][0].said)}")
@@ -190,7 +196,8 @@ def ranks(b: Bench) -> None:
     }
     verdict = found["analyze"][0].said["verdict"]
     print(
-        f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} of {corpus.culprit}"
+        f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} "
+        f"of {corpus.culprit}"
     )
 
 
@@ -204,10 +211,12 @@ def files(b: Bench) -> None:
     tell(f"{len(corpus.lines)} logs of 64 KiB", found)
     said = found["analyze -j2"][0].said
     print(
-        f"   analyze / rg, wall {ratio(found, 'analyze -j2', 'rg -j2', 'wall')}, cpu {ratio(found, 'analyze -j2', 'rg -j2')}"
+        f"   analyze / rg, wall {ratio(found, 'analyze -j2', 'rg -j2', 'wall')}, "
+        f"cpu {ratio(found, 'analyze -j2', 'rg -j2')}"
     )
     print(
-        f"   page {said['page'] / 1e6:.2f} MB, {said['events']} events; rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}"
+        f"   page {said['page'] / 1e6:.2f} MB, {said['events']} events; "
+        f"rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}"
     )
 
 
@@ -269,7 +278,8 @@ def growth(b: Bench) -> None:
     found = b.turns(commands)
     tell("growth: 64 ranks, 256 MiB", found)
     print(
-        f"   twice the patterns {ratio(found, '2 x patterns', 'scan')}; twice the ranks {ratio(found, '2 x ranks', 'analyze')}"
+        f"   twice the patterns {ratio(found, '2 x patterns', 'scan')}; twice the "
+        f"ranks {ratio(found, '2 x ranks', 'analyze')}"
     )
 
 

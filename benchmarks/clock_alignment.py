@@ -1,13 +1,15 @@
-"""How far the aligned time of a crash is off on hosts with known clocks, and whether the stated error covers it.
+"""How far the aligned time of a crash is off on hosts with known clocks,
+and whether the stated error covers it.
 
     .venv/bin/python benchmarks/clock_alignment.py [--first-seed 7001] [--seeds 8] [--hosts 125] [--quick]
 
-Worlds come from `tests/clocks/world.py`: zones up to ±12 h, skews up to ±120 s, drifts up to ±50 ppm, lines late by an
-exponential time of 5 ms ± 2 ms, 30 % of the lines missing, 5 % off by up to a minute, six hours, 8 ranks a host. The error is
-that of one line per host, stamped at the end of the run, after the part that all hosts share (which no log shows). `flagged`
-are clocks that are not called aligned; errors, cover and zones are those of the others. `cover`: pairs of hosts whose
-difference lies inside its 95 % interval. `order`: pairs of events on two hosts 20 ms apart, told in the wrong order at P >= 0.95,
-and left open; `report`: told wrong by the report, which allows every host 50 ms of lateness that no line shows.
+Worlds come from `tests/clocks/world.py`: zones up to ±12 h, skews up to ±120 s, drifts up to ±50 ppm, lines
+late by an exponential time of 5 ms ± 2 ms, 30 % of the lines missing, 5 % off by up to a minute, six hours, 8
+ranks a host. The error is that of one line per host, stamped at the end of the run, after the part that all
+hosts share (which no log shows). `flagged` are clocks that are not called aligned; errors, cover and zones
+are those of the others. `cover`: pairs of hosts whose difference lies inside its 95 % interval. `order`:
+pairs of events on two hosts 20 ms apart, told in the wrong order at P >= 0.95, and left open; `report`: told
+wrong by the report, which allows every host 50 ms of lateness that no line shows.
 """
 
 from __future__ import annotations
@@ -101,13 +103,17 @@ class Tally:
             else f"{self.invented} invented"
         )
         order = (
-            f"{self.wrong / self.pairs:6.2%} wrong, {self.open / self.pairs:4.0%} open, {self.reported / self.pairs:6.2%} report"
+            (
+                f"{self.wrong / self.pairs:6.2%} wrong, {self.open / self.pairs:4.0%} "
+                f"open, {self.reported / self.pairs:6.2%} report"
+            )
             if self.pairs
             else "-"
         )
         zones = f"{self.zones / len(e):6.1%}" if len(e) else "     -"
         return (
-            f"{name:34} {self.clocks:6} {self.flagged / self.clocks:8.1%} {p95:9.2f} {most:9.2f} {cover} {zones}"
+            f"{name:34} {self.clocks:6} {self.flagged / self.clocks:8.1%} "
+            f"{p95:9.2f} {most:9.2f} {cover} {zones}"
             f"  {steps:22} {order:41} {seconds:5.1f}"
         )
 
@@ -175,10 +181,12 @@ def main() -> None:
             tally.add(World.make(seed, hosts=hosts, **world), seed)
         print(tally.row(name, time.perf_counter() - start), flush=True)
     print(
-        "goals at 20 lines: p95 <= 8 ms, max <= 50 ms, cover 93 to 99 %, zones 100 %, wrong <= 0.5 %; flagged <= 5 % at 10;"
+        "goals at 20 lines: p95 <= 8 ms, max <= 50 ms, cover 93 to 99 %, zones 100 %, wrong <= 0.5 %; "
+        "flagged <= 5 % at 10;"
     )
     print(
-        "steps at 50 lines: >= 95 % found, none invented in 1,000 clocks; 2,000 hosts in <= 10 s and <= 512 MiB"
+        "steps at 50 lines: >= 95 % found, none invented in 1,000 clocks; 2,000 hosts in <= 10 s and <= 512 "
+        "MiB"
     )
 
 

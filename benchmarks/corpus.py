@@ -1,10 +1,12 @@
 """Seeded logs with their truth: what is planted where, and who is to blame.
 
-    make(folder, ranks=64, size=16 << 20, seed=3).events   ->   [Planted("node-000/rank0.log", 1204, "cuda-illegal-address"), ...]
+    make(folder, ranks=64, size=16 << 20, seed=3).events
+    ->   [Planted("node-000/rank0.log", 1204, "cuda-illegal-address"), ...]
 
-Each rank writes what healthy jobs print (decoys such as `killed=0` included) under its own number, with one event in `every`
-lines: an example of a shipped pattern. The last lines tell one story: the kernel kills the process of one rank for memory, the
-other ranks lose their peer, the launcher reports signal 9. The same arguments give the same bytes.
+Each rank writes what healthy jobs print (decoys such as `killed=0` included) under its own number, with one
+event in `every` lines: an example of a shipped pattern. The last lines tell one story: the kernel kills the
+process of one rank for memory, the other ranks lose their peer, the launcher reports signal 9. The same
+arguments give the same bytes.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class _Token(str):
 
 
 def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")) -> list[tuple[str, bytes]]:
-    """Return (pattern, line) for each shipped example of one line that the scanner reads, and that no pattern of another role matches."""
+    """Return (pattern, line) for each shipped example of one line that the scanner reads,
+    and that no pattern of another role matches."""
     from postmortem.library import load
     from postmortem.parsers import read_text
 
@@ -72,7 +75,8 @@ def make(
     story: bool = True,
     roles: Sequence[str] = ("context", "symptom"),
 ) -> Corpus:
-    """Write `ranks` logs of about `size` bytes each into folders of eight ranks, and one kernel log for each host."""
+    """Write `ranks` logs of about `size` bytes each into folders of eight ranks,
+    and one kernel log for each host."""
     rng = random.Random(seed)
     culprit = rng.randrange(ranks) if story else -1
     pool = _pool(seed, min(POOL_LINES, size // 100 + 50))
@@ -146,7 +150,8 @@ def pid(rank: int) -> int:
 def _lines(
     pool: list[bytes], size: int, every: int, events: list[tuple[str, bytes]], rng: random.Random
 ) -> tuple[list[bytes], list[tuple[int, str]]]:
-    """Healthy lines up to `size` bytes, from the start of the pool again and again, with events in between."""
+    """Healthy lines up to `size` bytes, from the start of the pool again and
+    again, with events in between."""
     out: list[bytes] = []
     planted: list[tuple[int, str]] = []
     have = at = 0
@@ -194,9 +199,13 @@ def _kernel(path: Path, culprit: int) -> int:
         for n in range(4000)
     ]
     lines += [
-        f"[{start + 30000:.6f}] python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0",
         (
-            f"[{start + 30000.1:.6f}] Out of memory: Killed process {pid(culprit)} (python3) total-vm:98301120kB, anon-rss:64321024kB, "
+            f"[{start + 30000:.6f}] python3 invoked oom-killer: "
+            f"gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0"
+        ),
+        (
+            f"[{start + 30000.1:.6f}] Out of memory: Killed process {pid(culprit)} (python3) "
+            f"total-vm:98301120kB, anon-rss:64321024kB, "
             "file-rss:512kB, shmem-rss:0kB, UID:1000 pgtables:131072kB oom_score_adj:0"
         ),
     ]

@@ -1,9 +1,10 @@
 """Every scenario, a few times over: does its replay show what it promises?
 
-    python benchmarks/replay_scenarios.py [--runs 3] [--at-once 2] [--only WORD] [--backend auto|nccl|gloo] [--out TABLE.md]
+    python benchmarks/replay_scenarios.py [--runs 3] [--at-once 2] [--only WORD]
+        [--backend auto|nccl|gloo] [--out TABLE.md]
 
-Prints one line for each scenario: the table scenario x backend x result. Exit 1 if one that could run was not reproduced every time.
-Most of a replay of a hang is waiting: two at once fit on two cores.
+Prints one line for each scenario: the table scenario x backend x result. Exit 1 if one that could run was not
+reproduced every time. Most of a replay of a hang is waiting: two at once fit on two cores.
 """
 
 from __future__ import annotations
@@ -31,7 +32,10 @@ def line(row: Scenario, results: list[Result]) -> str:
     told = "could not run" if last.outcome == "could-not-run" else f"{good} of {len(results)}"
     odd = next((result.text for result in results if result.outcome != "reproduced"), "")
     slowest = max(result.seconds for result in results)
-    return f"| {row.id} | {last.backend} | {told} | {last.expected['pattern'] or 'healthy'} | {slowest:.0f} | {odd} |"
+    return (
+        f"| {row.id} | {last.backend} | {told} | {last.expected['pattern'] or 'healthy'} | {slowest:.0f} "
+        f"| {odd} |"
+    )
 
 
 def main() -> int:

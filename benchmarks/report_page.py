@@ -2,9 +2,10 @@
 
     python benchmarks/report_page.py [ranks:events ...]
 
-Each job trains on hosts of eight ranks; one rank is killed for lack of memory, all others time out minutes later. Measured in
-the system's Chromium from file://: when the verdict is painted, when the timeline is drawn first, the same for a page that
-holds the same data and draws one empty canvas, and the time between frames while zooming. Without Chromium: sizes only.
+Each job trains on hosts of eight ranks; one rank is killed for lack of memory, all others time out minutes
+later. Measured in the system's Chromium from file://: when the verdict is painted, when the timeline is drawn
+first, the same for a page that holds the same data and draws one empty canvas, and the time between frames
+while zooming. Without Chromium: sizes only.
 """
 
 from __future__ import annotations
@@ -57,7 +58,10 @@ def job(ranks: int, events: int) -> Case:
         for step in range(steps):
             moment += dice.uniform(1.5, 1.9)
             bad = dice.random() < 0.01
-            said = f"step {step}: loss {dice.random() * 3:.4f} lr {3e-4 * (1 - step / steps / 2):.2e} {dice.random() * 900:.1f} ms/it"
+            said = (
+                f"step {step}: loss {dice.random() * 3:.4f} "
+                f"lr {3e-4 * (1 - step / steps / 2):.2e} {dice.random() * 900:.1f} ms/it"
+            )
             text = (
                 f"[rank{rank}] slow batch, loader took {dice.random() * 9:.2f} s"
                 if bad
@@ -80,7 +84,10 @@ def job(ranks: int, events: int) -> Case:
                 )
             )
         if rank != CULPRIT:
-            text = f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8120) ran for {600000 + rank} ms"
+            text = (
+                f"[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8120) ran "
+                f"for {600000 + rank} ms"
+            )
             moment, late = round(ZERO + 600 + dice.random(), 3), "nccl-watchdog-timeout"
             rows.append(
                 (moment, 0.5, host(rank), rank, "timeout", "error", late, text, source, steps + 40, "naive")
@@ -104,7 +111,10 @@ def document(ranks: int, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
         "host": host(CULPRIT),
     }
     others = [r for r in range(ranks) if r != CULPRIT]
-    headline = f"Rank {CULPRIT} on {host(CULPRIT)} was killed by the kernel's OOM killer at 21:13:48; {len(others)} ranks then timed out."
+    headline = (
+        f"Rank {CULPRIT} on {host(CULPRIT)} was killed by the kernel's OOM killer at "
+        f"21:13:48; {len(others)} ranks then timed out."
+    )
     verdict = {
         "outcome": "incident",
         "category": "host-oom",
@@ -152,11 +162,12 @@ def document(ranks: int, rows: list[tuple[Any, ...]]) -> dict[str, Any]:
     }
 
 
-# ── in the browser ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── in the browser ──────────────────────────────────────────────────────────────────────────────────────────
 
 EMPTY = """<!doctype html><meta charset="utf-8"><canvas width="1160" height="600"></canvas>
 <script type="application/octet-stream" id="data">%s</script><script type="application/json">%s</script>
-<script>requestAnimationFrame(() => { document.querySelector("canvas").getContext("2d").fillRect(0, 0, 1160, 600);
+<script>requestAnimationFrame(() => {
+  document.querySelector("canvas").getContext("2d").fillRect(0, 0, 1160, 600);
   setTimeout(() => performance.mark("postmortem-timeline")); });</script>"""
 MARK = "performance.getEntriesByName('postmortem-timeline')[0]?.startTime"
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
@@ -168,7 +179,8 @@ ZOOM = """async () => {
   const next = () => new Promise((done) => requestAnimationFrame(done));
   let last = await next();
   for (let i = 0; i < 120; i++) {
-    canvas.dispatchEvent(new WheelEvent('wheel', { deltaY: i % 60 < 30 ? -40 : 40, ctrlKey: true, bubbles: true, cancelable: true,
+    canvas.dispatchEvent(new WheelEvent('wheel', {
+        deltaY: i % 60 < 30 ? -40 : 40, ctrlKey: true, bubbles: true, cancelable: true,
       clientX: box.left + 700, clientY: canvas.getBoundingClientRect().top + 100 }));
     const now = await next();
     spans.push(now - last);
@@ -208,7 +220,8 @@ def browse(page_: str, folder: Path) -> None:
             first[name] = statistics.median(drawn for drawn, _ in taken)
             painted = statistics.median(paint for _, paint in taken)
             print(
-                f"  {name}: painted after {painted:.0f} ms, timeline drawn after {first[name]:.0f} ms (median of 5)"
+                f"  {name}: painted after {painted:.0f} ms, timeline drawn after {first[name]:.0f} ms "
+                f"(median of 5)"
             )
         print(f"  first timeline / first empty canvas: {first['report'] / first['empty canvas']:.1f}")
         zoom(browser, folder / "report.html")
@@ -225,7 +238,8 @@ def opened(browser: Any, path: Path) -> tuple[float, float]:
 
 
 def zoom(browser: Any, path: Path) -> None:
-    """Zoom in and out once in every frame; a frame is dropped where the next one comes more than half a frame late."""
+    """Zoom in and out once in every frame;
+    a frame is dropped where the next one comes more than half a frame late."""
     page = browser.new_page(viewport={"width": 1280, "height": 1000})
     page.add_init_script(TIMED)
     page.goto(path.as_uri())
@@ -236,7 +250,8 @@ def zoom(browser: Any, path: Path) -> None:
     costs.sort()
     late = sum(span > 25 for span in spans)
     print(f"  zooming: {drawn} frames, each drawn in p50 {costs[60]:.1f} ms, p95 {costs[114]:.1f} ms; "
-          f"from one to the next p50 {spans[60]:.1f} ms, p95 {spans[114]:.1f} ms, {late} of 120 later than 25 ms")  # fmt: skip
+          f"from one to the next p50 {spans[60]:.1f} ms, p95 {spans[114]:.1f} ms, {late} of 120 later than "
+          f"25 ms")  # fmt: skip
     page.close()
 
 
@@ -250,8 +265,12 @@ def main(sizes: list[str]) -> int:
             took = time.perf_counter() - start
             length = len(page.encode())
             block = re.search(r'id="postmortem-events">(.*?)</script>', page, re.DOTALL)
-            print(f"{ranks:,} ranks, {len(case.timeline.rows()) if case.timeline else 0:,} events: {length / 1000:,.0f} kB, "
-                  f"{len(block[1]) / 1000 if block else 0:,.0f} kB of it events, rendered in {took:.1f} s")  # fmt: skip
+            held = len(case.timeline.rows()) if case.timeline else 0
+            packed = len(block[1]) / 1000 if block else 0
+            print(
+                f"{ranks:,} ranks, {held:,} events: {length / 1000:,.0f} kB, {packed:,.0f} kB of it events, "
+                f"rendered in {took:.1f} s"
+            )
             if length > LIMITS.get(ranks, length):
                 print(f"  larger than {LIMITS[ranks]:,} bytes")
             for note in re.findall(r">(The interactive timeline holds [^<]*)<", page):

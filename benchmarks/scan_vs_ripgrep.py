@@ -1,11 +1,13 @@
-"""How much processor time one process needs for a rank's log with all shipped patterns, beside ripgrep with the same gates.
+"""How much processor time one process needs for a rank's log with all shipped patterns,
+beside ripgrep with the same gates.
 
     .venv/bin/python benchmarks/scan_vs_ripgrep.py [--mib 256] [--runs 5] [--seed 7] [--dir /tmp]
 
-Makes the log (seeded; one planted event in 1,000 lines, healthy decoys on the others), then runs in turn, each in a process
-of its own: ours (start-up, pattern library, scan, rows written), `rg -a -n -b --no-unicode -f GATES`, `wc -l`. Prints the median of
-the paired ratios of user + system time, our peak memory, and whether each planted event was found on its line.
-Without `--no-unicode` rg takes a thousand times as long on such patterns: leaving it out would be cheating.
+Makes the log (seeded; one planted event in 1,000 lines, healthy decoys on the others), then runs in turn,
+each in a process of its own: ours (start-up, pattern library, scan, rows written),
+`rg -a -n -b --no-unicode -f GATES`, `wc -l`. Prints the median of the paired ratios of user + system time,
+our peak memory, and whether each planted event was found on its line. Without `--no-unicode` rg takes a
+thousand times as long on such patterns: leaving it out would be cheating.
 """
 
 from __future__ import annotations
@@ -116,12 +118,16 @@ def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) ->
     for line, name in log.truth:
         planted.setdefault(name, []).append(line)
     missed = sum(max(0, len(lines) - int(counts.get(name, 0))) for name, lines in planted.items())
-    # Where several examples confirm one pattern, its own planted lines may stand between the first and the last of all.
+    # Where several examples confirm one pattern,
+    # its own planted lines may stand between the first and the last of all.
     due = {(n, name) for name, lines in planted.items() if counts.get(name, 0) <= first + last for n in lines}
     wrong = len(due - got)
     ok = missed == 0 and wrong == 0 and said["lines"] == log.lines
     count = "right" if ok else "CHECK"
-    return f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line count {count}"
+    return (
+        f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line "
+        f"count {count}"
+    )
 
 
 def compare(log: Log, gates: Path, runs: int) -> None:
@@ -153,9 +159,8 @@ def compare(log: Log, gates: Path, runs: int) -> None:
             out.seek(0)
             said = json.load(out)
         if n == 0:
-            print(
-                "truth      ", check(log, said)
-            )  # the first run also fills the page cache and the database's cache
+            # the first run also fills the page cache and the database's cache
+            print("truth      ", check(log, said))
             continue
         ours, rg, wc, peaks = [*ours, a], [*rg, b], [*wc, c], [*peaks, said["peak_mib"]]
         print(f"  run {n}: ours {a:.2f} s, rg {b:.2f} s, wc {c:.2f} s, ours / rg {a / b:.2f}", flush=True)
@@ -164,11 +169,13 @@ def compare(log: Log, gates: Path, runs: int) -> None:
     size = log.path.stat().st_size
     median = statistics.median(ours)
     print(
-        f"ours / rg   {statistics.median(ratios):.2f} (median of {runs} pairs; {min(ratios):.2f} to {max(ratios):.2f})"
+        f"ours / rg   {statistics.median(ratios):.2f} (median of {runs} pairs; {min(ratios):.2f} "
+        f"to {max(ratios):.2f})"
     )
     print(f"ours / wc   {statistics.median(to_wc):.1f}")
     print(
-        f"ours        {median:.2f} s cpu for {size / 2**20:.0f} MiB, {size / median / 1e9:.2f} GB/s with start-up"
+        f"ours        {median:.2f} s cpu for {size / 2**20:.0f} MiB, {size / median / 1e9:.2f} GB/s with "
+        f"start-up"
     )
     print(f"peak        {max(peaks):.0f} MiB")
 
@@ -197,7 +204,8 @@ def main() -> None:
         gates.write_bytes(b"".join(gate_of(s) + b"\n" for s in load().signatures()))
         log = make_log(Path(folder) / "rank0.log", arguments.mib << 20, arguments.seed, arguments.every)
         print(
-            f"log         {arguments.mib} MiB, {log.lines} lines, {len(gates.read_bytes().splitlines())} gates"
+            f"log         {arguments.mib} MiB, {log.lines} lines, {len(gates.read_bytes().splitlines())} "
+            f"gates"
         )
         compare(log, gates, arguments.runs)
 

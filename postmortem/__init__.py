@@ -1,4 +1,5 @@
-"""postmortem reads what a dead or hung distributed PyTorch job left behind and names the root cause, with proof.
+"""postmortem reads what a dead or hung distributed PyTorch job left behind and names
+the root cause, with proof.
 
     import postmortem
 

@@ -1,7 +1,7 @@
 """Arguments in, exit code out: `postmortem` and `python -m postmortem`.
 
-The overview is a text of its own, because `postmortem --help` is typed at 3 a.m. on a login node with a slow file
-system: it imports nothing. A test keeps it in step with the commands of `cli.py`.
+The overview is a text of its own, because `postmortem --help` is typed at 3 a.m. on a login node with a slow
+file system: it imports nothing. A test keeps it in step with the commands of `cli.py`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ commands:
 
 `postmortem COMMAND --help` tells more. POSTMORTEM_DEBUG=1 shows tracebacks.
 
-exit codes: 0 report written, whatever it says | 2 usage | 3 nothing readable | 1 our own error | 130 interrupted
-  analyze --strict: 4 undetermined | analyze --exit-code: 10 incident, 11 undetermined, 12 recovered, 0 healthy
+exit codes: 0 report written, whatever it says | 2 usage | 3 nothing readable | 1 our own error
+  130 interrupted | analyze --strict: 4 undetermined
+  analyze --exit-code: 10 incident, 11 undetermined, 12 recovered, 0 healthy
   replay: 5 another failure, 6 did not fail, 7 could not run here
 """
 

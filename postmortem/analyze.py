@@ -1,4 +1,5 @@
-"""Paths -> Incident: the pipeline in one place. collect, scan, parse, align, diagnose; the document leaves redacted.
+"""Paths -> Incident: the pipeline in one place.
+collect, scan, parse, align, diagnose; the document leaves redacted.
 
 incident = analyze(["./logs"])
 incident.document["verdict"]["headline"]
@@ -95,7 +96,8 @@ def _read(containers: Sequence[Container], options: Options) -> list[reading.Rea
 
 
 def _ahead() -> None:
-    """Make ready what comes after the reading: nearly half a second that this process would do nothing in while its workers read."""
+    """Make ready what comes after the reading:
+    nearly half a second that this process would do nothing in while its workers read."""
     for name in ("postmortem.align.steps", "postmortem.diagnose", "postmortem.privacy"):
         import_module(name)
     import_module("postmortem.report.html").template()
@@ -138,9 +140,8 @@ def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:
     cleaned = cast(dict[str, Any], redactor.document(document))
     if not timeline.events:
         return Incident(cleaned, timeline)
-    columns = dict(
-        zip(Event._fields, zip(*timeline.events, strict=True), strict=True)
-    )  # event by event takes four times as long
+    # event by event takes four times as long
+    columns = dict(zip(Event._fields, zip(*timeline.events, strict=True), strict=True))
     said, count = list(dict.fromkeys(columns["text"])), len(timeline.events)
     shown = dict(zip(said, redactor.texts(said), strict=True))
     columns |= {
@@ -157,5 +158,8 @@ def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Sour
     named = ", ".join(str(p) for p in paths)
     if skips:
         first = skips[0]
-        return f"{named}: no readable log ({first.path}: {first.reason}{'; ' + str(len(skips) - 1) + ' more' if len(skips) > 1 else ''})"
+        return (
+            f"{named}: no readable log "
+            f"({first.path}: {first.reason}{'; ' + str(len(skips) - 1) + ' more' if len(skips) > 1 else ''})"
+        )
     return f"{named}: no readable log ({len(sources)} files, all empty or binary)"

@@ -1,4 +1,5 @@
-"""Arguments in, exit code out; nothing else. Everything that costs time is imported inside the command that needs it.
+"""Arguments in, exit code out; nothing else.
+Everything that costs time is imported inside the command that needs it.
 
 run(["analyze", "logs/", "--format", "json", "--output", "-"]) -> 0
 """
@@ -79,7 +80,7 @@ def _explain(error: Exception) -> int:
     return 1
 
 
-# ── analyze ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── analyze ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 PatternFolders = Annotated[
     list[Path] | None, typer.Option("--patterns", metavar="DIR", help="Your own patterns; may be repeated.")
@@ -259,7 +260,7 @@ def _code(outcome: str, strict: bool, exit_code: bool) -> int:
     return STRICT_CODE if strict and outcome == "undetermined" else 0
 
 
-# ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 PatternId = Annotated[str, typer.Argument(metavar="PATTERN", help="The id of a pattern.")]
@@ -333,7 +334,7 @@ def patterns_new(
     output.say(f"wrote {path}\n  fill in what `postmortem patterns lint {path.stem}` asks for")
 
 
-# ── replay ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── replay ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @app.command()

@@ -1,9 +1,10 @@
-"""The values that flow through the pipeline; all frozen, all plain, nothing imported but the standard library.
+"""The values that flow through the pipeline;
+all frozen, all plain, nothing imported but the standard library.
 
     paths ─collect─▶ Source ─scan─▶ Hit ─parse─▶ Event ─align─▶ Timeline ─diagnose─▶ Incident ─report─▶ text
 
-Times are seconds since the epoch as the stamp says them, UTC assumed where a stamp has no zone; `align` corrects
-them, and nobody overwrites a raw stamp.
+Times are seconds since the epoch as the stamp says them, UTC assumed where a stamp has no zone;
+`align` corrects them, and nobody overwrites a raw stamp.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ Speaker = Literal["rank", "launcher", "kernel", "scheduler", "cluster", "tool"]
 RankState = Literal["cause", "victim", "silent", "healthy", "unknown"]
 
 
-# ── patterns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Variant:
 
 @dataclass(frozen=True, slots=True)
 class Explains:
-    """An edge of the causal graph: this pattern explains findings of pattern `id` whose entity joins by `join`."""
+    """An edge of the causal graph: this pattern explains findings of pattern `id`
+    whose entity joins by `join`."""
 
     id: str
     join: str
@@ -120,7 +122,7 @@ class Pattern:
     path: str = ""
 
 
-# ── sources and what the scan brings back ────────────────────────────────────────────────────────────────────────────
+# ── sources and what the scan brings back ───────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,8 @@ class Source:
 
     `path` is what the user reads: relative to the given path, `/` on every system. `kind` names what it is:
     console, agent, kernel, error-file, flight-recorder, stack, scheduler, kubernetes, process-table, cgroup,
-    gpu-report, ray, environment, json-lines, binary. Rank, host, attempt and run are None where neither name nor folder tells.
+    gpu-report, ray, environment, json-lines, binary. Rank, host, attempt and run are None where neither name
+    nor folder tells.
     """
 
     path: str
@@ -144,14 +147,28 @@ class Source:
 
 
 class Where(NamedTuple):
-    """The only address of evidence. Lines count from 1; None in binary and JSON files."""
+    """The only address of evidence. Lines count from 1; None in binary and JSON files.
+
+    `line` gives the order of what was written. In a log whose collector wrapped it (JSON records, newest
+    first) that is no line of the file: `file_line` is the one that holds it.
+    """
 
     source: str
     line: int | None
     end_line: int | None = None
+    file_line: int | None = None
+
+    @property
+    def shown(self) -> int | None:
+        """The line to look up in the file."""
+        return self.line if self.file_line is None else self.file_line
+
+    @property
+    def shown_end(self) -> int | None:
+        return self.end_line if self.file_line is None else None
 
     def __str__(self) -> str:
-        return self.source if self.line is None else f"{self.source}:{self.line}"
+        return self.source if self.line is None else f"{self.source}:{self.shown}"
 
 
 class Match(NamedTuple):
@@ -163,7 +180,8 @@ class Match(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Around:
-    """The whole lines in front of a line, and those behind it, cut from a page: hits that stand close together share one.
+    """The whole lines in front of a line, and those behind it, cut from a page:
+    hits that stand close together share one.
 
     Two are equal if they say the same, whatever else stands on their pages.
     """
@@ -196,9 +214,9 @@ class Around:
 class Hit(NamedTuple):
     """A line that deserves a look, with its surroundings.
 
-    `text` is the line as it stands in the file, at most 16 KiB of it around the match, without its line end. `offset`
-    counts (decompressed) bytes from the start of the source to the start of the line. `matches` names the confirmed
-    patterns; `openers` the parsers' block openers that were seen on the line.
+    `text` is the line as it stands in the file, at most 16 KiB of it around the match, without its line end.
+    `offset` counts (decompressed) bytes from the start of the source to the start of the line. `matches`
+    names the confirmed patterns; `openers` the parsers' block openers that were seen on the line.
     """
 
     line: int
@@ -219,7 +237,8 @@ class Hit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Lines read without a hit, to learn clocks, identities and progress: `text` is whole lines from line `line` on."""
+    """Lines read without a hit, to learn clocks, identities and progress:
+    `text` is whole lines from line `line` on."""
 
     line: int
     offset: int
@@ -249,7 +268,7 @@ class Scanned:
     skips: tuple[Skip, ...] = ()
 
 
-# ── events ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Stamp(NamedTuple):
@@ -264,8 +283,9 @@ class Stamp(NamedTuple):
 class Event(NamedTuple):
     """Something that happened, by one parser's reading. Shape-free details are in `fields`.
 
-    `kind` is one of: pattern (a pattern matched a line), exception, crash, exit, kill, timeout, collective, stack,
-    progress, identity, finished, attempt, line. `order` keeps the order inside one source whatever the clocks say.
+    `kind` is one of: pattern (a pattern matched a line), exception, crash, exit, kill, timeout, collective,
+    stack, progress, identity, finished, attempt, line. `order` keeps the order inside one source whatever the
+    clocks say.
     """
 
     kind: str
@@ -307,8 +327,11 @@ _SPEAKERS: Mapping[str, Speaker] = {
 
 
 def speaker_in(kind: str, kernel: bool = False, rank: int | None = None, program: str = "") -> Speaker:
-    """Who speaks a line of a source of this kind. With --tee a launcher's console holds its ranks' lines too, anybody's
-    console may hold the kernel's, and a journal the lines of any `program`."""
+    """Who speaks a line of a source of this kind.
+
+    With --tee a launcher's console holds its ranks' lines too, anybody's console may hold the kernel's, and
+    a journal the lines of any `program`.
+    """
     if kernel:
         return "kernel"
     if kind == "kernel" and program:
@@ -319,7 +342,8 @@ def speaker_in(kind: str, kernel: bool = False, rank: int | None = None, program
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What align found out about the clock of one host and kind. Seconds; `uncertainty` is one standard deviation."""
+    """What align found out about the clock of one host and kind.
+    Seconds; `uncertainty` is one standard deviation."""
 
     host: str | None
     kind: str

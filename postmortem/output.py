@@ -60,7 +60,8 @@ def append_file(target: Path, text: str) -> None:
 
 
 def _replace(target: Path, data: bytes) -> None:
-    # os.open with 0666 leaves the umask to the kernel; mkstemp's 0600 would hide the report from the colleague who needs it
+    # os.open with 0666 leaves the umask to the kernel;
+    # mkstemp's 0600 would hide the report from the colleague who needs it
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     try:
@@ -90,7 +91,8 @@ def data(text: str) -> None:
 def say(text: str) -> None:
     """Write words to standard error, in whatever encoding it has."""
     if os.environ.get("GITHUB_ACTIONS"):
-        # the runner obeys any line of output that begins like this (ActionCommand.cs), and some of our lines quote logs
+        # the runner obeys any line of output that begins like this (ActionCommand.cs),
+        # and some of our lines quote logs
         text = re.sub(r"(?m)^(\s*)(::|##\[)", r"\1\\\2", text)
     try:
         encoding = sys.stderr.encoding or "utf-8"

@@ -1,10 +1,12 @@
-"""Items -> their results, by as many processes as pay off, here or on a cluster; one that dies or hangs costs one item.
+"""Items -> their results, by as many processes as pay off, here or on a cluster;
+one that dies or hangs costs one item.
 
     run([a, b, c], sizes, work, local(2))   ->   [result of a, Failure("died (SIGKILL)"), result of c]
 
-Small items travel in bundles, a large one alone. A bundle whose worker died, hung or ran out of memory is tried a second time,
-item by item, so that the one at fault is named and its neighbours are not lost. The order in which workers finish changes nothing.
-Workers are spawned, never forked: they inherit neither threads nor locks. Other engines come in as `concurrent.futures.Executor`.
+Small items travel in bundles, a large one alone. A bundle whose worker died, hung or ran out of memory is
+tried a second time, item by item, so that the one at fault is named and its neighbours are not lost. The
+order in which workers finish changes nothing. Workers are spawned, never forked: they inherit neither threads
+nor locks. Other engines come in as `concurrent.futures.Executor`.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ SECONDS_PER_ITEM = 1.5e-3
 DEADLINE = 30.0  # seconds for a task, and as many more as a slow disk needs
 SLOWEST = 20e6  # bytes a second
 MEMORY = 2 << 30
+ANSWER = 10.0  # seconds until a cluster's scheduler has to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,8 @@ class Place(NamedTuple):
 
 
 def workers_for(sizes: Sequence[int]) -> int:
-    """How many processes pay off for items of these sizes: one for small inputs, at most one for each processor."""
+    """How many processes pay off for items of these sizes:
+    one for small inputs, at most one for each processor."""
     if current_process().daemon:  # may have no children
         return 1
     seconds = sum(sizes) / BYTES_PER_SECOND + len(sizes) * SECONDS_PER_ITEM
@@ -70,7 +74,8 @@ def workers_for(sizes: Sequence[int]) -> int:
 
 
 def bundles(sizes: Sequence[int], target: int) -> list[tuple[int, ...]]:
-    """Put neighbours together up to `target` bytes; the largest bundles first, so that none of them is the last to end."""
+    """Put neighbours together up to `target` bytes;
+    the largest bundles first, so that none of them is the last to end."""
     out: list[tuple[int, ...]] = []
     held: list[int] = []
     weight = 0
@@ -88,10 +93,11 @@ def bundles(sizes: Sequence[int], target: int) -> list[tuple[int, ...]]:
 def run(
     items: Sequence[T], sizes: Sequence[int], work: Work[T, R], place: Place, done: Done | None = None
 ) -> list[R | Failure]:
-    """Give the result of `work` for each item, in their order. A KeyboardInterrupt ends it early, with what there is.
+    """Give the result of `work` for each item, in their order.
+    A KeyboardInterrupt ends it early, with what there is.
 
-    `work` takes a bundle and returns a result for each item of it. A PostmortemError from it ends everything; any other end
-    of a task counts as the failure of its items.
+    `work` takes a bundle and returns a result for each item of it. A PostmortemError from it ends everything;
+    any other end of a task counts as the failure of its items.
     """
     return _Run(items, sizes, work, place, done).all()
 
@@ -169,7 +175,7 @@ def why(error: BaseException) -> str:
     return f"failed ({type(error).__name__}: {str(error)[:200]})"
 
 
-# ── here ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── here ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 REBUILDS = 3
@@ -188,7 +194,8 @@ def local(workers: int) -> Iterator[Place]:
 class _Processes:
     """Pebble's pool, because `ProcessPoolExecutor` gives up all its tasks when one worker dies.
 
-    Pebble itself gives up where a worker dies between two tasks; then a new pool takes what is submitted next.
+    Pebble itself gives up where a worker dies between two tasks;
+    then a new pool takes what is submitted next.
     """
 
     def __init__(self, workers: int) -> None:
@@ -226,7 +233,8 @@ def _without_main(name: str) -> dict[str, Any]:
 
 
 class _Process(SpawnProcess):
-    """A spawned process that does not run the caller's main script again: a script of three lines has no `__main__` guard."""
+    """A spawned process that does not run the caller's main script again:
+    a script of three lines has no `__main__` guard."""
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
@@ -245,8 +253,9 @@ class _Context(SpawnContext):
 def tune() -> None:
     """Make this process, which is ours alone, one that reads logs.
 
-    glibc keeps blocks of a megabyte for the next one: giving each back and taking it again costs a tenth of the scan. The garbage
-    collector looks less often for cycles: there are none in a million events, and looking costs a third of the diagnosis.
+    glibc keeps blocks of a megabyte for the next one: giving each back and taking it again costs a tenth of
+    the scan. The garbage collector looks less often for cycles: there are none in a million events, and
+    looking costs a third of the diagnosis.
     """
     gc.set_threshold(200_000, 50, 100)
     try:
@@ -281,7 +290,7 @@ def _memory() -> int:
     return max(1 << 30, min(MEMORY, physical // 4))
 
 
-# ── elsewhere ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── elsewhere ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def elsewhere(executor: Executor) -> Place:
@@ -310,7 +319,7 @@ def dask(address: str) -> Iterator[Executor]:
             "--dask needs dask and distributed", "pip install 'torch-postmortem[cluster]'"
         ) from None
     try:
-        client: Any = Client(address, timeout=10)
+        client: Any = Client(address, timeout=ANSWER)
     except (OSError, ValueError, TimeoutError) as error:
         raise UsageError(
             f"no Dask scheduler answers at {address}: {str(error)[:200]}",

@@ -1,9 +1,9 @@
 """Containers -> what they say: scanned and parsed in this process, side by side, or on a cluster.
 
-    read_all(containers, Ways(workers=2))   ->   [Read(sources, events, ...), ...], in the order of the containers
+    read_all(containers, Ways(workers=2))   ->   [Read(sources, events, ...), ...], in their order
 
-A large log is scanned in parts, as if it were several. The result does not depend on who reads: the parts and how much of each
-log is read depend on the logs alone, and results are put together in their order.
+A large log is scanned in parts, as if it were several. The result does not depend on who reads: the parts and
+how much of each log is read depend on the logs alone, and results are put together in their order.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +22,7 @@ from postmortem.collect import Container
 from postmortem.errors import PatternError, UsageError
 from postmortem.library import Library, load
 from postmortem.model import Event, Scanned, Skip, Source
+from postmortem.parsers import unwrap
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -36,7 +37,8 @@ INTERRUPTED = "interrupted before it was read"
 
 @dataclass(frozen=True)
 class Ways:
-    """How to read. `workers` 0: as many as pay off. `executor`: an engine of the caller's, in place of processes of ours.
+    """How to read. `workers` 0: as many as pay off.
+    `executor`: an engine of the caller's, in place of processes of ours.
     `meanwhile` is called in a thread while others read."""
 
     patterns: tuple[Path, ...] = ()
@@ -57,7 +59,8 @@ class Read:
 
 
 class Job(NamedTuple):
-    """A container, or a part of one, and what a worker has to know. `digest` is of the patterns, where that may be another machine."""
+    """A container, or a part of one, and what a worker has to know.
+    `digest` is of the patterns, where that may be another machine."""
 
     container: Container
     extra: tuple[Path, ...]
@@ -102,13 +105,19 @@ def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
     digest = load(*ways.patterns).digest if ways.executor is not None else ""
     for container in containers:
         source = collect.divisible(container) if len(scan.parts(container.size)) > 1 else None
-        if source is None or source.kind in parsers.DOCUMENT_KINDS:
+        if source is None or source.kind in parsers.DOCUMENT_KINDS or _wrapped(container, source):
             yield Job(container, ways.patterns, lines, digest)
         else:
             yield from (
                 Job(container, ways.patterns, lines, digest, source, part)
                 for part in scan.parts(container.size)
             )
+
+
+def _wrapped(container: Container, source: Source) -> bool:
+    """Whether a log has to be read from its beginning, because its lines are records."""
+    with collect.open_at(container, source, 0) as stream:
+        return isinstance(unwrap.of(source, stream), unwrap.Unwrapped)
 
 
 def _here(jobs: Sequence[Job], watch: _Watch) -> list[Result]:
@@ -135,7 +144,7 @@ class _Watch:
             self.progress(self.done, self.total, self.jobs[index].container.label)
 
 
-# ── a worker's task ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a worker's task ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
@@ -167,8 +176,12 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
     library, engine = _tools(extra)
     reads = []
     for source, stream in collect.open_sources(container):
-        one = scan.scan(source, stream, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
-        reads.append(_parsed(one, library, lines))
+        told = unwrap.of(source, stream)
+        one = scan.scan(source, told, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
+        read = _parsed(one, library, lines)
+        if isinstance(told, unwrap.Unwrapped):  # the ledger counts what lies in the file
+            read = replace(read, scanned=(replace(read.scanned[0], bytes=told.bytes, lines=told.lines),))
+        reads.append(read)
     return Read(
         *(tuple(x for one in reads for x in getattr(one, name)) for name in ("sources", "events", "scanned"))
     )
@@ -184,7 +197,7 @@ def _tools(extra: tuple[Path, ...]) -> tuple[Library, scan.Engine]:
     return library, parsers.engine(library)
 
 
-# ── the parts of a log, and what was lost ────────────────────────────────────────────────────────────────────────────
+# ── the parts of a log, and what was lost ───────────────────────────────────────────────────────────────────
 
 
 def _put_together(jobs: Sequence[Job], results: Sequence[Result]) -> list[Read]:
@@ -219,7 +232,8 @@ def _lost(job: Job, failure: pool.Failure) -> Skip:
 
 
 def _uncounted(job: Job) -> Scanned:
-    """Stand in for a part that was lost: nothing of it but its number of lines, for the numbers of those behind it."""
+    """Stand in for a part that was lost: nothing of it but its number of lines,
+    for the numbers of those behind it."""
     assert job.source is not None and job.part is not None
     first = max(0, job.part.start - 1)
     left, lines = job.part.stop - first - 1, int(not job.part.start)

@@ -1,10 +1,12 @@
-"""patterns/**/*.yaml, sample_logs/ and the replay scenarios -> docs/catalogue/*.md, and the links of docs/questions/*.md.
+"""patterns/**/*.yaml, sample_logs/ and the replay scenarios -> docs/catalogue/*.md,
+and the links of docs/questions/*.md.
 
     python scripts/pattern_catalogue.py            writes them
     python scripts/pattern_catalogue.py --check    says which are out of date; exit 1 if any is
 
-The catalogue is written as a whole. The pages in docs/questions/ are written by hand; only two things in them are
-generated: the line after `<!-- samples: … -->`, and what follows `<!-- links -->` (where each `[pattern-id]` leads).
+The catalogue is written as a whole. The pages in docs/questions/ are written by hand; only two things in them
+are generated: the line after `<!-- samples: … -->`, and what follows `<!-- links -->` (where each
+`[pattern-id]` leads).
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ INCIDENTS = (ROOT / "sample_logs", ROOT / "tests" / "incidents" / "synthetic")
 MAX_SAMPLES = 6
 FAMILIES = {
     "checkpoint": "checkpoints that cannot be written, read, or fitted to the model",
-    "collective": "collectives that time out or do not fit together, and what the flight recorder says of them",
+    "collective": (
+        "collectives that time out or do not fit together, and what the flight recorder says of them"
+    ),
     "crash": "processes that die of a signal or an uncaught C++ exception",
     "dataloader": "DataLoader workers and the memory they share",
     "ddp": "DDP, FSDP and ZeRO used in a way they do not allow",
@@ -96,13 +100,14 @@ def samples(library: Library) -> list[Sample]:
 
 
 def samples_of(p: Pattern, known: Iterable[Sample]) -> list[Sample]:
-    """The incidents in which this pattern is decisive. A derived one has no line: its examples and its scenarios name them."""
+    """The incidents in which this pattern is decisive.
+    A derived one has no line: its examples and its scenarios name them."""
     named = {e.incident for e in p.matches if e.incident}
     proving = {s.id for s in SCENARIOS if s.pattern == p.id} if p.derived else set()
     return [s for s in known if s.folder.name in named or p.id in s.shows or s.scenario in proving]
 
 
-# ── Markdown ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Markdown ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def prose(text: str) -> str:
@@ -134,7 +139,7 @@ def sample_link(s: Sample) -> str:
     return f"[{s.folder.name}](../../{path}/)" + ("" if s.recorded else " (synthetic)")
 
 
-# ── one pattern ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one pattern ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _version(v: Variant) -> str:
@@ -142,7 +147,8 @@ def _version(v: Variant) -> str:
 
 
 def wordings(p: Pattern) -> Iterator[tuple[str, Variant, list[Example]]]:
-    """Each wording with where it holds and the examples that show it; an example goes to the first wording that reads it."""
+    """Each wording with where it holds and the examples that show it;
+    an example goes to the first wording that reads it."""
     left = [e for e in p.matches if e.text]
     for v in p.variants:
         reads = regex.compile(v.regex.encode())
@@ -219,7 +225,7 @@ def section(p: Pattern, library: Library, known: Iterable[Sample]) -> Iterator[s
     yield from _paragraph("References", "; ".join(p.references))
 
 
-# ── pages ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── pages ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _note(what: str) -> list[str]:

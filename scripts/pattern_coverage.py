@@ -1,10 +1,11 @@
 """docs/coverage.tsv and the Xid table -> which pattern covers each of them; exit 1 where nothing does.
 
-    nccl_watchdog_timeout   nccl-watchdog-timeout          a line of docs/coverage.tsv: signature, patterns, note
-    79 ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS           a line of XIDS: number and mnemonic of NVIDIA's catalogue
+    nccl_watchdog_timeout   nccl-watchdog-timeout   a line of docs/coverage.tsv: signature, patterns, note
+    79 ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS    a line of XIDS: number and mnemonic of NVIDIA's
 
-A signature is covered where a pattern is its own, merged where all its patterns serve other signatures too, and left out
-where it has a note instead of a pattern. An Xid number is put into the driver's format string and read by the real parser.
+A signature is covered where a pattern is its own, merged where all its patterns serve other signatures too,
+and left out where it has a note instead of a pattern. An Xid number is put into the driver's format string
+and read by the real parser.
 """
 
 from __future__ import annotations
@@ -185,7 +186,8 @@ def xids() -> dict[int, str]:
 
 
 def xid_line(number: int, mnemonic: str) -> str:
-    """The driver's line with that number. NVLink 5 units (144 to 150) say how bad it is; the other texts decide nothing."""
+    """The driver's line with that number. NVLink 5 units (144 to 150) say how bad it is;
+    the other texts decide nothing."""
     unit = mnemonic.split("_")[1]
     return LINE.format(
         number=number,
@@ -213,7 +215,8 @@ def report(table: list[Row], library: Library) -> tuple[list[str], list[str]]:
     out.append(f"{len(table)} signatures: {counts.replace('left', 'left out')}")
     rest = sum(patterns == [REST] for patterns in landed.values())
     out.append(
-        f"{len(landed)} Xid numbers: {len(landed) - rest} with a pattern of their own or their kind, {rest} read as {REST}"
+        f"{len(landed)} Xid numbers: {len(landed) - rest} with a pattern of their own or their kind, {rest} "
+        f"read as {REST}"
     )
     return out, wrong
 
@@ -231,6 +234,9 @@ def main() -> int:
     print("\n".join(out))
     for fault in wrong:
         print(fault, file=sys.stderr)
+    if wrong:
+        hint = "docs/coverage.tsv is written by hand: name the patterns of today there, then run"
+        print(f"{hint} {sys.executable} scripts/pattern_coverage.py", file=sys.stderr)
     return 1 if wrong else 0
 
 

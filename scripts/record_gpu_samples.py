@@ -1,9 +1,11 @@
-"""Records the GPU samples of sample_logs/ on a machine that has one: every GPU scenario, and what NCCL says in the common failures.
+"""Records the GPU samples of sample_logs/ on a machine that has one:
+every GPU scenario, and what NCCL says in the common failures.
 
     python scripts/record_gpu_samples.py OUT [--only WORD] [--seconds 540] [--at-once 2]
 
-Needs torch with CUDA and nothing else of this project's dependencies. With one GPU the ranks of an NCCL job share it (each says that it is
-a host of its own). Writes OUT/<name>/ as `postmortem.replay.record` does, OUT/machine/ with nvidia-smi's words, and a line for each run.
+Needs torch with CUDA and nothing else of this project's dependencies. With one GPU the ranks of an NCCL job
+share it (each says that it is a host of its own). Writes OUT/<name>/ as `postmortem.replay.record` does,
+OUT/machine/ with nvidia-smi's words, and a line for each run.
 """
 
 from __future__ import annotations
@@ -34,24 +36,36 @@ DETAIL = "--env TORCH_DISTRIBUTED_DEBUG=DETAIL"
 SAMPLES = {
     "gpu-two-ranks-one-gpu": "two-ranks-one-gpu --nproc 2 --env NCCL_DEBUG=WARN --set style=logging",
     "gpu-healthy-nccl-info": "healthy --nproc 2 --backend nccl --env NCCL_DEBUG=INFO --set style=logging",
-    "gpu-healthy-one-rank-nccl-info": "healthy --nproc 1 --backend nccl --env NCCL_DEBUG=INFO --set style=iso --set rank=0",
+    "gpu-healthy-one-rank-nccl-info": (
+        "healthy --nproc 1 --backend nccl --env NCCL_DEBUG=INFO --set style=iso --set rank=0"
+    ),
     "gpu-device-assert": f"device-assert --nproc 2 {NCCL} --set rank=1 --set style=logging",
     "gpu-illegal-access": f"illegal-access --nproc 2 {NCCL} --set rank=1 --set style=iso --kernel dmesg_iso",
     "gpu-more-ranks-than-gpus": "more-ranks-than-gpus --nproc 2 --set rank=1 --set style=bare",
     "gpu-tensor-in-gloo-group": "gloo-with-gpu --nproc 2 --set style=logging",
     "gpu-cuda-in-forked-worker": "cuda-in-forked-worker --nproc 2 --set rank=1 --set style=iso",
     "gpu-nan-check": f"nccl-nan-check --nproc 2 {NCCL} --set rank=1 --set style=logging",
-    "gpu-stuck-kernel-recorder": f"nccl-stuck-kernel --nproc 2 {NCCL} {DUMPS} --set rank=1 --set style=logging",
+    "gpu-stuck-kernel-recorder": (
+        f"nccl-stuck-kernel --nproc 2 {NCCL} {DUMPS} --set rank=1 --set style=logging"
+    ),
     "gpu-stuck-kernel-one-rank": f"nccl-stuck-kernel --nproc 1 {NCCL} {DUMPS} --set rank=0 --set style=iso",
     "gpu-stuck-kernel-heartbeat": f"nccl-stuck-kernel --nproc 2 {NCCL} {BEAT} --set rank=1 --set seconds=60",
     "gpu-slow-rank-nccl": f"slow-rank --nproc 3 {NCCL} {DUMPS} --set rank=1 --set style=logging",
-    "gpu-skipped-collective-nccl": f"skipped-collective --nproc 3 {NCCL} {DUMPS} --set rank=2 --set dump=0 --set style=iso",
-    "gpu-shape-mismatch-nccl": f"shape-mismatch --nproc 2 {NCCL} {DUMPS} --set rank=1 --set extra=4000000 --set style=logging",
+    "gpu-skipped-collective-nccl": (
+        f"skipped-collective --nproc 3 {NCCL} {DUMPS} --set rank=2 --set dump=0 --set style=iso"
+    ),
+    "gpu-shape-mismatch-nccl": (
+        f"shape-mismatch --nproc 2 {NCCL} {DUMPS} --set rank=1 --set extra=4000000 --set style=logging"
+    ),
     "gpu-order-mismatch-nccl": f"order-mismatch --nproc 3 {NCCL} {DUMPS} --set rank=1 --set style=bracket",
-    "gpu-order-mismatch-nccl-detail": f"order-mismatch --nproc 2 {NCCL} {DETAIL} --set rank=1 --set style=logging",
+    "gpu-order-mismatch-nccl-detail": (
+        f"order-mismatch --nproc 2 {NCCL} {DETAIL} --set rank=1 --set style=logging"
+    ),
     "gpu-uneven-batches-nccl": f"uneven-batches --nproc 2 {NCCL} {DUMPS} --set rank=1 --set style=logging",
     "gpu-rank-sigkill-nccl": f"rank-sigkill --nproc 3 {NCCL} --set rank=1 --set style=megatron",
-    "gpu-exception-nccl": f"python-exception-one-rank --nproc 2 {NCCL} --set rank=1 --set style=json --record",
+    "gpu-exception-nccl": (
+        f"python-exception-one-rank --nproc 2 {NCCL} --set rank=1 --set style=json --record"
+    ),
     "gpu-out-of-memory": f"gpu-oom-one-rank --nproc 2 {NCCL} --set rank=1 --set style=logging",
     "gpu-out-of-memory-gloo": "gpu-oom-one-rank --nproc 2 --set rank=0 --set style=hf",
 }

@@ -1,10 +1,11 @@
-"""Of a folder of labelled incidents: for how many does the report's own replay hint lead to a replay with the same pattern?
+"""Of a folder of labelled incidents: for how many does the report's own replay hint lead to a
+replay with the same pattern?
 
     python scripts/replay_hits.py CASES_DIR [--run N] [--cache FILE] [--only WORD]
 
-A case is CASES_DIR/<id>/logs. Each is analysed, its document gives scenario and arguments (`postmortem.replay.pick`), and the replay is run
-here, one at a time; equal replays are run once and remembered in the cache. Without --run it only says what would be run.
-The last line is JSON with the counts.
+A case is CASES_DIR/<id>/logs. Each is analysed, its document gives scenario and arguments
+(`postmortem.replay.pick`), and the replay is run here, one at a time; equal replays are run once and
+remembered in the cache. Without --run it only says what would be run. The last line is JSON with the counts.
 """
 
 from __future__ import annotations

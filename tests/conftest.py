@@ -5,8 +5,8 @@
     @needs("root", "cgroup")
     def test_oom(): ...
 
-`@pytest.mark.browser`, `@pytest.mark.root` and `@pytest.mark.gpu` say the same. A test that lacks something is
-skipped with the reason; `POSTMORTEM_REQUIRE=browser,root` turns those skips into failures (.ci/run does).
+`@pytest.mark.browser`, `@pytest.mark.root` and `@pytest.mark.gpu` say the same. A test that lacks something
+is skipped with the reason; `POSTMORTEM_REQUIRE=browser,root` turns those skips into failures (.ci/run does).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 
 def needs(*what: str) -> pytest.MarkDecorator:
-    """Mark a test that wants `what` of this machine: browser, root, gpu, cgroup, netns, a module, or a command."""
+    """Mark a test that wants `what` of this machine:
+    browser, root, gpu, cgroup, netns, a module, or a command."""
     return pytest.mark.needs(*what)
 
 
@@ -78,7 +79,8 @@ def lacking(what: str) -> str:
 
 
 def pytest_configure() -> None:
-    """A suite in the background of a shell inherits an ignored SIGINT, under nohup SIGHUP, and so would every process it starts."""
+    """A suite in the background of a shell inherits an ignored SIGINT, under nohup SIGHUP,
+    and so would every process it starts."""
     for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)

@@ -1,4 +1,5 @@
-"""Work for the pool's tests: tasks that do their work, die, hang, starve or raise. Workers import it by name."""
+"""Work for the pool's tests: tasks that do their work, die, hang, starve or raise.
+Workers import it by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Incidents to render: the fixture documents of tests/data/report, and the same with hostile text in every field."""
+"""Incidents to render: the fixture documents of tests/data/report,
+and the same with hostile text in every field."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from typing import Any
 DATA = Path(__file__).parent / "data" / "report"
 NAMES = ("oom", "undetermined", "healthy")
 
-# Each has got out of some report, terminal or chat before: markup, script contexts, style, templates, Markdown, escapes.
+# Each has got out of some report, terminal or chat before:
+# markup, script contexts, style, templates, Markdown, escapes.
 PAYLOADS = (
     "</script><script>alert(1)</script>",
     "<!--<script>",
@@ -91,7 +93,8 @@ def frames(events: dict[str, Any]) -> Frames:
 
 
 def poisoned(text: str) -> Case:
-    """The OOM incident with `text` in every field that holds text, keys of free mappings included; numbers stay."""
+    """The OOM incident with `text` in every field that holds text,
+    keys of free mappings included; numbers stay."""
     return _poisoned(repeat(text))
 
 

@@ -1,4 +1,5 @@
-"""What comparing clocks cannot do, one test each: the stated error takes it in, or the clock is refused, and a human is told which.
+"""What comparing clocks cannot do, one test each: the stated error takes it in, or the clock is refused,
+and a human is told which.
 
 Folders of logs with known clocks come from `clocks/folder.py`, events from `clocks/world.py`.
 """
@@ -37,7 +38,8 @@ def document_of(folder: Path) -> dict[str, Any]:
 
 
 def test_a_host_that_is_late_for_good_is_not_seen_and_orders_allow_for_it() -> None:
-    """No number of step lines shows that a pipeline's last stage prints 50 ms late. Two hosts are not put in order within that."""
+    """No number of step lines shows that a pipeline's last stage prints 50 ms late.
+    Two hosts are not put in order within that."""
     world = World.make(seed=91, hosts=40, marks=50, bias=0.05)
     timeline = align(world.events)
     found = errors(world, timeline)
@@ -73,7 +75,8 @@ def test_one_line_behind_a_step_is_no_proof_of_it() -> None:
     """An outlier, or the clock was set: what is written behind the line before it may be off by that much."""
     world = World.make(seed=92, hosts=20, marks=30, missing=0.0, outliers=0.0)
     host = "node-0005"
-    marks = sorted(next(e for e in world.events if e.host == host and e.kind == "sync").fields["times"])  # type: ignore[call-overload]
+    sync = next(e for e in world.events if e.host == host and e.kind == "sync")
+    marks = sorted(sync.fields["times"])  # type: ignore[call-overload]
     events = [set_at(e, (marks[-2] + marks[-1]) / 2, 25.0) if e.host == host else e for e in world.events]
     timeline = align(events)
     (row,) = clocks_of(timeline)[host]
@@ -99,7 +102,8 @@ def test_utc_is_known_no_better_than_the_clocks_agree() -> None:
 
 
 def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
-    """The host's other stamps and its kernel log are joined to the job by those lines: they inherit the doubt."""
+    """The host's other stamps and its kernel log are joined to the job by those lines:
+    they inherit the doubt."""
     world = World.make(seed=94, hosts=20, marks=60)
     host = next(h for h, t in world.truth.items() if t.kind == "naive" and h != "node-0000")
     zone = world.truth[host].zone
@@ -194,7 +198,8 @@ def test_hosts_with_nothing_but_an_init_in_common(tmp_path: Path) -> None:
 
 
 def test_hosts_with_nothing_in_common_at_all() -> None:
-    """Their zone shows in when their logs begin and end, at best. The order of their lines in time is open."""
+    """Their zone shows in when their logs begin and end, at best.
+    The order of their lines in time is open."""
     world = World.make(seed=97, hosts=3, marks=40, absolute=0.0, skewed=0.0)
     rows = clocks_of(align([e for e in world.events if e.kind != "sync"]))
     assert all(
@@ -240,7 +245,8 @@ def test_the_same_second_on_two_hosts_is_no_order() -> None:
 
 
 def test_daylight_saving_time_in_a_folder_of_logs(tmp_path: Path) -> None:
-    """25 October 2026, 01:00 UTC: Berlin's clocks go back, the hour from two to three comes twice, and file order tells which is which."""
+    """25 October 2026, 01:00 UTC: Berlin's clocks go back, the hour from two to three comes twice,
+    and file order tells which is which."""
     start = timegm((2026, 10, 25, 0, 40, 0))
 
     def berlin(i: int, host: Host) -> Host:
@@ -256,7 +262,8 @@ def test_daylight_saving_time_in_a_folder_of_logs(tmp_path: Path) -> None:
 
 
 def test_a_drift_that_changes_over_three_days() -> None:
-    """One rate for 72 hours would be 0.7 s wrong at the end; followed every six hours it is milliseconds. Steps are still found."""
+    """One rate for 72 hours would be 0.7 s wrong at the end; followed every six hours it is milliseconds.
+    Steps are still found."""
     world = World.make(seed=100, hosts=40, marks=300, hours=72, wander=5e-6, stepping=0.1)
     timeline = align(world.events)
     rows = clocks_of(timeline)
@@ -278,7 +285,8 @@ def test_one_rate_stays_one_rate() -> None:
 
 
 def test_a_time_out_tells_when_the_waiting_began(tmp_path: Path) -> None:
-    """NCCL's complaints alone: ranks give up a minute apart, yet all began to wait together. It shows a clock that is 40 s fast."""
+    """NCCL's complaints alone: ranks give up a minute apart, yet all began to wait together.
+    It shows a clock that is 40 s fast."""
     write(
         tmp_path / "logs",
         seed=102,
@@ -303,8 +311,14 @@ def test_a_kernel_log_without_a_kill_says_when_it_booted(tmp_path: Path) -> None
     truth = write(tmp_path / "logs", seed=103, hosts=3, scenario="exception")
     host = truth.hosts[2]
     boot = host.boot + host.skew
-    told = f"[    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T10:45:53 UTC ({int(boot + 0.647614)})"
-    xid = f"[{START + 600 - host.boot:12.6f}] NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    told = (
+        f"[    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T10:45:53 UTC "
+        f"({int(boot + 0.647614)})"
+    )
+    xid = (
+        f"[{START + 600 - host.boot:12.6f}] NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', "
+        f"name=<unknown>, GPU has fallen off the bus."
+    )
     (tmp_path / "logs" / host.name / "dmesg.txt").write_text(f"{told}\n{xid}\n")
     incident = analyze([str(tmp_path / "logs")], Options(redact=False))
     row = next(c for c in incident.document["clocks"] if c["kind"] == "boot" and c["host"] == host.name)

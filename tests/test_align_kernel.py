@@ -104,7 +104,8 @@ def test_boot_time_from_the_same_line_in_wall_time() -> None:
 
 
 def test_boot_time_from_the_kill_alone() -> None:
-    """It lies behind the rank's last line and before the agent's report of that pid: an interval, and weak."""
+    """It lies behind the rank's last line and before the agent's report of that pid:
+    an interval, and weak."""
     timeline = align([*job(T, T + 1.2), kernel(f"[ 2240.7] {KILL}", 2240.7, "boot", "dmesg.txt")])
     found = next(e for e in timeline.events if e.where.source == "dmesg.txt")
     assert found.at is not None and T <= found.at <= T + 1.2
@@ -114,7 +115,8 @@ def test_boot_time_from_the_kill_alone() -> None:
 
 
 def test_a_host_known_by_its_zone_alone_does_not_make_its_kernel_surer() -> None:
-    """The kill lies behind the last line and before the report on that host's own clock; how far that clock is off adds to both."""
+    """The kill lies behind the last line and before the report on that host's own clock;
+    how far that clock is off adds to both."""
     other = [
         e._replace(host="node-a", rank=0, pid=1, where=Where("a.log", i))
         for i, e in enumerate(job(T, T + 3, host="node-a"))
@@ -146,7 +148,8 @@ def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
 
 
 def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
-    """A container runs in local time, `dmesg -T` is asked for in UTC: the kill says which zone the kernel's wall time is in."""
+    """A container runs in local time, `dmesg -T` is asked for in UTC:
+    the kill says which zone the kernel's wall time is in."""
     local = T - 5 * 3600
     events = [
         *job(local, local + 1.0),
@@ -185,16 +188,19 @@ def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
 
 def test_what_a_rank_said_in_a_file_called_dmesg_moves_no_kernel_clock(tmp_path: Path) -> None:
     line = (
-        "[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+        "[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective "
+        "operation timeout: "
         "WorkNCCL(SeqNum=2, OpType=ALLREDUCE, Timeout(ms)=10) ran for 11 milliseconds before timing out.\n"
     )
     for name in ("rank0.log", "dmesg.txt"):
         (tmp_path / name).write_text(line)
-    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "undetermined"
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["category"], verdict["culprit"]["ranks"]) == ("hang", [])
 
 
 def test_a_pid_of_last_week_moves_no_clock() -> None:
-    """Pids come again. A wall time that is days off is another process's line, not a clock that is days off."""
+    """Pids come again. A wall time that is days off is another process's line,
+    not a clock that is days off."""
     old = kernel(f"[Fri Nov 13 21:13:48 2026] {KILL}", T - 7 * 86400, "naive", "dmesg_T.txt")
     found = killed([*job(T, T + 1), old], "dmesg_T.txt")
     assert found.at == pytest.approx(T - 7 * 86400, abs=1)

@@ -1,6 +1,7 @@
 """Clocks with a known truth: how far the aligned time is off, and whether it says so.
 
-The noise laws are ours (see `clocks/world.py`); `benchmarks/clock_alignment.py` prints the same figures for many seeds.
+The noise laws are ours (see `clocks/world.py`);
+`benchmarks/clock_alignment.py` prints the same figures for many seeds.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def set_at(e: Event, at: float, jump: float) -> Event:
 
 
 def test_lines_around_a_step_carry_the_jump() -> None:
-    """Between the last common line before a step and the first behind it, nothing tells on which side a line stands."""
+    """Between the last common line before a step and the first behind it,
+    nothing tells on which side a line stands."""
     world = World.make(seed=45, hosts=10, marks=60, ranks=1, outliers=0.0)
     host = "node-0003"
     truth = world.truth[host]
@@ -147,8 +149,9 @@ def test_lines_around_a_step_carry_the_jump() -> None:
 
 
 def test_a_host_that_always_prints_late_is_covered_by_the_floor() -> None:
-    """A pipeline's last stage prints each step later than the first, for good: no number of steps shows that. Lines that stand
-    once, behind the init, disagree with the steps then, and the stated error takes that in."""
+    """A pipeline's last stage prints each step later than the first, for good: no number of steps shows that.
+    Lines that stand once, behind the init, disagree with the steps then, and the stated error takes that in.
+    """
     world = World.make(seed=46, hosts=60, marks=50, bias=0.05, init=True)
     timeline = align(world.events)
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(world, timeline).values() if good]
@@ -194,7 +197,8 @@ def test_two_groups_without_a_common_line_are_not_compared() -> None:
 
 
 def test_daylight_saving_time_is_named() -> None:
-    """25 October 2026, 01:00 UTC: in Berlin the hour from two to three comes twice. File order tells which is which."""
+    """25 October 2026, 01:00 UTC: in Berlin the hour from two to three comes twice.
+    File order tells which is which."""
     world = World.make(seed=51, hosts=8, marks=60, skewed=0.0, outliers=0.0)
     host = next(h for h, t in world.truth.items() if t.kind == "naive")
     truth = world.truth[host]
@@ -209,7 +213,8 @@ def test_daylight_saving_time_is_named() -> None:
 
 
 def test_ranks_of_an_unnamed_host_may_be_on_two() -> None:
-    """One console of the whole job, no host in it: `srun` with its label. The ranks' common lines lie 37 s apart."""
+    """One console of the whole job, no host in it: `srun` with its label.
+    The ranks' common lines lie 37 s apart."""
     world = World.make(seed=52, hosts=2, ranks=2, marks=30, skewed=0.0)
     nameless = []
     for e in world.events:
@@ -245,7 +250,8 @@ def test_one_clock_needs_no_numpy() -> None:
 def test_how_many_clocks_are_read_together_changes_nothing(
     marks_together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Marks are joined in batches of whole clocks: each clock's moments, and how late its ranks are, come out the same."""
+    """Marks are joined in batches of whole clocks:
+    each clock's moments, and how late its ranks are, come out the same."""
     world = World.make(seed=17, hosts=9, marks=30, rank_bias=0.02, init=True)
     expected = align(world.events)
     monkeypatch.setattr(marks, "BATCH", marks_together)
@@ -263,7 +269,8 @@ def test_two_thousand_hosts() -> None:
         "from postmortem.align import align\n"
         "before = time.process_time()\n"
         "timeline = align(world.events)\n"
-        "print(time.process_time() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, len(timeline.clocks))\n"
+        "print(time.process_time() - before, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "
+        "len(timeline.clocks))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
     seconds, mib, clocks = map(float, done.stdout.split())
@@ -273,7 +280,8 @@ def test_two_thousand_hosts() -> None:
 @pytest.mark.parametrize("seed", range(25))
 @pytest.mark.filterwarnings("error")
 def test_no_mixture_of_marks_makes_it_raise(seed: int) -> None:
-    """Hosts without names, ranks without numbers, wrong columns, years that lack, a line or two in all: a state and a reason always."""
+    """Hosts without names, ranks without numbers, wrong columns, years that lack, a line or two in all:
+    a state and a reason always."""
     rng = random.Random(seed)
     world = World.make(
         seed,

@@ -139,7 +139,8 @@ def test_where_several_readings_are_as_likely_none_is_told() -> None:
 
 
 def test_a_watchdogs_ten_minutes_are_no_zone() -> None:
-    """A host whose log ends 600 s behind the error file of its rank is in the same zone: the end is compared with care."""
+    """A host whose log ends 600 s behind the error file of its rank is in the same zone:
+    the end is compared with care."""
     spans = {clock("a"): (T - HOUR, T + 600), clock("a", "absolute"): (T - 30, T)}
     assert zones.named_by_span(spans) == {clock("a"): 0.0}
 

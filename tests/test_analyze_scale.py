@@ -77,8 +77,12 @@ def test_compressed_logs_say_the_same(logs: Any, tmp_path: Path) -> None:
 
 
 def test_a_flood_changes_no_verdict(logs: Any, tmp_path: Path) -> None:
-    """Caps keep the first and last hits of a pattern. Ten thousand warnings in front of them, behind them and on all ranks hide nothing."""
-    line = b"[W1120 05:00:00.000000000 socket.cpp:460] [c10d] The client socket has failed to connect to [node-0000]:29500 (errno: 110)\n"
+    """Caps keep the first and last hits of a pattern.
+    Ten thousand warnings in front of them, behind them and on all ranks hide nothing."""
+    line = (
+        b"[W1120 05:00:00.000000000 socket.cpp:460] [c10d] The client socket has failed to connect to "
+        b"[node-0000]:29500 (errno: 110)\n"
+    )
     flood = line * 10_000
     for path in (p for p in logs.folder.rglob("*") if p.is_file()):
         target = tmp_path / path.relative_to(logs.folder)

@@ -1,4 +1,5 @@
-"""Pseudonyms: no name is left in any output, what helps to read a failure stays, and the same input gives the same bytes."""
+"""Pseudonyms: no name is left in any output, what helps to read a failure stays,
+and the same input gives the same bytes."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from postmortem.analyze import analyze
 from postmortem.privacy.anonymise import Anonymiser, anonymised
 
 EVERY = [
-    report.render_html, report.render_markdown, report.render_json, report.render_terminal, report.render_verbose, report.render_brief,
-    report.render_ndjson, report.render_trace, report.render_github, report.render_junit,
+    report.render_html, report.render_markdown, report.render_json, report.render_terminal,
+    report.render_verbose, report.render_brief, report.render_ndjson, report.render_trace,
+    report.render_github, report.render_junit,
 ]  # fmt: skip
 
 
@@ -32,8 +34,10 @@ def clean(text: str, *hosts: str) -> str:
     ("said", "shown"),
     [
         ("ssh alice@gpu7.cluster.example.org", "ssh user-1@host-1"),
-        ("[Errno 28] '/home/alice/exp7/ckpt.pt'; alice is over", "[Errno 28] '/home/user-1/dir-1/file-1.pt'; user-1 is over"),
-        ("connect to [10.3.0.17]:29500, then 10.3.0.18, then 10.3.0.17", "connect to [address-1]:29500, then address-2, then address-1"),
+        ("[Errno 28] '/home/alice/exp7/ckpt.pt'; alice is over",
+     "[Errno 28] '/home/user-1/dir-1/file-1.pt'; user-1 is over"),
+        ("connect to [10.3.0.17]:29500, then 10.3.0.18, then 10.3.0.17",
+     "connect to [address-1]:29500, then address-2, then address-1"),
         ("peer [2001:db8::1]:29500, mac 0c:42:a1:5f:00:9e", "peer [address-2]:29500, mac address-1"),
         ("gpu7:812:812 [0] NCCL INFO Bootstrap", "host-1:812:812 [0] NCCL INFO Bootstrap"),
         ("failed to connect to [trainer-0.head.svc]:29500", "failed to connect to [host-1]:29500"),
@@ -78,7 +82,10 @@ def test_no_output_holds_a_name() -> None:
     events = tuple(
         e._replace(
             host=e.host and e.host.replace("node-", "falcon-x"),
-            text=f"gertrude@{e.host} 10.77.1.9 /home/gertrude/moonshot/a.py {e.text.replace('/opt/train', '/home/gertrude/moonshot')}",
+            text=(
+                f"gertrude@{e.host} 10.77.1.9 "
+                f"/home/gertrude/moonshot/a.py {e.text.replace('/opt/train', '/home/gertrude/moonshot')}"
+            ),
             where=e.where._replace(
                 source=e.where.source.replace("node-a", "falcon-x1").replace("node-b", "falcon-x2")
             ),

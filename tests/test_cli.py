@@ -1,4 +1,5 @@
-"""The command line as its users meet it: exit codes, what goes where, and sentences that say what to do next."""
+"""The command line as its users meet it:
+exit codes, what goes where, and sentences that say what to do next."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ def postmortem(
     *arguments: str | Path, cwd: Path | None = None, **more: object
 ) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "postmortem", *map(str, arguments)]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, **more)  # type: ignore[call-overload,no-any-return]
+    more |= {"capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(command, cwd=cwd, **more)  # type: ignore[call-overload,no-any-return]
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def one_sentence_and_a_hint(done: subprocess.CompletedProcess[str], code: int) -
     return done.stderr
 
 
-# ── what goes where ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what goes where ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_default_is_a_verdict_in_words_and_a_report_in_this_folder(crashed: Path, tmp_path: Path) -> None:
@@ -109,7 +111,7 @@ def test_interrupt_exits_130_without_a_traceback() -> None:
     assert "Traceback" not in words
 
 
-# ── exit codes ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── exit codes ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_exit_code_of_an_incident(crashed: Path, tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ def test_exit_codes_are_the_documented_ones(outcome: str, strict: bool, asked: b
     assert cli._code(outcome, strict, asked) == code
 
 
-# ── what the user can mend ───────────────────────────────────────────────────────────────────────────────────────────
+# ── what the user can mend ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_missing_path(tmp_path: Path) -> None:
@@ -207,7 +209,7 @@ def test_an_error_of_our_own_says_so(
         cli.run(["patterns", "list"])
 
 
-# ── files: the old one, or a complete new one ────────────────────────────────────────────────────────────────────────
+# ── files: the old one, or a complete new one ───────────────────────────────────────────────────────────────
 
 
 def test_write_honours_the_umask_and_keeps_the_mode_of_an_old_file(tmp_path: Path) -> None:

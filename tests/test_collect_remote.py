@@ -1,4 +1,5 @@
-"""Logs behind an address: the same document as from disk. A real HTTP server on loopback, read by ranges through fsspec."""
+"""Logs behind an address: the same document as from disk.
+A real HTTP server on loopback, read by ranges through fsspec."""
 
 from __future__ import annotations
 

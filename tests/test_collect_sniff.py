@@ -1,4 +1,5 @@
-"""What a file is, told from its name and its first lines. The excerpts are lines as their emitters write them."""
+"""What a file is, told from its name and its first lines.
+The excerpts are lines as their emitters write them."""
 
 from __future__ import annotations
 
@@ -13,10 +14,15 @@ from postmortem.collect.sniff import kind
 
 OOM = "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"
 CPU = "CPU: 0 UID: 0 PID: 32688 Comm: python3 Not tainted 6.18.44 #1 PREEMPT(none) "
-LAUNCH = "W1120 21:03:39.289000 23884 torch/distributed/run.py:874] Setting OMP_NUM_THREADS environment variable for each process to be 1"
+LAUNCH = (
+    "W1120 21:03:39.289000 23884 torch/distributed/run.py:874] Setting OMP_NUM_THREADS environment variable "
+    "for each process to be 1"
+)
 WATCHDOG = (
-    "[rank1]:[E1118 20:32:23.955028747 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: "
-    "WorkNCCL(SeqNum=2635, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600021 milliseconds before timing out."
+    "[rank1]:[E1118 20:32:23.955028747 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective "
+    "operation timeout: "
+    "WorkNCCL(SeqNum=2635, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600021 "
+    "milliseconds before timing out."
 )
 
 KERNEL = {
@@ -30,18 +36,29 @@ KERNEL = {
     "dmesg -d": f"[ 2612.607544 <    0.000000>] {OOM}\n[ 2612.607558 <    0.000014>] {CPU}\n",
     "journalctl short": f"Nov 20 21:20:01 vm kernel: {OOM}\nNov 20 21:20:01 vm kernel: {CPU}\n",
     "journalctl short-precise": f"Nov 20 21:20:01.228496 vm kernel: {OOM}\n",
-    "journalctl short-iso": f"-- Boot bc02b0a7404d4ec2a28e0ab2471d5b03 --\n2026-11-20T21:20:01+0000 vm kernel: {OOM}\n",
+    "journalctl short-iso": (
+        f"-- Boot bc02b0a7404d4ec2a28e0ab2471d5b03 --\n2026-11-20T21:20:01+0000 vm kernel: {OOM}\n"
+    ),
     "journalctl short-full": f"Fri 2026-11-20 21:20:01 UTC vm kernel: {OOM}\n",
     "journalctl short-unix": f"1795209601.228496 vm kernel: {OOM}\n",
     "journalctl short-monotonic": f"[ 2612.607544] vm kernel: {OOM}\n",
-    "journalctl cat": "kernel: NVRM: Xid (PCI:0000:48:00): 79, pid=23884, name=python3, GPU has fallen off the bus.\n",
-    "journalctl json": '{"__CURSOR":"s=1436;i=33b","__REALTIME_TIMESTAMP":"1795209601228496","_TRANSPORT":"kernel","MESSAGE":"x"}\n',
+    "journalctl cat": (
+        "kernel: NVRM: Xid (PCI:0000:48:00): 79, pid=23884, name=python3, GPU has fallen off the bus.\n"
+    ),
+    "journalctl json": (
+        '{"__CURSOR":"s=1436;i=33b","__REALTIME_TIMESTAMP":"1795209601228496","_TRANSPORT":"kernel",'
+        '"MESSAGE":"x"}\n'
+    ),
     "journalctl export": "__CURSOR=s=1436;i=33b\n__REALTIME_TIMESTAMP=1795209601228496\n",
     "rsyslog": "May 19 07:08:57 ip-26-0-146-100 kernel: [680111.646286] NVRM: Xid (PCI:0000:db:00): 79\n",
     "rsyslog iso": "2026-05-19T07:08:57.123456+02:00 gpu-12 systemd[1]: Started Session 4 of user root.\n",
-    "talosctl dmesg": "10.155.116.19: kern: warning: [2026-04-20T18:06:20.599488292Z]: NVRM: Xid (PCI:0000:48:00): 45, pid=23884\n",
+    "talosctl dmesg": (
+        "10.155.116.19: kern: warning: [2026-04-20T18:06:20.599488292Z]: NVRM: Xid (PCI:0000:48:00): 45, "
+        "pid=23884\n"
+    ),
     "NVRM over several lines": (
-        "[ 1902.308145] NVRM: The NVIDIA GPU 0000:b3:00.0\n               NVRM: (PCI ID: 10de:26b5) installed in this system has\n"
+        "[ 1902.308145] NVRM: The NVIDIA GPU 0000:b3:00.0\n"
+        "               NVRM: (PCI ID: 10de:26b5) installed in this system has\n"
         "               NVRM: fallen off the bus and is not responding to commands.\n"
     ),
 }
@@ -57,12 +74,18 @@ CASES: list[tuple[str, str, str]] = [
     (
         "agent",
         "x.txt",
-        "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 25911 closing signal SIGTERM\n",
+        (
+            "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 25911 closing signal "
+            "SIGTERM\n"
+        ),
     ),
     (
         "agent",
         "x.txt",
-        "[2024-03-26 16:50:50,221] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: -9) local_rank: 4\n",
+        (
+            "[2024-03-26 16:50:50,221] torch.distributed.elastic.multiprocessing.api: [ERROR] failed "
+            "(exitcode: -9) local_rank: 4\n"
+        ),
     ),
     ("agent", "node-a/agent-a.err", ""),
     ("console", "slurm-42221.out", LAUNCH + "\n"),
@@ -70,7 +93,10 @@ CASES: list[tuple[str, str, str]] = [
     (
         "console",
         "x.log",
-        'Traceback (most recent call last):\n  File "torch/distributed/elastic/multiprocessing/errors/__init__.py", line 367, in wrapper\n',
+        (
+            "Traceback (most recent call last):\n"
+            '  File "torch/distributed/elastic/multiprocessing/errors/__init__.py", line 367, in wrapper\n'
+        ),
     ),
     ("console", "run.log", WATCHDOG + "\n"),
     (
@@ -84,12 +110,18 @@ CASES: list[tuple[str, str, str]] = [
     (
         "console",
         "pod.log",
-        "2026-11-20T22:36:50.846123Z Traceback (most recent call last):\n2026-11-20T22:36:50.846124Z RuntimeError: x\n",
+        (
+            "2026-11-20T22:36:50.846123Z Traceback (most recent call last):\n"
+            "2026-11-20T22:36:50.846124Z RuntimeError: x\n"
+        ),
     ),
     (
         "console",
         "slurm.err",
-        "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=38205392.0.\nsrun: error: node117: task 0: Out Of Memory\n",
+        (
+            "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=38205392.0.\n"
+            "srun: error: node117: task 0: Out Of Memory\n"
+        ),
     ),
     (
         "console",
@@ -99,7 +131,10 @@ CASES: list[tuple[str, str, str]] = [
     (
         "console",
         "rank2.err",
-        'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n  File "t.py", line 3 in f\n',
+        (
+            "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n"
+            '  File "t.py", line 3 in f\n'
+        ),
     ),
     (
         "console",
@@ -124,28 +159,43 @@ CASES: list[tuple[str, str, str]] = [
     (
         "stack",
         "rank0_pid23887.txt",
-        'Process 23887: python3 -u train.py\nPython v3.11.7 (/opt/python3.11)\n\nThread 23887 (idle): "MainThread"\n',
+        (
+            "Process 23887: python3 -u train.py\nPython v3.11.7 (/opt/python3.11)\n\n"
+            'Thread 23887 (idle): "MainThread"\n'
+        ),
     ),
     ("stack", "x.txt", "\nCore file information:\nstate: R zombie: True niceness: 0\n"),
     (
         "stack",
         "x.txt",
-        'Traceback for thread 24102 (python3) [] (most recent call last):\n    (Python) File "train.py", line 10, in f\n',
+        (
+            "Traceback for thread 24102 (python3) [] (most recent call last):\n"
+            '    (Python) File "train.py", line 10, in f\n'
+        ),
     ),
     (
         "stack",
         "x.txt",
-        "[New LWP 20075]\n[New LWP 20124]\n[Thread debugging using libthread_db enabled]\n#0  0x00007f in raise ()\n",
+        (
+            "[New LWP 20075]\n[New LWP 20124]\n[Thread debugging using libthread_db enabled]\n"
+            "#0  0x00007f in raise ()\n"
+        ),
     ),
     (
         "stack",
         "hang_dump.txt",
-        'Timeout (0:05:00)!\nThread 0x00007f12 (most recent call first):\n  File "t.py", line 3 in f\n  File "t.py", line 9 in <module>\n',
+        (
+            'Timeout (0:05:00)!\nThread 0x00007f12 (most recent call first):\n  File "t.py", line 3 in f\n'
+            '  File "t.py", line 9 in <module>\n'
+        ),
     ),
     (
         "process-table",
         "ps.txt",
-        "  PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD\n24102 24099 Ssl  futex_do_wait\n",
+        (
+            "  PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD\n"
+            "24102 24099 Ssl  futex_do_wait\n"
+        ),
     ),
     (
         "process-table",
@@ -156,19 +206,28 @@ CASES: list[tuple[str, str, str]] = [
     (
         "cgroup",
         "x.txt",
-        "/sys/fs/cgroup/memory/job_1/memory.limit_in_bytes:\n734003200\n\n/sys/fs/cgroup/memory/job_1/memory.failcnt:\n881\n",
+        (
+            "/sys/fs/cgroup/memory/job_1/memory.limit_in_bytes:\n734003200\n\n"
+            "/sys/fs/cgroup/memory/job_1/memory.failcnt:\n881\n"
+        ),
     ),
     ("cgroup", "x.txt", "low 0\nhigh 0\nmax 1124\noom 3\noom_kill 1\noom_group_kill 0\n"),
     ("cgroup", "memory.current", "734003200\n"),
     (
         "scheduler",
         "x.txt",
-        "JobId=8 JobName=train\n   UserId=root(0) GroupId=root(0)\n   JobState=FAILED Reason=NonZeroExitCode\n",
+        (
+            "JobId=8 JobName=train\n   UserId=root(0) GroupId=root(0)\n"
+            "   JobState=FAILED Reason=NonZeroExitCode\n"
+        ),
     ),
     (
         "scheduler",
         "x.txt",
-        "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n------------ ---------- ----------\n8 train\n",
+        (
+            "JobID           JobName  Partition    Account  AllocCPUS      State ExitCode \n"
+            "------------ ---------- ----------\n8 train\n"
+        ),
     ),
     ("scheduler", "x.txt", "JobID|JobName|State|ExitCode\n8|train|OUT_OF_MEMORY|0:125\n"),
     (
@@ -179,7 +238,10 @@ CASES: list[tuple[str, str, str]] = [
     (
         "scheduler",
         "x.log",
-        "[2026-03-25T10:34:07.530] [8.batch] task 0 (17) exited. Killed by signal 9.\n[2026-03-25T10:34:07.600] debug:  x\n",
+        (
+            "[2026-03-25T10:34:07.530] [8.batch] task 0 (17) exited. Killed by signal 9.\n"
+            "[2026-03-25T10:34:07.600] debug:  x\n"
+        ),
     ),
     (
         "kubernetes",
@@ -189,7 +251,10 @@ CASES: list[tuple[str, str, str]] = [
     (
         "kubernetes",
         "x.txt",
-        "  Warning  Evicted              2m11s  kubelet    Pod ephemeral local storage usage exceeds the total limit of containers 5Gi.\n",
+        (
+            "  Warning  Evicted              2m11s  kubelet    Pod ephemeral local storage usage exceeds "
+            "the total limit of containers 5Gi.\n"
+        ),
     ),
     (
         "kubernetes",

@@ -1,4 +1,5 @@
-"""Compressed files and archives: all that can be decoded is delivered, and what cannot is told with a number."""
+"""Compressed files and archives: all that can be decoded is delivered,
+and what cannot is told with a number."""
 
 from __future__ import annotations
 
@@ -30,9 +31,8 @@ LOG = b"".join(
     for i in range(4000)
 )
 NOISE = random.Random(1)
-LONG = b"".join(
-    b"step %d loss %.9f grad %.9f\n" % (i, NOISE.random(), NOISE.random()) for i in range(25_000)
-)  # packs 3 times, in several blocks
+# packs 3 times, in several blocks
+LONG = b"".join(b"step %d loss %.9f grad %.9f\n" % (i, NOISE.random(), NOISE.random()) for i in range(25_000))
 PACK: dict[str, Callable[[bytes], bytes]] = {
     "gz": gzip.compress,
     "xz": partial(lzma.compress, preset=0),
@@ -42,7 +42,8 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
 
 
 def read(path: Path, limits: Limits | None = None, step: int = 1 << 20) -> dict[str, tuple[bytes, str]]:
-    """Return what each source of one file delivers, and the reason why it is not all, as the scan would see it."""
+    """Return what each source of one file delivers, and the reason why it is not all,
+    as the scan would see it."""
     out: dict[str, tuple[bytes, str]] = {}
     (container,) = collect([str(path)]).containers
     for source, stream in open_sources(container, limits):
@@ -104,9 +105,8 @@ def test_a_gz_cut_at_every_byte_gives_all_that_zlib_can_decode(tmp_path: Path) -
         path.write_bytes(packed[:cut])
         data, reason = read(path)["x.gz"]
         whole = zlib.decompressobj(31).decompress(packed[:cut])
-        assert whole.startswith(data) and len(whole) - len(data) <= 8, (
-            cut
-        )  # isal may hold the last symbol back
+        # isal may hold the last symbol back
+        assert whole.startswith(data) and len(whole) - len(data) <= 8, cut
         assert reason == f"gz ends early: truncated at offset {cut}, {len(data)} bytes decompressed"
 
 
@@ -155,9 +155,8 @@ def test_a_bomb_is_stopped_soon_and_named(tmp_path: Path, form: str) -> None:
                 got += len(chunk)
     assert 63 << 20 <= got < 80 << 20
     assert time.process_time() - start < 10
-    assert (
-        form != "gz" or told.value.lost > 0
-    )  # in the other forms 96 MiB of zeros are so small that they are taken at once
+    # in the other forms 96 MiB of zeros are so small that they are taken at once
+    assert form != "gz" or told.value.lost > 0
 
 
 def test_a_flood_of_empty_members_ends(tmp_path: Path) -> None:
@@ -167,7 +166,7 @@ def test_a_flood_of_empty_members_ends(tmp_path: Path) -> None:
     assert "more than 1000 members" in read(path, Limits(members=1000))["x.gz"][1]
 
 
-# ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
@@ -192,7 +191,7 @@ def test_a_log_with_some_nuls_is_not_utf16() -> None:
     assert utf16_order(bytes(4096)) is None
 
 
-# ── archives ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── archives ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def tar_of(files: dict[str, bytes], **options: object) -> bytes:

@@ -1,4 +1,5 @@
-"""Finding files: every regular file once, in one order, under labels that a reader can use; the rest with its reason."""
+"""Finding files: every regular file once, in one order, under labels that a reader can use;
+the rest with its reason."""
 
 from __future__ import annotations
 

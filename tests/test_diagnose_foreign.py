@@ -1,4 +1,5 @@
-"""Healthy logs beside what hosts and clusters tell: whatever kernel, scheduler or Kubernetes say, a job that finished did not fail."""
+"""Healthy logs beside what hosts and clusters tell: whatever kernel, scheduler or Kubernetes say,
+a job that finished did not fail."""
 
 from __future__ import annotations
 
@@ -20,10 +21,11 @@ NAMES = {
     "scheduler": "slurmctld.log",
     "kubernetes": "events.txt",
 }
+# of this job, and that it was killed: who is to believe?
 NAMES_A_RANK = {
     "kernel-oom-summary",
     "slurm-task-out-of-memory",
-}  # of this job, and that it was killed: who is to believe?
+}
 
 
 def told() -> Iterator[tuple[str, str, str]]:
@@ -65,7 +67,10 @@ def test_a_scheduler_that_ends_what_has_said_goodbye_found_it_hanging(tmp_path: 
     assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "slurm-time-limit"
 
 
-XID = "[111403.118] NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+XID = (
+    "[111403.118] NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the "
+    "bus.\n"
+)
 RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\n'
 
 
@@ -99,6 +104,9 @@ def test_a_fault_of_another_program_on_the_same_host_is_not_this_jobs(tmp_path: 
     """A host with several users: its kernel tells of another's process in the middle of this job's life."""
     work = "".join(f"2026-11-20 08:00:{s:02d} INFO rank 0: step {s} loss 2.1\n" for s in range(30))
     (tmp_path / "rank0.log").write_text(f"{work}{RAISED}ValueError: bad label 9\n")
-    xid = "NVRM: Xid (PCI:0000:91:00): 31, pid=7777, name=python3, Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS"
+    xid = (
+        "NVRM: Xid (PCI:0000:91:00): 31, pid=7777, name=python3, Ch 00000010, intr 00000000. MMU Fault: "
+        "ENGINE GRAPHICS"
+    )
     (tmp_path / "journal.txt").write_text(f"2026-11-20T08:00:11.000000+00:00 node-x kernel: {xid}\n")
     assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "python-exception"

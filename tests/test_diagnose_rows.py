@@ -1,4 +1,5 @@
-"""A scheduler's table of many jobs beside the logs of one: only its own rows count. The rows are as sacct prints them."""
+"""A scheduler's table of many jobs beside the logs of one: only its own rows count.
+The rows are as sacct prints them."""
 
 from __future__ import annotations
 
@@ -46,7 +47,10 @@ def test_without_a_number_no_row_of_several_is_more_than_a_guess(tmp_path: Path)
 
 
 def test_without_a_number_a_row_gives_way_to_what_a_rank_says(tmp_path: Path) -> None:
-    raised = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\nValueError: bad label 9\n'
+    raised = (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\n'
+        "ValueError: bad label 9\n"
+    )
     assert (
         verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK + raised})["pattern"] == "python-exception"
     )

@@ -1,4 +1,5 @@
-"""The catalogue, the question pages and the coverage: written from today's patterns, complete, and true to the lines they quote."""
+"""The catalogue, the question pages and the coverage: written from today's patterns, complete,
+and true to the lines they quote."""
 
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def anchors(page: Path) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings)
 
 
-# ── written from today's patterns ────────────────────────────────────────────────────────────────────────────────────
+# ── written from today's patterns ───────────────────────────────────────────────────────────────────────────
 
 
 def test_generated_pages_are_up_to_date() -> None:
@@ -97,7 +98,7 @@ def test_prose_keeps_its_words() -> None:
     )
 
 
-# ── links ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── links ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_link_leads_to_something() -> None:
@@ -131,7 +132,7 @@ def test_every_marker_names_something(page: Path) -> None:
         assert set(words.split()) <= {s.id for s in SCENARIOS} | set(LIBRARY.patterns) | incidents, words
 
 
-# ── the five questions ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── the five questions ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("page", QUESTIONS, ids=lambda p: p.stem)
@@ -162,7 +163,8 @@ def seen() -> str:
 
 @pytest.mark.parametrize("page", QUESTIONS, ids=lambda p: p.stem)
 def test_quoted_lines_are_real(page: Path) -> None:
-    """What stands in `code` with a space in it is a piece of a log line, `…` for what was left out; commands apart."""
+    """What stands in `code` with a space in it is a piece of a log line,
+    `…` for what was left out; commands apart."""
     body = page.read_text().partition("<!-- links -->")[0]
     quotes = [q for q in re.findall(r"`([^`\n]+)`", body) if " " in q and not q.startswith(COMMANDS)]
     pieces = [(q, piece) for q in quotes for piece in re.split(r"…", q) if len(piece.strip()) > 3]
@@ -171,7 +173,7 @@ def test_quoted_lines_are_real(page: Path) -> None:
     assert not invented, "\n".join(invented)
 
 
-# ── coverage ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── coverage ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_signature_and_every_xid_is_accounted_for() -> None:

@@ -1,4 +1,5 @@
-"""An excerpt of a console, as people paste it, is no healthy run where it shows a failure, and never tells more than it shows."""
+"""An excerpt of a console, as people paste it, is no healthy run where it shows a failure,
+and never tells more than it shows."""
 
 from __future__ import annotations
 
@@ -16,8 +17,14 @@ def told(tmp_path: Path, text: str, name: str = "out.log") -> tuple[str, str | N
 
 
 NO_STORE = "RuntimeError: The client socket has failed to connect to any network address of (node-0, 29500)."
-ATTEMPT = "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 110 - Connection timed out).\n"
-STALL = "W stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks\n"
+ATTEMPT = (
+    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 110 - "
+    "Connection timed out).\n"
+)
+STALL = (
+    "W stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by "
+    "subset of ranks\n"
+)
 NAMED = "Stalled ranks:\n6: [allreduce.conv1.weight, allreduce.bn1.bias ...]\n"
 STEP = "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.212200\n"
 BARRIER = (
@@ -27,31 +34,43 @@ BARRIER = (
 HUNG = "[7612.1] INFO: task python:19772 blocked for more than 120 seconds.\n"
 RECORD = (
     "ERROR:torch.distributed.elastic.multiprocessing.errors.error_handler:{\n"
-    '  "message": {\n    "message": "RuntimeError: Permission denied",\n    "extraInfo": {\n      "py_callstack": [\n'
+    '  "message": {\n    "message": "RuntimeError: Permission denied",\n    "extraInfo": {\n'
+    '      "py_callstack": [\n'
 )
 EVENTS = "Events:\n  Type  Reason  Age  From  Message\n"
-UNMOUNTED = "  Warning  FailedMount  7m  kubelet  Unable to mount volumes: unmounted volumes=[a]: timed out waiting for the condition\n"
+UNMOUNTED = (
+    "  Warning  FailedMount  7m  kubelet  Unable to mount volumes: unmounted volumes=[a]: timed out waiting "
+    "for the condition\n"
+)
 MOUNTED = "  Normal   Started  5m  kubelet  Started container trainer\n"
 BACK_OFF = "  Warning  BackOff  2m  kubelet  Back-off restarting failed container trainer\n"
 NO_NODE = "(autoscaler +32s) Error: No available node types can fulfill resource request {'GPU': 8.0}.\n"
 TAKEN = (
-    "[W socket.cpp:426] [c10d] The server socket has failed to bind to 0.0.0.0:25641 (errno: 98 - Address already in use).\n"
+    "[W socket.cpp:426] [c10d] The server socket has failed to bind to 0.0.0.0:25641 (errno: 98 - Address "
+    "already in use).\n"
     "[E socket.cpp:462] [c10d] The server socket has failed to listen on any local network address.\n"
 )
 ABORTED = " 0: application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
-CANCELLED = " 0: slurmstepd: error: *** STEP 2943.2 ON n609 CANCELLED AT 2019-10-29T12:50:09 ***\nsrun: error: n609: tasks 0-15: Killed\n"
+CANCELLED = (
+    " 0: slurmstepd: error: *** STEP 2943.2 ON n609 CANCELLED AT 2019-10-29T12:50:09 ***\n"
+    "srun: error: n609: tasks 0-15: Killed\n"
+)
 WORK_3 = "".join(
     f"{rank}: 2026-11-20 22:36:{step:02d} iteration {step} loss 2.3\n"
     for step in range(20)
     for rank in range(3)
 )
 EVENT = (
-    "0: slurmstepd-vm: error: Detected 1 oom-kill event(s) in StepId=8.0. Some of your processes may have been killed by the cgroup"
+    "0: slurmstepd-vm: error: Detected 1 oom-kill event(s) in StepId=8.0. Some of your processes may have "
+    "been killed by the cgroup"
     " out-of-memory handler.\n"
 )
 TASK_2 = "srun: error: vm: task 2: Out Of Memory\n"
 CRAY = "x4006c0s6b0n0.hsn.cm.site: rank {} died from signal {}\n"
-SPARK = "org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier ResultStage.\n"
+SPARK = (
+    "org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed "
+    "barrier ResultStage.\n"
+)
 NO_ROOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 2 has a\n"
 LOADING = "Loading modules: 100%|####| 4/4 [00:15<00:00,  3.85s/it]\n"
 EXCERPTS = {
@@ -117,7 +136,10 @@ EXCERPTS = {
     "not all who came complain": (BARRIER.format(0, 4, 3), ("incident", "rendezvous", [])),
     "more came than there are": (BARRIER.format(0, 4, 16), ("incident", "rendezvous", [])),
     "the end of an epoch is no goodbye": (
-        "Finished epoch 1 path 1 pass 1\nRuntimeError: [/x/gloo/transport/tcp/pair.cc:575] Connection closed by peer [192.0.2.9]:16062\n",
+        (
+            "Finished epoch 1 path 1 pass 1\n"
+            "RuntimeError: [/x/gloo/transport/tcp/pair.cc:575] Connection closed by peer [192.0.2.9]:16062\n"
+        ),
         ("undetermined", "peer-lost", []),
     ),
 }
@@ -145,24 +167,36 @@ def test_a_file_server_that_was_only_slow(tmp_path: Path) -> None:
 
 
 def test_a_traceback_that_is_cut_off_is_no_healthy_run(tmp_path: Path) -> None:
-    log = 'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n'
+    log = (
+        'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n'
+        "    sys.exit(main())\n"
+    )
     assert told(tmp_path, log)[0] == "undetermined"
 
 
 @pytest.mark.parametrize(("comm", "outcome"), [("python3", "incident"), ("gnome-shell", "undetermined")])
 def test_a_segfault_line_of_the_kernel_alone(comm: str, outcome: str, tmp_path: Path) -> None:
-    line = f"[11.5] {comm}[40]: segfault at 10 ip 00007fabdd6c37d8 sp 00007ffddcd64fd0 error 4 in libx.so[7fabdd699000+77000]\n"
+    line = (
+        f"[11.5] {comm}[40]: segfault at 10 ip 00007fabdd6c37d8 sp 00007ffddcd64fd0 error 4 in "
+        f"libx.so[7fabdd699000+77000]\n"
+    )
     assert told(tmp_path, line, "dmesg.txt")[0] == outcome
 
 
 def test_container_states_cut_from_describe(tmp_path: Path) -> None:
-    log = "trainer\n  State: Running\n    Started: Mon, 13 Nov 2023\n  Last State: Terminated\n    Reason: Error\n    Exit Code: 137\n"
+    log = (
+        "trainer\n  State: Running\n    Started: Mon, 13 Nov 2023\n  Last State: Terminated\n"
+        "    Reason: Error\n    Exit Code: 137\n"
+    )
     assert told(tmp_path, log, "pod.txt")[0] != "healthy"
 
 
 def test_the_host_of_a_task_that_srun_names(tmp_path: Path) -> None:
     """Slurm's daemon says that memory ran out, srun whose task it was and where."""
-    killed = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.\n"
+    killed = (
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM "
+        "Killed.\n"
+    )
     (tmp_path / "job.err").write_text(killed + "srun: error: gpu17: task 3: Out Of Memory\n")
     culprit = analyze([str(tmp_path)], Options(redact=False)).document["verdict"]["culprit"]
     assert (culprit["ranks"], culprit["hosts"]) == ([3], ["gpu17"])

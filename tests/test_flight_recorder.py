@@ -1,4 +1,5 @@
-"""Flight-recorder dumps: what one says, what several say together, and that no content makes the parser raise."""
+"""Flight-recorder dumps: what one says, what several say together,
+and that no content makes the parser raise."""
 
 from __future__ import annotations
 
@@ -14,14 +15,13 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from postmortem.analyze import analyze
-from postmortem.diagnose.derive import recorder
-from postmortem.diagnose.derive.recorder import Reading
+from postmortem.diagnose.derive.hangs import recorder
+from postmortem.diagnose.derive.hangs.recorder import Reading
 from postmortem.model import Event, Source
 from postmortem.parsers.flight_recorder import parse
 
-REAL = (
-    ROOT / "tests" / "data" / "flight_recorder"
-)  # torch 2.13, gloo, 4 ranks, sub-groups: written by _dump_fr_trace(_json)
+# torch 2.13, gloo, 4 ranks, sub-groups: written by _dump_fr_trace(_json)
+REAL = ROOT / "tests" / "data" / "flight_recorder"
 WORLD = "[0, 1, 2, 3]"
 Op = tuple[str, list[int], str]  # operation, size of its one tensor, state
 REDUCE: Op = ("all_reduce", [1024], "completed")
@@ -50,9 +50,10 @@ def entry(number: int, op: Op, group: tuple[str, str] = ("0", "default_pg"), **o
         {"name": "<module>", "filename": "/opt/train/train.py", "line": 90},
     ]
     return {
-        "frames": frames, "record_id": number - 1, "pg_id": int(group[0]), "process_group": group, "thread_name": "pt", "thread_id": "1",
-        "collective_seq_id": number, "p2p_seq_id": 0, "op_id": number, "profiling_name": f"nccl:{name}", "time_created_ns": created,
-        "input_sizes": [size], "input_dtypes": ["BFloat16"], "output_sizes": [size], "output_dtypes": ["BFloat16"], "state": state,
+        "frames": frames, "record_id": number - 1, "pg_id": int(group[0]), "process_group": group,
+        "thread_name": "pt", "thread_id": "1", "collective_seq_id": number, "p2p_seq_id": 0, "op_id": number,
+        "profiling_name": f"nccl:{name}", "time_created_ns": created, "input_sizes": [size],
+        "input_dtypes": ["BFloat16"], "output_sizes": [size], "output_dtypes": ["BFloat16"], "state": state,
         "time_discovered_started_ns": created if state != "scheduled" else None,
         "time_discovered_completed_ns": created if state == "completed" else None,
         "retired": state == "completed", "timeout_ms": 600000, "is_p2p": False, **other,
@@ -92,7 +93,7 @@ def together(*dumps: dict[str, Any] | None) -> Reading | None:
     return recorder.read(events)
 
 
-# ── one dump ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── one dump ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_both_forms_of_a_real_dump_say_the_same() -> None:
@@ -182,7 +183,7 @@ def test_a_large_dump_is_cut_to_its_last_entries() -> None:
     assert e.fields["code"] == "train.py:50"
 
 
-# ── dumps together ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── dumps together ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_rank_that_never_came() -> None:
@@ -194,9 +195,9 @@ def test_the_rank_that_never_came() -> None:
     )
     assert found is not None
     assert (found.pattern, found.odd, found.sure) == ("recorder-rank-behind", (2,), True)
-    assert (
-        found.because
-        == "rank 2 last enqueued collective 2, ranks 0, 1 and 3 collective 3 of group default_pg (nccl:all_reduce [1024] BFloat16)"
+    assert found.because == (
+        "rank 2 last enqueued collective 2, ranks 0, 1 and 3 collective 3 of group default_pg "
+        "(nccl:all_reduce [1024] BFloat16)"
     )
 
 
@@ -276,9 +277,8 @@ def test_a_rank_without_a_dump_is_suspected_and_no_more() -> None:
     found = together(dump([REDUCE, WAITING]), None, dump([REDUCE, WAITING]), dump([REDUCE, WAITING]))
     assert found is not None
     assert (found.odd, found.sure) == ((1,), False)
-    assert (
-        together(dump([REDUCE, WAITING]), None, None, dump([REDUCE, WAITING])) is None
-    )  # as many without as with
+    # as many without as with
+    assert together(dump([REDUCE, WAITING]), None, None, dump([REDUCE, WAITING])) is None
     behind = together(dump([REDUCE, WAITING]), None, dump([REDUCE]), dump([REDUCE, WAITING]))
     assert behind is not None
     assert (behind.odd, behind.sure) == ((2,), True)
@@ -314,13 +314,14 @@ def test_dumps_that_agree_accuse_nobody() -> None:
     [("other-size", "recorder-collectives-differ", 1), ("rank-3-left", "recorder-rank-behind", 3)],
 )
 def test_real_dumps_alone_name_the_rank(folder: str, pattern: str, rank: int) -> None:
-    """Written after the exception, so gloo has retired what failed; in the second folder rank 2 was killed and left none."""
+    """Written after the exception, so gloo has retired what failed;
+    in the second folder rank 2 was killed and left none."""
     document = analyze([str(REAL / folder)]).document
     assert document["verdict"]["pattern"] == pattern
     assert document["verdict"]["culprit"]["ranks"] == [rank]
 
 
-# ── whatever stands in the file ──────────────────────────────────────────────────────────────────────────────────────
+# ── whatever stands in the file ─────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -386,7 +387,8 @@ def test_fields_of_other_types_than_torch_writes(document: dict[str, Any], as_js
 
 
 def test_collectives_that_ended_compare_clocks() -> None:
-    """The ranks of a group end a collective together: its number and the moment at which each of them noticed."""
+    """The ranks of a group end a collective together:
+    its number and the moment at which each of them noticed."""
     rows = [
         {
             "process_group": ["0", "default_pg"],

@@ -1,9 +1,11 @@
-"""Golden incidents: every folder of sample_logs/ is a real run with its story, and the verdict must tell that story.
+"""Golden incidents: every folder of sample_logs/ is a real run with its story,
+and the verdict must tell that story.
 
-Those under tests/incidents/synthetic/ need GPUs or a cluster that were not at hand and are built from format strings.
+Those under tests/incidents/synthetic/ need GPUs or a cluster that were not at hand and are
+built from format strings.
 
-A truth.json accepts outcomes and categories where honest engineers differ; the ranks named must be those at fault, and one
-of the first five evidence lines must be a line that the truth names.
+A truth.json accepts outcomes and categories where honest engineers differ; the ranks named must be those at
+fault, and one of the first five evidence lines must be a line that the truth names.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from postmortem import report
 from postmortem.analyze import Incident, Options, analyze
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
@@ -72,9 +75,8 @@ def test_every_claim_stands_on_a_line_that_is_there(case: Path) -> None:
         if item["line"] is not None:
             line = path.read_bytes().split(b"\n")[item["line"] - 1].decode("utf-8", "backslashreplace")
             if "[REDACTED" not in item["text"]:
-                assert squash(item["text"])[:80] in squash(
-                    re.sub(r"\x1b\[[0-9;]*m", "", line)
-                )  # Ray colours its prefixes
+                # Ray colours its prefixes
+                assert squash(item["text"])[:80] in squash(re.sub(r"\x1b\[[0-9;]*m", "", line))
     for row in document["chain"]:
         assert all(0 <= n < len(document["verdict"]["evidence"]) for n in row["evidence"])
 
@@ -92,10 +94,31 @@ def test_every_rank_is_accounted_for(case: Path) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=ids)
 def test_how_the_verdict_came_about_can_be_read(case: Path) -> None:
-    from postmortem import report
+    """`--verbose` says what was seen, which of it explains which, each step, and what was set aside."""
+    document = solved(case).document
+    told = blocks(report.render_verbose(solved(case)))
+    seen = [line.split()[:3] for line in told["Seen"]]
+    findings = document["findings"]
+    assert seen == ([[f["id"], f["role"], f["pattern"]] for f in findings] or [["nothing"]])
+    patterns = {row["id"]: row["pattern"] for row in document["chain"]}
+    edges = [[row["pattern"], "explains", patterns[o]] for row in document["chain"] for o in row["explains"]]
+    assert [line.replace(":", " ").split()[:3] for line in told["Explained"]] == (edges or [["nothing"]])
+    for title, key, told_by in (("Steps", "trace", "text"), ("Rejected", "alternatives", "why_not")):
+        for item, line in zip(document[key], told[title], strict=bool(document[key])):
+            assert squash(item[told_by])[:200] in squash(line)
+    headline = squash(document["verdict"]["headline"])
+    assert headline in squash(report.render_terminal(solved(case), colour=False))
 
-    text = report.render_verbose(solved(case))
-    assert solved(case).document["verdict"]["headline"][:40] in text or len(text) > 40
+
+def blocks(text: str) -> dict[str, list[str]]:
+    """The indented lines under each title."""
+    found: dict[str, list[str]] = {}
+    for line in filter(None, text.split("\n")):
+        if not line.startswith("  "):
+            found[line] = []
+        else:
+            found[list(found)[-1]].append(line)
+    return found
 
 
 def test_the_synthetic_incidents_are_what_their_script_writes(
@@ -112,11 +135,21 @@ def test_the_synthetic_incidents_are_what_their_script_writes(
 
 
 def test_an_abort_on_a_watchdog_exception_is_no_native_crash(tmp_path: Path) -> None:
-    """With @record, faulthandler prints `Fatal Python error: Aborted` after every NCCL watchdog's exception."""
-    work = "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 milliseconds before timing out."
-    what = "[Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout"
+    """With @record, faulthandler prints `Fatal Python error: Aborted` after every
+    NCCL watchdog's exception."""
+    work = (
+        "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 "
+        "milliseconds before timing out."
+    )
+    what = (
+        "[Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught "
+        "collective operation timeout"
+    )
     lines = [
-        f"[rank1]:[E304 10:12:21.001551208 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: {work}",
+        (
+            f"[rank1]:[E304 10:12:21.001551208 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught "
+            f"collective operation timeout: {work}"
+        ),
         "terminate called after throwing an instance of 'c10::DistBackendError'",
         f"  what():  {what}",
         "Fatal Python error: Aborted",
@@ -127,7 +160,7 @@ def test_an_abort_on_a_watchdog_exception_is_no_native_crash(tmp_path: Path) -> 
     (tmp_path / "train.log").write_text("\n".join(lines) + "\n")
     verdict = analyze([str(tmp_path)]).document["verdict"]
     assert (verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]) == (
-        "undetermined",
+        "incident",
         "hang",
         [],
     )

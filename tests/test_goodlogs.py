@@ -1,6 +1,8 @@
-"""Runs that finished well and print what sounds like trouble: a verdict other than healthy is a false alarm at 3 a.m.
+"""Runs that finished well and print what sounds like trouble:
+a verdict other than healthy is a false alarm at 3 a.m.
 
-Each folder of tests/goodlogs/ is a real run (torch 2.13, gloo) with paths changed. docs/false-alarms.md says how to add one.
+Each folder of tests/goodlogs/ is a real run (torch 2.13, gloo) with paths changed.
+docs/false-alarms.md says how to add one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What stands at the end of a log: an error of unknown words, or a wait that nothing ended, is no health; what goes on is."""
+"""What stands at the end of a log: an error of unknown words, or a wait that nothing ended,
+is no health; what goes on is."""
 
 from __future__ import annotations
 
@@ -9,8 +10,10 @@ import pytest
 from postmortem.analyze import Options, analyze
 
 SLOW = (
-    "(EngineCore pid=222) INFO 08-15 11:{}:19 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds. "
-    "This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation).\n"
+    "(EngineCore pid=222) INFO 08-15 11:{}:19 [shm_broadcast.py:705] No available shared memory broadcast "
+    "block found in 60 seconds. "
+    "This typically happens when some processes are hanging or doing some time-consuming work (e.g. "
+    "compilation).\n"
 )
 WAITS = "".join(SLOW.format(m) for m in (16, 17, 18))
 LOADED = (
@@ -19,7 +22,10 @@ LOADED = (
 )
 UNKNOWN = "(VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/libnccl.so\n"
 TRIES = "".join(
-    f"2025-03-26 05:53:1{s} - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...\n"
+    (
+        f"2025-03-26 05:53:1{s} - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 "
+        f"seconds...\n"
+    )
     for s in (3, 5, 7)
 )
 AGAIN = "[Auto Resume] Info: JobID: 82 StepID: 0 "
@@ -29,11 +35,20 @@ XLA = (
     "E0000 00:00:1746473191.041206 94 cuda_dnn.cc:8310] Unable to register cuDNN factory: "
     "Attempting to register factory for plugin cuDNN\n"
 )
-AGENT = "[2025-12-06 15:49:24,447 E 26 29] core_worker_process.cc:825: Failed to establish connection to the metrics exporter agent.\n"
+AGENT = (
+    "[2025-12-06 15:49:24,447 E 26 29] core_worker_process.cc:825: Failed to establish connection to the "
+    "metrics exporter agent.\n"
+)
 HOME = "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead\n"
 ANSWER = 'INFO:     192.0.2.7:44212 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n'
-STEPS = "step 6 step_time 458.59s loss 1.67 grad norm 10.125\nstep 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
-DUMP = 'Current thread 0x00007f80908e0640 (most recent call first):\n  File "/opt/conda/lib/threading.py", line 953 in run\n'
+STEPS = (
+    "step 6 step_time 458.59s loss 1.67 grad norm 10.125\n"
+    "step 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
+)
+DUMP = (
+    "Current thread 0x00007f80908e0640 (most recent call first):\n"
+    '  File "/opt/conda/lib/threading.py", line 953 in run\n'
+)
 CASES = {
     "vLLM's engine waits to the end": (
         LOADED + WAITS,

@@ -33,13 +33,10 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
-LONG_MODULES = {  # a module that is one thing and longer: its name and its limit
-    "postmortem/diagnose/derive/hangs.py": 472,
-    "postmortem/parsers/plain_pickle.py": 405,
-    "postmortem/replay/run.py": 401,
-    "postmortem/report/lanes.py": 440,
-    "postmortem/report/view.py": 415,
-}
+LONG_MODULES: dict[str, int] = {
+    "postmortem/parsers/envelope.py": 405,
+    "postmortem/parsers/framing.py": 679,
+}  # a module that is one thing and longer: its name and its limit
 IN_A_CIRCLE: set[str] = set()  # rooms whose modules still import each other
 OUTSIDE = {"os", "io", "pathlib", "subprocess", "tempfile", "shutil", "socket", "urllib"}
 EVALUATING = {"eval", "exec", "pickle.load", "pickle.loads", "os.system", "marshal.loads", "yaml.unsafe_load"}
@@ -137,7 +134,8 @@ def test_no_module_imports_itself_by_way_of_others() -> None:
 
 
 def said_by(module: Path, known: Set[str]) -> Iterator[str]:
-    """The modules that a module takes names from: of `from room import part` it is the part, where that is a module."""
+    """The modules that a module takes names from:
+    of `from room import part` it is the part, where that is a module."""
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in known)

@@ -1,4 +1,5 @@
-"""The ledger: every byte of every file once, as scanned or as skipped with a reason, whatever lies in the folder."""
+"""The ledger: every byte of every file once, as scanned or as skipped with a reason,
+whatever lies in the folder."""
 
 from __future__ import annotations
 
@@ -69,9 +70,8 @@ def zip_of(files: dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
         for name, data in files.items():
-            z.writestr(
-                zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED
-            )  # without today's date: a strategy must not depend on it
+            # without today's date: a strategy must not depend on it
+            z.writestr(zipfile.ZipInfo(name), data, zipfile.ZIP_DEFLATED)
     return out.getvalue()
 
 
@@ -79,7 +79,7 @@ def rows(ledger: Ledger) -> dict[str, tuple[int, str]]:
     return {row.path: (row.bytes, row.reason) for row in ledger.skipped}
 
 
-# ── the sum ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the sum ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAME = st.sampled_from(["a", "b", "rank0.log", "dmesg.txt", "x.gz", ".git", "node-a"])
 TEXT = st.binary(max_size=300) | st.just(b"step 1 loss 0.5\n" * 40) | st.just(CORE)
@@ -150,7 +150,7 @@ def test_every_byte_is_accounted_for_exactly_once(tree: object) -> None:
         assert not mine or row.bytes <= mine[0].size
 
 
-# ── single bytes, so that the sum is not kept by mere subtraction ────────────────────────────────────────────────────
+# ── single bytes, so that the sum is not kept by mere subtraction ───────────────────────────────────────────
 
 
 def test_a_folder_of_everything(tmp_path: Path) -> None:

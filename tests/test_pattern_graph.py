@@ -1,4 +1,5 @@
-"""The graph of what explains what, as the pattern files draw it: no circles, no dead ends, nothing upside down.
+"""The graph of what explains what, as the pattern files draw it:
+no circles, no dead ends, nothing upside down.
 
 `pytest tests/test_pattern_graph.py -s` prints it; a failure prints the edges at fault.
 """
@@ -17,7 +18,8 @@ from postmortem.library.read import EVENT_KINDS
 from postmortem.model import Explains, Pattern
 
 LIBRARY = load()
-# An edge from something that is no cause to a cause says that the cause is an echo. Each is here with its reason.
+# An edge from something that is no cause to a cause says that the cause is an echo.
+# Each is here with its reason.
 ECHOES = {
     (
         "cpp-terminate-distributed",
@@ -33,7 +35,8 @@ def edges(library: Library) -> Iterator[tuple[Pattern, Explains]]:
 
 
 def drawn(library: Library) -> str:
-    """The graph as text: each pattern that explains others, and below it what it explains, and by what they are joined."""
+    """The graph as text: each pattern that explains others, and below it what it explains,
+    and by what they are joined."""
     lines = []
     for pattern in library.patterns.values():
         if pattern.explains:

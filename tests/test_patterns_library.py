@@ -1,4 +1,5 @@
-"""The shipped pattern files: each example through the real scanner and parsers, each file through every lint."""
+"""The shipped pattern files: each example through the real scanner and parsers,
+each file through every lint."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,7 +111,17 @@ def test_growth_tells_linear_from_worse(expression: str, linear: bool) -> None:
     assert (not regexes.slowest(expression, ["rank 3, op ALLREDUCE, done"]).line) is linear
 
 
-# ── patterns new ─────────────────────────────────────────────────────────────────────────────────────────────────────
+def test_a_slow_machine_does_not_make_a_regex_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times are compared with that of a known search, measured at the same moment."""
+    rare = "a text so long that few copies of it fit into a line " * 3
+    clock = time.thread_time
+    monkeypatch.setattr(regexes.time, "thread_time", lambda: 50 * clock())
+    monkeypatch.setattr(regexes, "TIMEOUT_S", 60.0)
+    assert not regexes.slowest(rf"{rare}[^;]+; gone", [f"{rare}x; gone"]).line
+    assert regexes.slowest(r"rank .*, op .*, done", ["rank 3, op ALLREDUCE, done"]).line
+
+
+# ── patterns new ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_new_writes_a_pattern_that_matches_its_line(tmp_path: Path) -> None:
@@ -144,7 +155,7 @@ def test_new_never_touches_an_existing_file(tmp_path: Path) -> None:
         skeleton.write("mine/cable-unplugged", "another", tmp_path)
 
 
-# ── the commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the commands ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_lint_command_goes_on_after_a_file_that_does_not_load(

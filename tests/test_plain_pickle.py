@@ -1,4 +1,5 @@
-"""The data-only pickle reader: equal to the standard one on plain data, deaf to everything else, whatever the bytes."""
+"""The data-only pickle reader: equal to the standard one on plain data,
+deaf to everything else, whatever the bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postmortem.parsers.plain_pickle import LIMITS, Limits, PlainPickleError, loads
+from postmortem.parsers.pickle_machine import LIMITS, Limits, PlainPickleError
+from postmortem.parsers.plain_pickle import loads
 
 MARKER = Path("/tmp/postmortem-plain-pickle-executed")
 PROTOCOLS = (2, 3, 4, 5)
@@ -24,7 +26,8 @@ COLLIDING = (1 << 61) - 1  # CPython hashes integers modulo this prime
 
 
 def told(value: object) -> str:
-    """A value in one spelling, so that equal means equal in type, order and bits: 1 is not True, 0.0 is not -0.0, NaN is NaN."""
+    """A value in one spelling, so that equal means equal in type, order and bits:
+    1 is not True, 0.0 is not -0.0, NaN is NaN."""
     if isinstance(value, float):
         return struct.pack(">d", value).hex()
     if isinstance(value, list | tuple):
@@ -40,7 +43,7 @@ def same(a: object, b: object) -> bool:
     return told(a) == told(b)
 
 
-# ── what pickle.dumps writes is what loads reads ─────────────────────────────────────────────────────────────────────
+# ── what pickle.dumps writes is what loads reads ────────────────────────────────────────────────────────────
 
 WORDS = st.text(st.characters(exclude_categories=[]), max_size=20)
 SCALARS = (
@@ -152,16 +155,20 @@ def test_200_000_random_values() -> None:
         trips += check_round_trip(random_value(r))
 
 
-# ── attacks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── attacks ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 P2, P4 = b"\x80\x02", b"\x80\x04"
 TOUCH = f"touch {MARKER}".encode()
 PAYLOAD = b"X" + struct.pack("<I", len(TOUCH)) + TOUCH
 MODULES = (
-    b"os system|posix system|nt system|subprocess Popen|subprocess getoutput|builtins eval|builtins exec|builtins getattr"
-    b"|builtins __import__|__builtin__ eval|pty spawn|marshal loads|types FunctionType|runpy run_path|cProfile run|ctypes CDLL"
-    b"|pydoc pipepager|importlib import_module|code interact|multiprocessing.util spawnv_passfds|_posixsubprocess fork_exec"
-    b"|site execsitecustomize|atexit register|webbrowser open|urllib.request urlopen|shutil rmtree|torch.load load"
+    b"os system|posix system|nt system|subprocess Popen|subprocess getoutput|builtins eval|builtins "
+    b"exec|builtins getattr"
+    b"|builtins __import__|__builtin__ eval|pty spawn|marshal loads|types FunctionType|runpy "
+    b"run_path|cProfile run|ctypes CDLL"
+    b"|pydoc pipepager|importlib import_module|code interact|multiprocessing.util "
+    b"spawnv_passfds|_posixsubprocess fork_exec"
+    b"|site execsitecustomize|atexit register|webbrowser open|urllib.request urlopen|shutil "
+    b"rmtree|torch.load load"
     b"|numpy.load load|operator attrgetter|functools partial|copyreg __newobj__"
 )
 
@@ -329,6 +336,7 @@ def test_limits_hold_to_the_step() -> None:
         loads(P2 + b"N.", Limits(input=3))
 
 
+@pytest.mark.slow
 def test_bombs_fit_into_a_small_process() -> None:
     """One that has 1 GiB of address space, and some seconds for each."""
     code = (
@@ -359,7 +367,7 @@ def test_the_corpus_is_large_enough() -> None:
     assert len(ATTACKS) >= 50
 
 
-# ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── damage ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Reference(pickle._Unpickler):  # type: ignore[name-defined,misc]
@@ -410,7 +418,8 @@ def mutate(r: random.Random, data: bytes, others: list[bytes]) -> bytes:
 
 
 def fuzz(count: int, seed: int) -> tuple[int, int]:
-    """Read damaged pickles. Return how many were read all the same, and on how many of these the reference agreed."""
+    """Read damaged pickles. Return how many were read all the same,
+    and on how many of these the reference agreed."""
     r = random.Random(seed)
     corpus = seeds()
     accepted = agreed = 0

@@ -1,4 +1,5 @@
-"""The promises of the tool, one test each: same bytes out, no secret out, bad input named, everything else still analysed."""
+"""The promises of the tool, one test each: same bytes out, no secret out, bad input named,
+everything else still analysed."""
 
 from __future__ import annotations
 
@@ -22,22 +23,37 @@ OOM = SAMPLES / "host-oom-cache-of-rank-2" / "logs"
 LABEL = SAMPLES / "bad-label-one-rank" / "logs"
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "postmortem", *arguments]
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, *words]
     return subprocess.run(
         command, capture_output=True, cwd=ROOT, env=os.environ | environment, timeout=300, check=False
     )
 
 
-@pytest.mark.parametrize("logs", [OOM, SAMPLES / "healthy-two-hosts" / "logs"], ids=["incident", "two-hosts"])
-@pytest.mark.parametrize("form", ["json", "html", "md"])
-def test_time_zone_and_locale_of_the_reader_do_not_matter(logs: Path, form: str) -> None:
+FORMS = """
+import sys
+from pathlib import Path
+from postmortem.cli import app
+for form in ("json", "html", "md"):
+    for name in ("host-oom-cache-of-rank-2", "healthy-two-hosts"):
+        out = Path(sys.argv[1], f"{name}.{form}")
+        words = ["analyze", f"sample_logs/{name}/logs", "--format", form, "--output", str(out)]
+        app(words, standalone_mode=False)
+"""
+
+
+def test_time_zone_and_locale_of_the_reader_do_not_matter(tmp_path: Path) -> None:
+    """Each place is a process of its own, in which the command writes every form."""
     places = [("UTC", "C"), ("Pacific/Kiritimati", "C.UTF-8"), ("America/St_Johns", "tr_TR.UTF-8")]
-    outputs = [
-        run("analyze", str(logs), "--format", form, "--output", "-", TZ=zone, LC_ALL=words, LANG=words).stdout
-        for zone, words in places
-    ]
-    assert outputs[0] and outputs[0] == outputs[1] == outputs[2]
+    outputs = []
+    for zone, words in places:
+        folder = tmp_path / words
+        folder.mkdir()
+        done = run("-c", FORMS, str(folder), TZ=zone, LC_ALL=words, LANG=words)
+        assert done.returncode == 0, done.stderr
+        outputs.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert len(outputs[0]) == 6 and all(outputs[0].values())
+    assert outputs[0] == outputs[1] == outputs[2]
 
 
 def test_the_number_of_workers_does_not_matter() -> None:
@@ -80,7 +96,10 @@ def test_no_planted_secret_leaves_in_any_output(tmp_path: Path) -> None:
     lines = [
         f"2026-11-20 21:01:43,548 ERROR [rank0] hub: request with token {SECRETS['hf']} failed",
         f"2026-11-20 21:01:43,549 ERROR [rank0] s3: AWS_ACCESS_KEY_ID={SECRETS['aws']} was refused",
-        f"2026-11-20 21:01:43,550 ERROR [rank0] git: https://trainer:{SECRETS['url']}@git.example.com/x.git cannot be read",
+        (
+            f"2026-11-20 21:01:43,550 ERROR [rank0] git: "
+            f"https://trainer:{SECRETS['url']}@git.example.com/x.git cannot be read"
+        ),
         f"2026-11-20 21:01:43,551 ERROR [rank0] git: {SECRETS['github']} expired",
         f"2026-11-20 21:01:43,552 ERROR [rank0] WANDB_API_KEY={SECRETS['wandb']} rejected",
         "Traceback (most recent call last):",

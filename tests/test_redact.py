@@ -21,7 +21,8 @@ def chars(alphabet: str, n: int, seed: int = 1) -> str:
 
 
 def forms(seed: int) -> dict[str, tuple[str, str]]:
-    """Return one secret of each form, and the line it stands in. Put together here, so that no scanner finds one in this file."""
+    """Return one secret of each form, and the line it stands in.
+    Put together here, so that no scanner finds one in this file."""
     r = random.Random(seed)
 
     def some(n: int, alphabet: str = ALNUM) -> str:
@@ -148,7 +149,7 @@ Generating train split: 2230000 examples [29:59, 1466.92 examples/s][E ProcessGr
 python: /opt/x.c:12: Assertion `key != secret' failed.
 ssl_private_key=/etc/ssl/x.key imagePullSecrets secretName tokens_per_second: 12.5
 token: 0.123456789012345678 token=12345678901234567890123
-"""
+"""  # whole lines, as their emitters write them
 
 
 @pytest.mark.parametrize("line", ORDINARY.splitlines())
@@ -223,7 +224,8 @@ def test_equal_secrets_have_equal_marks_numbered_by_first_appearance() -> None:
 
 
 def test_lines_that_differ_in_digits_only_are_each_searched() -> None:
-    """What to search for is looked up by a line without its digits; the secrets of such lines still are two."""
+    """What to search for is looked up by a line without its digits;
+    the secrets of such lines still are two."""
     first, second = "ya29." + "a1B2c3D4e5F6g7H8i9J0k", "ya29." + "a2B3c4D5e6F7g8H9i0J1k"
     said = Redactor().texts([f"rank 1 key {first}", f"rank 22 key {second}", "rank 3 key of 29 bytes"])
     assert said == [

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SAMPLES
+from postmortem.library import load
 from postmortem.replay import kernel
 from postmortem.replay.catalogue import SCENARIOS, Scenario
 from postmortem.replay.isolate import CannotIsolate, Place, Wants, place
+from postmortem.replay.plan import default_plan
 from postmortem.replay.record import _parser, _plan
-from postmortem.replay.run import default_plan, processes
+from postmortem.replay.run import processes
 from postmortem.replay.scrub import scrub, scrub_pickle
 from postmortem.vocabulary import CATEGORIES
 
@@ -82,10 +84,11 @@ def test_only_the_rank_at_fault_is_started_oddly(tmp_path: Path) -> None:
 
 def test_the_scrubber_takes_out_names_of_this_machine_and_nothing_else(tmp_path: Path) -> None:
     made = _place(tmp_path)
-    line = f'  File "{made.job}/train.py", line 3 in main; oom_memcg=/{made.tag},task=python3; loss 2.5\r\n\x00'.encode()
-    assert (
-        scrub(line, made)
-        == b'  File "/opt/train/run/train.py", line 3 in main; oom_memcg=/job_4711,task=python3; loss 2.5\r\n\x00'
+    text = f'  File "{made.job}/train.py", line 3 in main; oom_memcg=/{made.tag},task=python3; loss 2.5'
+    line = f"{text}\r\n\x00".encode()
+    assert scrub(line, made) == (
+        b'  File "/opt/train/run/train.py", line 3 in main; oom_memcg=/job_4711,task=python3; loss '
+        b"2.5\r\n\x00"
     )
 
 
@@ -150,3 +153,9 @@ def test_every_sample_tells_the_command_that_makes_it_again(readme: Path) -> Non
     plan = _plan(_parser().parse_args(shlex.split(command)[3:]))
     assert f"--out sample_logs/{readme.parent.name}" in command
     assert plan.scenario.id in IDS
+
+
+@pytest.mark.parametrize("row", [r for r in SCENARIOS if r.pattern], ids=lambda r: r.id)
+def test_the_catalogue_and_the_pattern_agree_on_the_category(row: Scenario) -> None:
+    pattern = load()[row.pattern]
+    assert row.category == pattern.category

@@ -1,4 +1,5 @@
-"""`postmortem replay` before anything is started: what is picked, what may be set, what is written, what each outcome is called."""
+"""`postmortem replay` before anything is started: what is picked, what may be set, what is written,
+what each outcome is called."""
 
 from __future__ import annotations
 
@@ -47,16 +48,18 @@ def document(**changes: Any) -> dict[str, Any]:
     return made
 
 
-# ── the list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the list ────────────────────────────────────────────────────────────────────────────────────────────────
 
 PROMISED = """\
-host-oom-rank host-oom-dataloader-worker host-oom-kept-graph gpu-oom-one-rank slow-rank rank-sigkill sigterm-preemption
-master-addr-hard-coded segfault-faulthandler segfault-silent stack-overflow abort-cpp-exception race-threads-one-group
-ranks-diverge-local-update shape-mismatch dtype-mismatch order-mismatch cyclic-wait async-never-waited skipped-collective
-manual-allreduce-beside-ddp uneven-batches swallowed-exception dataloader-fork-deadlock dataloader-starvation rank0-in-io
-master-unresolvable master-refused firewall-drop late-rank missing-rank duplicate-rank missing-env wrong-interface port-in-use
-world-size-disagrees nccl-without-gpu gloo-with-gpu two-ranks-one-gpu shm-too-small master-low-memory version-mismatch device-assert
-illegal-access nan-one-rank disk-full-checkpoint truncated-checkpoint unused-parameters too-many-open-files init-error-hidden-by-sleep
+host-oom-rank host-oom-dataloader-worker host-oom-kept-graph gpu-oom-one-rank slow-rank rank-sigkill
+sigterm-preemption master-addr-hard-coded segfault-faulthandler segfault-silent stack-overflow
+abort-cpp-exception race-threads-one-group ranks-diverge-local-update shape-mismatch dtype-mismatch
+order-mismatch cyclic-wait async-never-waited skipped-collective manual-allreduce-beside-ddp uneven-batches
+swallowed-exception dataloader-fork-deadlock dataloader-starvation rank0-in-io master-unresolvable
+master-refused firewall-drop late-rank missing-rank duplicate-rank missing-env wrong-interface port-in-use
+world-size-disagrees nccl-without-gpu gloo-with-gpu two-ranks-one-gpu shm-too-small master-low-memory
+version-mismatch device-assert illegal-access nan-one-rank disk-full-checkpoint truncated-checkpoint
+unused-parameters too-many-open-files init-error-hidden-by-sleep
 """.splitlines()
 
 
@@ -73,7 +76,7 @@ def test_the_list_is_a_table_for_people_and_objects_for_programs(tmp_path: Path)
     ]
 
 
-# ── what may be set ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what may be set ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("row", SCENARIOS, ids=IDS)
@@ -88,9 +91,25 @@ def test_what_a_scenario_comes_with_lies_in_its_own_ranges(row: Scenario) -> Non
 
 @pytest.mark.parametrize(
     "pair",
-    ["rank=-1", "rank=64", "rank=1.5", "rank=nan", "rank=1e3", "rank=0x1", "rank=", "rank", "timeout=inf", "style=$(reboot)", "step=९",
-     "code=3", "backend=gloo;id", "megabytes=99999999999999999999", "=1", "rank=1 --help"],
-)  # fmt: skip
+    [
+        "rank=-1",
+        "rank=64",
+        "rank=1.5",
+        "rank=nan",
+        "rank=1e3",
+        "rank=0x1",
+        "rank=",
+        "rank",
+        "timeout=inf",
+        "style=$(reboot)",
+        "step=९",
+        "code=3",
+        "backend=gloo;id",
+        "megabytes=99999999999999999999",
+        "=1",
+        "rank=1 --help",
+    ],
+)
 def test_what_does_not_fit_is_refused_in_a_sentence(pair: str) -> None:
     with pytest.raises(UsageError) as refused:
         parameters.read(scenario("slow-rank"), [pair])
@@ -104,7 +123,7 @@ def test_words_become_typed_values() -> None:
     assert parameters.read(scenario("uneven-batches"), ["at-end=barrier"]) == {"at_end": "barrier"}
 
 
-# ── from an incident ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── from an incident ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_hint_of_a_report_is_taken_over() -> None:
@@ -204,7 +223,7 @@ def test_every_hint_of_the_library_shows_the_pattern_that_gives_it() -> None:
             )
 
 
-# ── reports ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +281,7 @@ def test_a_file_that_is_no_report_is_refused(content: str, tmp_path: Path) -> No
         documents.read(path)
 
 
-# ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def defined(source: str) -> set[str]:
@@ -295,15 +314,23 @@ def test_write_runs_nothing_and_gives_the_line(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
 
 
-# ── backend and machine ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── backend and machine ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
     ("gpus", "asked", "name", "backend", "nproc"),
-    [(0, "auto", "slow-rank", "gloo", 4), (1, "auto", "slow-rank", "gloo", 4), (2, "auto", "slow-rank", "nccl", 2),
-     (8, "auto", "slow-rank", "nccl", 4), (8, "gloo", "slow-rank", "gloo", 4), (1, "nccl", "slow-rank", "nccl", 4),
-     (8, "auto", "shape-mismatch", "gloo", 3), (1, "auto", "gpu-oom-one-rank", "gloo", 2), (1, "auto", "two-ranks-one-gpu", "nccl", 2)],
-)  # fmt: skip
+    [
+        (0, "auto", "slow-rank", "gloo", 4),
+        (1, "auto", "slow-rank", "gloo", 4),
+        (2, "auto", "slow-rank", "nccl", 2),
+        (8, "auto", "slow-rank", "nccl", 4),
+        (8, "gloo", "slow-rank", "gloo", 4),
+        (1, "nccl", "slow-rank", "nccl", 4),
+        (8, "auto", "shape-mismatch", "gloo", 3),
+        (1, "auto", "gpu-oom-one-rank", "gloo", 2),
+        (1, "auto", "two-ranks-one-gpu", "nccl", 2),
+    ],
+)
 def test_the_backend_follows_the_gpus(
     monkeypatch: pytest.MonkeyPatch, gpus: int, asked: str, name: str, backend: str, nproc: int
 ) -> None:
@@ -318,7 +345,8 @@ def test_the_backend_follows_the_gpus(
 def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
     row: Scenario, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says why it cannot run and ends with 7; its script and command line can be taken to a machine that has a GPU."""
+    """It says why it cannot run and ends with 7;
+    its script and command line can be taken to a machine that has a GPU."""
     monkeypatch.setattr(able, "gpus", lambda: 0)
     assert command.execute(row.id, Wishes(as_json=True)) == 7
     told = capsys.readouterr()
@@ -351,7 +379,7 @@ def test_without_root_a_limit_of_address_space_stands_in_for_the_cgroup(
     assert isinstance(refused, Result) and refused.code == 7 and "root" in refused.text
 
 
-# ── outcomes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── outcomes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 READY = Ready(
     verify.written(Order(scenario("slow-rank"), {"rank": 2})),
@@ -382,14 +410,21 @@ def verdict(
 
 @pytest.mark.parametrize(
     ("found", "outcome", "code", "differs"),
-    [(verdict(), "reproduced", 0, ()),
-     (verdict(ranks=(1,)), "different", 5, ("ranks",)),
-     (verdict(ranks=()), "different", 5, ("ranks",)),
-     (verdict(pattern="python-exception", category="python-exception"), "different", 5, ("pattern", "category")),
-     (verdict("undetermined", None, "hang", ()), "different", 5, ("pattern", "ranks")),
-     (verdict("healthy", None, "", ()), "did-not-fail", 6, ("pattern", "category", "ranks")),
-     ({}, "different", 5, ("pattern", "category", "ranks"))],
-)  # fmt: skip
+    [
+        (verdict(), "reproduced", 0, ()),
+        (verdict(ranks=(1,)), "different", 5, ("ranks",)),
+        (verdict(ranks=()), "different", 5, ("ranks",)),
+        (
+            verdict(pattern="python-exception", category="python-exception"),
+            "different",
+            5,
+            ("pattern", "category"),
+        ),
+        (verdict("undetermined", None, "hang", ()), "different", 5, ("pattern", "ranks")),
+        (verdict("healthy", None, "", ()), "did-not-fail", 6, ("pattern", "category", "ranks")),
+        ({}, "different", 5, ("pattern", "category", "ranks")),
+    ],
+)
 def test_reproduced_means_that_everything_agrees(
     found: Any, outcome: str, code: int, differs: tuple[str, ...]
 ) -> None:
@@ -405,11 +440,18 @@ def test_reproduced_means_that_everything_agrees(
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
-    [((), 2, "replay what?"), (("slow-rnk",), 2, "did you mean slow-rank"), (("slow-rank", "--set", "rank=9"), 2, "there is no rank 9"),
-     (("firewall-drop", "--nproc", "3"), 2, "two hosts"), (("slow-rank", "--keep", "."), 2, "is there already"),
-     (("wrong-interface", "--backend", "nccl"), 2, "gloo's own"), (("two-ranks-one-gpu", "--backend", "gloo"), 2, "about backend nccl"),
-     (("slow-rank", "--attach", "none.html"), 2, "none.html is no file"), (("gpu-oom-one-rank",), 7, "it needs an NVIDIA GPU")],
-)  # fmt: skip
+    [
+        ((), 2, "replay what?"),
+        (("slow-rnk",), 2, "did you mean slow-rank"),
+        (("slow-rank", "--set", "rank=9"), 2, "there is no rank 9"),
+        (("firewall-drop", "--nproc", "3"), 2, "two hosts"),
+        (("slow-rank", "--keep", "."), 2, "is there already"),
+        (("wrong-interface", "--backend", "nccl"), 2, "gloo's own"),
+        (("two-ranks-one-gpu", "--backend", "gloo"), 2, "about backend nccl"),
+        (("slow-rank", "--attach", "none.html"), 2, "none.html is no file"),
+        (("gpu-oom-one-rank",), 7, "it needs an NVIDIA GPU"),
+    ],
+)
 def test_what_cannot_be_done_is_said_before_anything_starts(
     tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:

@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.slow, needs("torch")]
 
 
 def traces(pid: int) -> list[str]:
-    """All that a run of the process `pid` could have left: processes, cgroups, namespaces, mounts, folders."""
+    """All that a run of the process `pid` could have left:
+    processes, cgroups, namespaces, mounts, folders."""
     mark = f"{PREFIX}{pid}-"
     found = [
         str(path)
@@ -85,7 +86,7 @@ def test_a_failing_rank_is_recorded_without_any_privilege(tmp_path: Path) -> Non
     assert truth["ranks"] == [1] and errors and "/opt/train/run/train.py" in errors[0].read_text()
 
 
-# ── the command, end to end ──────────────────────────────────────────────────────────────────────────────────────────
+# ── the command, end to end ─────────────────────────────────────────────────────────────────────────────────
 
 
 def replay(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -151,7 +152,7 @@ def test_another_failure_is_told_as_such(tmp_path: Path) -> None:
     assert done.returncode == 5 and "index-out-of-range was expected, python-exception came" in done.stderr
 
 
-# ── the ways out ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the ways out ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def begun(temporary: Path, *words: str) -> subprocess.Popen[str]:
@@ -237,7 +238,7 @@ def test_a_live_replay_is_left_alone_and_a_folder_without_one_is_not(
     assert sweep() == [foreign.name] and list(tmp_path.iterdir()) == []
 
 
-# ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── samples ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_replay_records_itself_as_a_sample(tmp_path: Path) -> None:

@@ -79,7 +79,8 @@ def test_it_opens_without_a_request_an_error_or_a_sideways_scroll(
 
 
 def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) -> None:
-    """Payloads in all fields, moved on from page to page: the elements are those of the same document with harmless words."""
+    """Payloads in all fields, moved on from page to page:
+    the elements are those of the same document with harmless words."""
     watched = Watched(browser)
     words = tuple(f"word{place}" for place in range(len(PAYLOADS)))
     for start in range(0, len(PAYLOADS), 7):
@@ -93,7 +94,10 @@ def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) ->
 def test_the_policy_stops_what_would_get_in(browser: Browser, tmp_path: Path) -> None:
     """The second lock: even if a payload did become markup, nothing of it could run or call out."""
     path = tmp_path / "broken.html"
-    hole = "<script>document.title='owned'</script><img src=https://example.com/x onerror=\"document.title='owned'\">"
+    hole = (
+        "<script>document.title='owned'</script><img src=https://example.com/x "
+        "onerror=\"document.title='owned'\">"
+    )
     path.write_text(report.render_html(load("oom")).replace("<main>", f"<main>{hole}"), encoding="utf-8")
     page = browser.new_page()
     left: list[str] = []

@@ -1,4 +1,5 @@
-"""The outputs for other programs: each holds what that program asks for, and nothing that a log could make it do."""
+"""The outputs for other programs: each holds what that program asks for,
+and nothing that a log could make it do."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from test_report_timeline import many
 from conftest import SAMPLES
 from postmortem import report
 from postmortem.cli import run
-from postmortem.report import brief, lanes
+from postmortem.report import brief
+from postmortem.report.events import read_events
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 EVERY = [
@@ -50,7 +52,7 @@ def test_the_same_incident_gives_the_same_bytes_and_a_thin_one_an_answer(render:
         assert isinstance(render(Case(document)), str)
 
 
-# ── GitHub ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── GitHub ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def unescaped(words: str) -> str:
@@ -103,13 +105,14 @@ def test_the_level_follows_the_outcome() -> None:
     }
 
 
-# ── ndjson ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── ndjson ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_event_is_a_line_that_timesketch_takes() -> None:
-    """Its importer wants message, datetime and timestamp_desc in each (timesketch: docs/guides/user/import-from-json-csv.md)."""
+    """Its importer wants message, datetime and timestamp_desc in each (timesketch:
+    docs/guides/user/import-from-json-csv.md)."""
     lines = [json.loads(line) for line in report.render_ndjson(load("oom")).splitlines()]
-    assert len(lines) == len(lanes.read(load("oom")))
+    assert len(lines) == len(read_events(load("oom")))
     timed = [line for line in lines if line["time"]]
     assert all(line["message"] and line["timestamp_desc"] for line in lines)
     assert [line["datetime"] for line in timed] == sorted(line["time"] for line in timed)
@@ -121,7 +124,7 @@ def test_every_event_is_a_line_that_timesketch_takes() -> None:
     assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", 81, "fatal")
 
 
-# ── Perfetto ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Perfetto ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
@@ -142,7 +145,7 @@ def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
     assert [e["args"]["text"] for e in events if e.get("s") == "g"] == ["Killed process 9"]
 
 
-# ── JUnit ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── JUnit ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("name", "failures"), [("oom", "1"), ("undetermined", "1"), ("healthy", "0")])
@@ -164,7 +167,7 @@ def test_junit_stays_well_formed(payload: str) -> None:
     assert [element.tag for element in suites.iter()] == ["testsuites", "testsuite", "testcase", "failure"]
 
 
-# ── brief ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── brief ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -197,7 +200,7 @@ def test_the_brief_is_brief_whatever_the_incident() -> None:
     assert json.loads(shown)["more"]["evidence"] > 300
 
 
-# ── the command line ─────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the command line ────────────────────────────────────────────────────────────────────────────────────────
 
 LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
 

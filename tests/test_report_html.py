@@ -41,9 +41,8 @@ class Skeleton(HTMLParser):
         ]
         if given.get("http-equiv") == "Content-Security-Policy":
             self.policy = given["content"] or ""
-        named = tag in ("script", "style", "h1") or (
-            tag == "title" and "title" not in self.inside
-        )  # pictures have titles too
+        # pictures have titles too
+        named = tag in ("script", "style", "h1") or (tag == "title" and "title" not in self.inside)
         self._open = given.get("id") or tag if named else ""
 
     def handle_endtag(self, tag: str) -> None:
@@ -85,7 +84,8 @@ HARMLESS = Skeleton(report.render_html(poisoned("x"))).elements
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
 def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
-    """The same document with an injection in every field must give the same elements with the same attributes."""
+    """The same document with an injection in every field must give the same elements
+    with the same attributes."""
     case = poisoned(payload)
     text = report.render_html(case)
     page = Skeleton(text)
@@ -147,7 +147,8 @@ def test_an_incomplete_analysis_says_so_before_anything_but_the_verdict() -> Non
 
 
 def test_secrets_in_the_timeline_stay_out_of_the_picture() -> None:
-    """The document comes redacted; the events are the logs' own words, and the picture quotes some of them."""
+    """The document comes redacted; the events are the logs' own words,
+    and the picture quotes some of them."""
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
     case = load("oom")
     columns = [
@@ -201,7 +202,10 @@ def test_a_card_for_notebooks_is_short_and_inert() -> None:
 
 def test_asking_for_the_verdict_on_a_terminal_costs_neither_jinja_nor_pandas() -> None:
     """`postmortem --help` and a terminal verdict must stay light on an engineer's laptop."""
-    script = "import sys; from postmortem import report; report.render_terminal; print({'jinja2', 'pandas', 'rich'} & {*sys.modules})"
+    script = (
+        "import sys; from postmortem import report; report.render_terminal; print({'jinja2', 'pandas', "
+        "'rich'} & {*sys.modules})"
+    )
     assert (
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
         == "set()\n"

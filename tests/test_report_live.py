@@ -1,4 +1,5 @@
-"""The interactive timeline in a real Chromium: what a reader does with keys, pointer, filters and links, and what it shows."""
+"""The interactive timeline in a real Chromium: what a reader does with keys, pointer,
+filters and links, and what it shows."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from test_report_timeline import COLUMNS, ZERO, many
 
 from conftest import ROOT, chromium, needs
 from postmortem import report
-from postmortem.report import columns, lanes, text
+from postmortem.report import columns, text
+from postmortem.report.events import read_events
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -48,9 +50,8 @@ def opened(browser: Browser, folder: Path, case: Case, hash_: str = "", **option
 
 def settled(page: Page) -> None:
     page.locator("#timeline-live[data-drawn]").wait_for()
-    page.wait_for_timeout(
-        400
-    )  # typing and links are waited for, so that not every key costs a pass over all events
+    # typing and links are waited for, so that not every key costs a pass over all events
+    page.wait_for_timeout(400)
 
 
 def state(page: Page) -> str:
@@ -72,8 +73,10 @@ def test_from_the_keyboard_alone_to_the_evidence_of_the_culprit(browser: Browser
     page.keyboard.press("c")
     assert "node-b/kernel/dmesg.txt:81" in page.locator(".tl-chosen").inner_text()
     page.keyboard.press("Enter")
-    page.wait_for_function("location.hash === '#e0'")
+    page.wait_for_url(re.compile("#e0$"))  # a function to wait for would be eval, which the page forbids
     assert page.locator("#e0 .hit").is_visible()
+    settled(page)
+    assert state(page) == "#e0", "the window's own address is written late, and must not come behind"
 
 
 @pytest.mark.browser
@@ -145,8 +148,10 @@ def test_pointer_shows_the_line_and_its_address(browser: Browser, tmp_path: Path
     page.get_by_role("button", name="Culprit").click()
     page.locator(".tl canvas").scroll_into_view_if_needed()
     place = page.evaluate(
-        """() => { const c = document.querySelector('.tl canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-        const want = getComputedStyle(c).getPropertyValue('--cause').match(/[0-9a-f]{2}/gi).map(x => parseInt(x, 16)), found = [];
+        """() => { const c = document.querySelector('.tl canvas'), found = [];
+        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+        const cause = getComputedStyle(c).getPropertyValue('--cause');
+        const want = cause.match(/[0-9a-f]{2}/gi).map(x => parseInt(x, 16));
         const same = i => want.every((v, k) => Math.abs(d[i + k] - v) < 3);
         for (let y = 64; y < c.height - 30; y++) for (let x = 180; x < c.width - 20; x++) { let run = 0;
           while (run < 5 && same(4 * (y * c.width + x + run))) run++; if (run === 5) found.push([x + 2, y]); }
@@ -219,18 +224,19 @@ def test_refused_clocks_are_hatched_and_unsure_times_are_wide(browser: Browser, 
     assert sure != wide
 
 
-# ── the data block ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the data block ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def packed(case: Case, limit: int = columns.MAX_EVENTS) -> columns.Block:
-    found = columns.block(case.document, lanes.read(case), limit)
+    found = columns.block(case.document, read_events(case), limit)
     assert found
     return found
 
 
 @pytest.mark.browser
 def test_the_page_reads_back_every_event(browser: Browser, tmp_path: Path) -> None:
-    """What Python packs, the browser unpacks: times, lanes, texts and addresses of all events, through the table."""
+    """What Python packs, the browser unpacks:
+    times, lanes, texts and addresses of all events, through the table."""
     case = load("oom")
     page = opened(browser, tmp_path, case)
     page.get_by_role("button", name="Whole job").click()
@@ -239,7 +245,7 @@ def test_the_page_reads_back_every_event(browser: Browser, tmp_path: Path) -> No
     rows = page.locator(".tl-table tbody tr").evaluate_all(
         "rows => rows.map(row => [...row.cells].map(cell => cell.textContent))"
     )
-    expected = {(row.text, row.address) for row in lanes.read(case) if row.time == row.time}
+    expected = {(row.text, row.address) for row in read_events(case) if row.time == row.time}
     assert {(re.sub(" +", " ", words), address) for _, _, _, words, address in rows} == {
         (re.sub(" +", " ", t), a) for t, a in expected
     }
@@ -248,7 +254,8 @@ def test_the_page_reads_back_every_event(browser: Browser, tmp_path: Path) -> No
 
 @needs("node")
 def test_every_text_comes_out_as_it_went_in(tmp_path: Path) -> None:
-    """Numbers that count on, jump, have leading zeros, points, or more digits than a double holds; and all that is hostile."""
+    """Numbers that count on, jump, have leading zeros, points,
+    or more digits than a double holds; and all that is hostile."""
     said = [
         f"step {n}: loss {n / 7:.4f} {n:03d} 0x{n:x} {10**n} {n}.{n} {n * 7919 % 1000}" for n in range(40)
     ]
@@ -259,9 +266,11 @@ def test_every_text_comes_out_as_it_went_in(tmp_path: Path) -> None:
     ]
     found = packed(Case({}, frames({"columns": COLUMNS, "rows": rows})))
     (tmp_path / "block").write_text(found.data)
-    script = f"""import {{ decode, unpack }} from "{(SCRIPTS / "src" / "data.js").as_uri()}"; import {{ readFileSync }} from "node:fs";
+    script = f"""import {{ decode, unpack }} from "{(SCRIPTS / "src" / "data.js").as_uri()}";
+      import {{ readFileSync }} from "node:fs";
       const events = decode(await unpack(readFileSync("{tmp_path / "block"}", "utf8")));
-      console.log(JSON.stringify([...Array(events.count).keys()].map((i) => [events.line[i], events.text(i)])));"""
+      const rows = [...Array(events.count).keys()].map((i) => [events.line[i], events.text(i)]);
+      console.log(JSON.stringify(rows));"""
     done = subprocess.run(
         ["node", "--input-type=module", "--eval", script],
         capture_output=True,
@@ -279,8 +288,8 @@ def test_thinning_keeps_what_is_bad_and_what_is_cited_and_says_what_it_left_out(
     assert found.events <= 3000
     (note,) = found.notes
     assert "of 12,864 events" in note and "lines that are no warning and no error" in note
-    rows = [row for row in lanes.read(case) if row.severity != "info"]
-    kept, _ = columns.thinned(lanes.read(case), 3000, set())
+    rows = [row for row in read_events(case) if row.severity != "info"]
+    kept, _ = columns.thinned(read_events(case), 3000, set())
     assert [row for row in kept if row.severity != "info"] == sorted(
         rows, key=lambda r: r.severity != "fatal"
     )
@@ -293,13 +302,13 @@ def test_secrets_stay_out_of_the_block() -> None:
         [ZERO + i, 0.0, "a", 0, "line", "info", None, f"login {token}", f"{token}.log", i, "naive"]
         for i in range(3)
     ]
-    shown = lanes.read(Case({}, frames({"columns": COLUMNS, "rows": rows})))
+    shown = read_events(Case({}, frames({"columns": COLUMNS, "rows": rows})))
     assert len(shown) == 3 and not [row for row in shown if token in row.text + row.address]
 
 
 def test_the_block_is_the_same_in_any_order_of_reading() -> None:
     case = load("oom")
-    rows = lanes.read(case)
+    rows = read_events(case)
     assert columns.block(case.document, rows) == columns.block(case.document, rows[::-1])
 
 
@@ -307,11 +316,12 @@ def test_a_thousand_ranks_cost_less_than_a_photograph() -> None:
     assert len(packed(many(1024, 20)).data) < 400_000
 
 
-# ── the script ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the script ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_bundle_was_made_from_these_sources() -> None:
-    """No Node needed: the bundle's first line names its sources by their hash, as scripts/build.js computes it."""
+    """No Node needed: the bundle's first line names its sources by their hash,
+    as scripts/build.js computes it."""
     found = hashlib.sha256()
     for source in sorted((SCRIPTS / "src").glob("*.js")):
         found.update(source.name.encode() + b"\0" + source.read_bytes() + b"\0")
@@ -337,7 +347,10 @@ def test_the_modules_of_the_script() -> None:
 def test_the_script_can_stand_in_a_page() -> None:
     bundle = (SCRIPTS / "report.js").read_text(encoding="ascii")
     assert not re.search(
-        r"</script|\beval\(|new Function|(inner|outer)HTML|insertAdjacentHTML|document\.write|fetch\(|https?://",
+        (
+            r"</script|\beval\(|new Function|(inner|outer)HTML|insertAdjacentHTML|document\.write"
+            r"|fetch\(|https?://"
+        ),
         bundle,
     )
 

@@ -1,4 +1,5 @@
-"""The outputs for terminals, tickets and programs: the same verdict, and nothing that acts where it is shown."""
+"""The outputs for terminals, tickets and programs:
+the same verdict, and nothing that acts where it is shown."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ def test_the_reasons_behind_a_verdict_read_as_they_did() -> None:
     golden(DATA / "golden" / "oom.verbose.txt", report.render_verbose(load("oom")))
 
 
-# ── the terminal ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the terminal ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
@@ -82,7 +83,7 @@ def test_the_address_of_the_proof_is_never_broken() -> None:
     assert f"{long}:81" in report.render_terminal(case, width=60)
 
 
-# ── markdown ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── markdown ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @given(ANY)
@@ -132,7 +133,8 @@ def test_markdown_holds_no_link_no_image_and_no_html(payload: str) -> None:
 
 
 def test_markdown_fits_into_a_comment_whatever_the_incident() -> None:
-    """GitHub refuses bodies beyond 65,536 characters; what does not fit is counted, and fences stay closed."""
+    """GitHub refuses bodies beyond 65,536 characters;
+    what does not fit is counted, and fences stay closed."""
     case = load("oom")
     verdict = case.document["verdict"]
     verdict["evidence"] = [{**verdict["evidence"][0], "line": n, "text": "x" * 1500} for n in range(400)]
@@ -145,7 +147,7 @@ def test_markdown_fits_into_a_comment_whatever_the_incident() -> None:
     assert len(re.findall("(?m)^```", shown)) % 2 == 0
 
 
-# ── JSON ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VALUES: Any = st.recursive(
     st.none()
@@ -180,7 +182,7 @@ def test_json_is_stable_starts_with_its_schema_and_knows_no_nan() -> None:
     assert "é" in report.render_json(Case({"a": "é"}))
 
 
-# ── what is not known ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is not known ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_every_output_copes_with_a_document_that_knows_nothing() -> None:

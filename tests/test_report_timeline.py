@@ -1,4 +1,5 @@
-"""The static timeline: lanes that stay readable at thousands of ranks, and honesty about what is not drawn."""
+"""The static timeline: lanes that stay readable at thousands of ranks,
+and honesty about what is not drawn."""
 
 from __future__ import annotations
 
@@ -10,13 +11,14 @@ from report_cases import DATA, Case, frames, load
 
 from postmortem import report
 from postmortem.report import lanes, svg
+from postmortem.report.events import read_events
 
 COLUMNS = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
 ZERO = 1795209228.704
 
 
 def picture(case: Case) -> lanes.Picture:
-    found = lanes.picture(case.document, lanes.read(case))
+    found = lanes.picture(case.document, read_events(case))
     assert found
     return found
 
@@ -75,7 +77,8 @@ def test_a_thousand_ranks_become_few_lanes_and_the_culprit_keeps_its_own() -> No
 
 
 def test_a_job_that_went_well_has_no_decisive_line() -> None:
-    """Then no line may be drawn as one: in a healthy job's picture there are ticks, and nothing in the colour of a cause."""
+    """Then no line may be drawn as one: in a healthy job's picture there are ticks,
+    and nothing in the colour of a cause."""
     case = many(2, 3)
     case.document["verdict"] |= {"outcome": "healthy", "evidence": []}
     rows = [
@@ -86,7 +89,8 @@ def test_a_job_that_went_well_has_no_decisive_line() -> None:
 
 
 def test_a_short_failure_of_a_long_job_fills_the_picture() -> None:
-    """After a day of training, a failure of two seconds would be one dot; the strip above says where it lies."""
+    """After a day of training, a failure of two seconds would be one dot;
+    the strip above says where it lies."""
     case = load("oom")
     rows = [
         [ZERO - 86400 + 600 * i, 0.0, "node-a", None, "line", "info", None, "step", "a.log", i, "naive"]
@@ -133,7 +137,7 @@ def test_without_the_events_the_evidence_still_gives_a_picture() -> None:
 
 
 def test_the_picture_in_words_names_each_kind_once() -> None:
-    moments = lanes.moments(lanes.read(load("oom")))
+    moments = lanes.moments(read_events(load("oom")))
     assert [m.time for m in moments] == sorted(m.time for m in moments)
     closed = [m for m in moments if "Connection closed by peer" in m.what]
     assert [(m.who, m.others) for m in closed] == [("rank 0 on node-a", 5)]

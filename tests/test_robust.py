@@ -1,4 +1,5 @@
-"""No input kills the analysis: arbitrary bytes, torn samples, missing files, foreign files beside the job's own."""
+"""No input kills the analysis: arbitrary bytes, torn samples, missing files,
+foreign files beside the job's own."""
 
 from __future__ import annotations
 
@@ -20,16 +21,17 @@ from postmortem.model import Source
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
 INCIDENTS = sorted(p.parent for p in SAMPLES.glob("*/truth.json"))
 WATCHDOG = (
-    b"[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: "
+    b"[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective "
+    b"operation timeout: "
     b"WorkNCCL(SeqNum=2, OpType=ALLREDUCE, Timeout(ms)=10) ran for 11 milliseconds\n"
 )
 FRAGMENTS = [
-    b"Traceback (most recent call last):\n", b'  File "a.py", line 3, in f\n', b"ValueError: x\n", b"Fatal Python error: Aborted\n",
-    b"Thread 0x00007f (most recent call first):\n", b"  rank      : 1 (local_rank: 1)\n", b"  exitcode  : -9 (pid: 12) (SIGKILL)\n",
-    b"[rank1]: ", b"[default0]:", b"1: ", b"Killed process 12 (python3) total-vm:1kB, anon-rss:1kB\n", b"\r", b"\n", b"\x00", b"\xff\xfe",
-    b"\x1b[31m", WATCHDOG,
-    b"2026-02-30 25:61:61,999 ", b"[99999999999999.999999] ", b"step 5 loss nan\n", b'{"message": {"message": 3}}',
-    b"\x80\x04]q\x00.",
+    b"Traceback (most recent call last):\n", b'  File "a.py", line 3, in f\n', b"ValueError: x\n",
+    b"Fatal Python error: Aborted\n", b"Thread 0x00007f (most recent call first):\n",
+    b"  rank      : 1 (local_rank: 1)\n", b"  exitcode  : -9 (pid: 12) (SIGKILL)\n", b"[rank1]: ",
+    b"[default0]:", b"1: ", b"Killed process 12 (python3) total-vm:1kB, anon-rss:1kB\n", b"\r", b"\n",
+    b"\x00", b"\xff\xfe", b"\x1b[31m", WATCHDOG, b"2026-02-30 25:61:61,999 ", b"[99999999999999.999999] ",
+    b"step 5 loss nan\n", b'{"message": {"message": 3}}', b"\x80\x04]q\x00.",
     b"keys: /default_pg/0//cpu//0/99999999999999999999\n",
     b"rank 5 of 999999999999, pid 99999999999\n", b"NVRM: Xid (PCI:0000:48:00): 79, ",
 ]  # fmt: skip
@@ -120,11 +122,15 @@ def test_a_missing_file_never_makes_an_innocent_rank_guilty(case: Path, tmp_path
 @pytest.mark.parametrize("stamp", ["[Mon Mar  2 04:11:52 2020]", "[ 1234.567890]"], ids=["dated", "undated"])
 @pytest.mark.parametrize("case", [c for c in INCIDENTS if "healthy" not in c.name], ids=lambda p: p.name)
 def test_a_stale_kernel_log_changes_nothing(case: Path, stamp: str, tmp_path: Path) -> None:
-    """A kernel log with another job's kill and another job's GPU in it, from days before, lies beside nearly every real job."""
+    """A kernel log with another job's kill and another job's GPU in it, from days before,
+    lies beside nearly every real job."""
     before = analyze([str(case / "logs")]).document["verdict"]
     copy = tmp_path / "logs"
     shutil.copytree(case / "logs", copy)
-    kill = "Killed process 3999901 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB, shmem-rss:0kB, UID:0"
+    kill = (
+        "Killed process 3999901 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB, "
+        "shmem-rss:0kB, UID:0"
+    )
     lines = [
         "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
         f"Memory cgroup out of memory: {kill} pgtables:1932kB oom_score_adj:0",
@@ -134,7 +140,9 @@ def test_a_stale_kernel_log_changes_nothing(case: Path, stamp: str, tmp_path: Pa
     (copy / "old_dmesg.txt").write_text("".join(f"{stamp} {line}\n" for line in lines))
     after = analyze([str(copy)], Options()).document["verdict"]
     if before["confidence"] == "hypothesis" and after["confidence"] in ("hypothesis", "supported"):
-        return  # a rank vanished and nobody says why: another guess may take the place of that one, but none becomes certain
+        # a rank vanished and nobody says why:
+        # another guess may take the place of that one, but none becomes certain
+        return
     assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), (
         after["headline"]
     )
@@ -142,7 +150,8 @@ def test_a_stale_kernel_log_changes_nothing(case: Path, stamp: str, tmp_path: Pa
 
 @pytest.mark.parametrize("case", [c for c in INCIDENTS if "healthy" not in c.name], ids=lambda p: p.name)
 def test_an_older_healthy_run_beside_it_changes_nothing(case: Path, tmp_path: Path) -> None:
-    """People keep runs side by side: the healthy one must not lend its ranks, its goodbyes or its pids to the failed one."""
+    """People keep runs side by side: the healthy one must not lend its ranks,
+    its goodbyes or its pids to the failed one."""
     before = analyze([str(case / "logs")]).document["verdict"]
     copy = tmp_path / "logs"
     shutil.copytree(case / "logs", copy)

@@ -1,4 +1,5 @@
-"""The scan finds the same lines as a slow and obvious reading of the file, however its bytes arrive and whichever engine runs."""
+"""The scan finds the same lines as a slow and obvious reading of the file,
+however its bytes arrive and whichever engine runs."""
 
 from __future__ import annotations
 
@@ -39,11 +40,12 @@ SIGNATURES = (
 MANY = Limits(first=10_000)
 ENGINES = {name: Engine.compile(SIGNATURES, prefer=name, cache=False) for name in ("hyperscan", "re2")}
 FRAGMENTS = (
-    b"\n", b"\n", b"\r\n", b"\r", b"\x0b", b"\x0c", b"\0", b"\0\0\0\0", b"\xff\xfe", b"\xc3", "é".encode(), b"\x85", "\u2028".encode(),
-    b"\x1b[31m",
-    b"\x1b[0m", b"\x1b]0;title\x07", b"\x1b", b" ", b"x" * 37, b"y" * 300, b"Killed process 12 (python)", b"Killed process 7 (a\r", b"b)",
-    b"Killed \x1b[1mpro\0cess 99 (\x1b[0mtrain)", b"ValueError: bad \xe9", b"KeyError: 'x'", b"Loss =\x0bnan", b"LOSS\t= nan", 
-    "perte nulle é".encode(), b"exit code: 1", b"exit code: 12", b"Traceback (most recent call last):", b"100%|####| 5/5",
+    b"\n", b"\n", b"\r\n", b"\r", b"\x0b", b"\x0c", b"\0", b"\0\0\0\0", b"\xff\xfe", b"\xc3", "é".encode(),
+    b"\x85", "\u2028".encode(), b"\x1b[31m",
+    b"\x1b[0m", b"\x1b]0;title\x07", b"\x1b", b" ", b"x" * 37, b"y" * 300, b"Killed process 12 (python)",
+    b"Killed process 7 (a\r", b"b)", b"Killed \x1b[1mpro\0cess 99 (\x1b[0mtrain)", b"ValueError: bad \xe9",
+    b"KeyError: 'x'", b"Loss =\x0bnan", b"LOSS\t= nan", "perte nulle é".encode(), b"exit code: 1",
+    b"exit code: 12", b"Traceback (most recent call last):", b"100%|####| 5/5",
 )  # fmt: skip
 
 
@@ -150,9 +152,11 @@ PIECES = st.lists(st.sampled_from(FRAGMENTS), min_size=5, max_size=60).map(b"".j
 def test_a_source_scanned_in_parts_is_the_same_source(
     pieces: list[bytes], giant: int, size: int, chunk: int
 ) -> None:
-    """Lines across the bounds, lines longer than parts, parts without a line of their own, caps that only the whole reaches.
+    """Lines across the bounds, lines longer than parts, parts without a line of their own,
+    caps that only the whole reaches.
 
-    Without trust: after 1,000 lines a pass trusts a pattern's gate, and each part begins anew with that (see `tally`).
+    Without trust: after 1,000 lines a pass trusts a pattern's gate,
+    and each part begins anew with that (see `tally`).
     """
     data = (b"z" * giant).join(piece * (30_000 // len(piece) + 1) for piece in pieces)
     limits = Limits(first=3, last=2, stride=size, chunk=chunk, line=250, head=600, tail=700, sample=50)
@@ -187,7 +191,10 @@ def test_surroundings_are_whole_lines_and_as_many_as_fit(data: bytes, chunk: int
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("chunk", [1, 2, 7, 4096, 1 << 20, 3 << 20])
 def test_a_log_with_everything_at_once(engine: str, chunk: int) -> None:
-    line = b"ok \xff\xfe \x0b caf\xc3\xa9\r\n 10%|#\r 20%|##\rValueError: bad\n\0\0\0\x1b[31mKilled process 12 (python)\x1b[0m\r\n\n"
+    line = (
+        b"ok \xff\xfe \x0b caf\xc3\xa9\r\n 10%|#\r 20%|##\rValueError: bad\n"
+        b"\0\0\0\x1b[31mKilled process 12 (python)\x1b[0m\r\n\n"
+    )
     data = line * (6 if chunk < 4096 else 3000)
     got = run(data, engine=engine, chunk=chunk)
     assert got == run(data)
@@ -206,7 +213,8 @@ def test_the_first_and_the_last_hits_are_kept_and_all_are_counted() -> None:
 
 
 def test_hits_that_stand_side_by_side_share_a_piece_of_text_and_still_do_in_another_process() -> None:
-    """A flood keeps some thousand lines with 4 KiB of surroundings each: twenty times the text. A lone hit holds what it asked for."""
+    """A flood keeps some thousand lines with 4 KiB of surroundings each: twenty times the text.
+    A lone hit holds what it asked for."""
     flood = b"".join(b"step %d\nexit code: %d\n" % (n, n) for n in range(5000))
     alone = flood + b"quiet\n" * 50_000 + b"exit code: 1\n" + b"quiet\n" * 1000
     got = run(alone, limits=MANY)
@@ -225,12 +233,12 @@ def test_a_gate_that_lets_too_much_through_is_confirmed_line_by_line_for_ever() 
 
 
 def test_hits_near_every_cut_of_an_endless_line_are_found() -> None:
-    """A line of 6 MiB is looked at in pieces of 1 MiB: needles are put across each cut, byte by byte, and where windows meet."""
+    """A line of 6 MiB is looked at in pieces of 1 MiB:
+    needles are put across each cut, byte by byte, and where windows meet."""
     size = 6 << 20
     around = (-24600, -24576, -8200, -8192, -19, -15, -9, -1, 0, 1, 8180, 8190, 8192, 24570, 24576, 24580)
-    places = [
-        cut + d for n, cut in enumerate(range(1 << 20, size, 1 << 20)) for d in around[n::5]
-    ]  # so that none lies on another
+    # so that none lies on another
+    places = [cut + d for n, cut in enumerate(range(1 << 20, size, 1 << 20)) for d in around[n::5]]
     signatures = [
         Signature(f"n{n}", f"needle-{n:04d}", rf"needle-{n:04d}-(?P<all>[a-z]+)!") for n in range(len(places))
     ]
@@ -293,7 +301,8 @@ def test_gates_lose_names_greedy_ends_and_line_ends(gate: str, expected: str) ->
 
 
 def test_lines_are_counted_alike_with_and_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its import costs a small job more than it saves; what an engine's scans have counted is of all sources together."""
+    """Its import costs a small job more than it saves;
+    what an engine's scans have counted is of all sources together."""
     text = b"a line\nand one more\n\n" * 1000 + b"the last, cut of"
     asked = []
     monkeypatch.setattr(reader, "import_module", lambda name: asked.append(name) or numpy)

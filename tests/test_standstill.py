@@ -1,4 +1,5 @@
-"""A time limit that only swept up a job which had stood still: told apart from one that ended a working job. Synthetic logs."""
+"""A time limit that only swept up a job which had stood still: told apart from one that ended a working job.
+Synthetic logs."""
 
 from __future__ import annotations
 
@@ -23,10 +24,14 @@ def job(
     shift: timedelta = timedelta(),
     end: str = "",
 ) -> Any:
-    """Four ranks that stop printing after `steps` steps; Slurm ends them `limit` after the start, by a clock that is `shift` ahead."""
+    """Four ranks that stop printing after `steps` steps; Slurm ends them `limit` after the start,
+    by a clock that is `shift` ahead."""
     for rank in range(4):
         lines = [
-            f"{START:%Y-%m-%d %H:%M:%S}{zone} INFO [rank{rank}] process group ready: rank {rank} of 4, pid {1000 + rank}"
+            (
+                f"{START:%Y-%m-%d %H:%M:%S}{zone} INFO [rank{rank}] process group ready: rank {rank} of 4, "
+                f"pid {1000 + rank}"
+            )
         ]
         for step in range(1, steps):
             at = START + timedelta(seconds=pace * step, milliseconds=7 * rank)
@@ -37,7 +42,8 @@ def job(
         (folder / f"rank{rank}.log").write_text("\n".join(lines) + "\n")
     ended = START + limit + shift
     (folder / "slurm-991.out").write_text(
-        f"slurmstepd: error: *** JOB 991 ON node01 CANCELLED AT {ended:%Y-%m-%dT%H:%M:%S} DUE TO TIME LIMIT ***\n"
+        f"slurmstepd: error: *** JOB 991 ON node01 CANCELLED AT {ended:%Y-%m-%dT%H:%M:%S} DUE TO TIME "
+        f"LIMIT ***\n"
         "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
     )
     return analyze([str(folder)]).document["verdict"]

@@ -71,7 +71,10 @@ def test_import_of_the_package_is_free() -> None:
 
 
 def typing_parts() -> set[str]:
-    code = "import sys; before = set(sys.modules); import typing, __future__; print(sorted(set(sys.modules) - before))"
+    code = (
+        "import sys; before = set(sys.modules); import typing, __future__; print(sorted(set(sys.modules) - "
+        "before))"
+    )
     return set(
         eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
     )

@@ -1,4 +1,5 @@
-"""An end of which only a launcher, a shell or a scheduler tells is a failure, and never more than what it says."""
+"""An end of which only a launcher, a shell or a scheduler tells is a failure,
+and never more than what it says."""
 
 from __future__ import annotations
 
@@ -8,14 +9,20 @@ import pytest
 
 from postmortem.analyze import Options, analyze
 
-DEEPSPEED = "[ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py', '--local_rank=1'] exits with return code = {}\n"
+DEEPSPEED = (
+    "[ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py', '--local_rank=1'] exits with return "
+    "code = {}\n"
+)
 SPAWN = (
-    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    mp.spawn(work, nprocs=2)\n'
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n'
+    "    mp.spawn(work, nprocs=2)\n"
     "Exception: process 1 terminated with signal {}\n"
 )
 SPAWN_SEGV = (
-    "W1121 15:50:55.360000 25772 torch/multiprocessing/spawn.py:165] Terminating process 25823 via signal SIGTERM\n"
-    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    mp.spawn(work, nprocs=2)\n'
+    "W1121 15:50:55.360000 25772 torch/multiprocessing/spawn.py:165] Terminating process 25823 via signal "
+    "SIGTERM\n"
+    'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n'
+    "    mp.spawn(work, nprocs=2)\n"
     "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV\n"
 )
 RAY = (
@@ -30,13 +37,19 @@ RAY = (
     '(TrainController pid=70)   File "loop.py", line 4, in train_func [repeated 2x across cluster]\n'
     "(TrainController pid=70) RuntimeError: odd shard [repeated 2x across cluster]\n"
 )
-CANCELLED = "slurmstepd: error: *** STEP 40341.0 ON node7 CANCELLED AT 2023-12-12T17:52:24 ***\nsrun: error: node7: tasks 0-2: Terminated\n"
-EVICTED = "004 (77.000.000) 2024-01-01 00:00:02 Job was evicted.\n\t(0) CPU times\n\tReason: Job not found at execution machine\n"
+CANCELLED = (
+    "slurmstepd: error: *** STEP 40341.0 ON node7 CANCELLED AT 2023-12-12T17:52:24 ***\n"
+    "srun: error: node7: tasks 0-2: Terminated\n"
+)
+EVICTED = (
+    "004 (77.000.000) 2024-01-01 00:00:02 Job was evicted.\n\t(0) CPU times\n"
+    "\tReason: Job not found at execution machine\n"
+)
 STEPS = "epoch 0 step 3 loss 2.11\nepoch 0 step 4 loss 2.05\n"
 NAMELESS = (
-    'Traceback (most recent call last):\n  File "train.py", line 61, in main\nIndexError: list index out of range\n'
-    + STEPS
-)
+    'Traceback (most recent call last):\n  File "train.py", line 61, in main\n'
+    "IndexError: list index out of range\n"
+) + STEPS
 FAULT = (
     "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
 )
@@ -45,15 +58,26 @@ AGENT = (
     "failed (exitcode: 1) local_rank: 1 (pid: 4713) of binary: python3\n"
 )
 TASKS = (
-    '5: Traceback (most recent call last):\n5:   File "train.py", line 210, in <module>\n5: ValueError: odd batch\n'
+    '5: Traceback (most recent call last):\n5:   File "train.py", line 210, in <module>\n'
+    "5: ValueError: odd batch\n"
     "srun: error: node12: task 5: Exited with exit code 1\n"
-    "slurmstepd: error: *** STEP 90211.0 ON node11 CANCELLED AT 2023-02-11T09:41:57 ***\nsrun: error: node11: tasks 0-3: Terminated\n"
+    "slurmstepd: error: *** STEP 90211.0 ON node11 CANCELLED AT 2023-02-11T09:41:57 ***\n"
+    "srun: error: node11: tasks 0-3: Terminated\n"
 )
 API = "torch/distributed/elastic/multiprocessing/api.py"
 STOPPED = f"W1121 16:08:12.234000 45 {API}:1028] Sending process 50 closing signal SIGTERM\n"
-FAILED = f"E1121 16:08:12.436000 45 {API}:1002] failed (exitcode: {{}}) local_rank: 1 (pid: 51) of binary: python3\n"
-RECEIVED = "W1121 16:09:42.008000 45 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
-READ = "[15:52:21] ERROR rank 1: OSError: [Errno 5] Input/output error on /data/x.bin, {}\n[15:52:22] INFO rank 1: closing\n"
+FAILED = (
+    f"E1121 16:08:12.436000 45 {API}:1002] failed (exitcode: {{}}) local_rank: 1 (pid: 51) of binary: "
+    f"python3\n"
+)
+RECEIVED = (
+    "W1121 16:09:42.008000 45 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, "
+    "shutting down workers\n"
+)
+READ = (
+    "[15:52:21] ERROR rank 1: OSError: [Errno 5] Input/output error on /data/x.bin, {}\n"
+    "[15:52:22] INFO rank 1: closing\n"
+)
 MODELS = "".join(
     f"[rank{r}]: RuntimeError: DDP expects same model across all ranks, "
     f"but Rank {r} has {n} params, while rank {x} has inconsistent {m} params.\n"
@@ -61,33 +85,50 @@ MODELS = "".join(
 )
 CASES = {
     "a read that was tried again": (READ.format("retry 1/3 succeeded"), ("healthy", None, [])),
-    "a read that was tried again, in vain": (READ.format("retry 3/3 failed, giving up"), ("incident", "storage", [1])),
-    "a worker that the launcher did not stop": (STOPPED + FAILED.format(-15), ("incident", "external-signal", [1])),
-    "a worker that the launcher stopped": (STOPPED.replace("50", "51") + FAILED.format(-15), ("undetermined", None, [])),
-    "a launcher that is stopped long after a kill": (STOPPED + FAILED.format(-9) + RECEIVED, ("incident", "external-signal", [1])),
+    "a read that was tried again, in vain": (READ.format("retry 3/3 failed, giving up"),
+                                             ("incident", "storage", [1])),
+    "a worker that the launcher did not stop": (STOPPED + FAILED.format(-15),
+                                                ("incident", "external-signal", [1])),
+    "a worker that the launcher stopped": (STOPPED.replace("50", "51") + FAILED.format(-15),
+                                           ("undetermined", None, [])),
+    "a launcher that is stopped long after a kill": (STOPPED + FAILED.format(-9) + RECEIVED,
+                                                     ("incident", "external-signal", [1])),
     "two models of one size and one of another": (MODELS, ("incident", "ddp-usage", [2])),
     "DeepSpeed's -9 has no sender": (DEEPSPEED.format(-9), ("incident", "external-signal", [])),
     "DeepSpeed's -11 is a crash": (DEEPSPEED.format(-11), ("incident", "native-crash", [])),
     "DeepSpeed's 1 says nothing": (DEEPSPEED.format(1), ("undetermined", "python-exception", [])),
-    "old spawn's bare Exception is another's death": (SPAWN.format("SIGKILL"), ("incident", "external-signal", [1])),
-    "spawn's exception only carries the end that it tells of": (SPAWN_SEGV, ("incident", "native-crash", [1])),
-    "a shell's Killed behind a bar": (" 12%|#2   | 121/1000 [10:11<1:14:00,  5.05s/it]Killed\n", ("incident", "external-signal", [])),
-    "a task's exit code and no word": ("srun: error: node7: task 3: Exited with exit code 7\n", ("undetermined", "python-exception", [3])),
+    "old spawn's bare Exception is another's death": (SPAWN.format("SIGKILL"),
+                                                      ("incident", "external-signal", [1])),
+    "spawn's exception only carries the end that it tells of": (SPAWN_SEGV,
+                                                                ("incident", "native-crash", [1])),
+    "a shell's Killed behind a bar": (" 12%|#2   | 121/1000 [10:11<1:14:00,  5.05s/it]Killed\n",
+                                      ("incident", "external-signal", [])),
+    "a task's exit code and no word": ("srun: error: node7: task 3: Exited with exit code 7\n",
+                                       ("undetermined", "python-exception", [3])),
     "a task's exit code, after which Slurm ends the step": (
-        "srun: error: node7: task 3: Exited with exit code 7\n" + CANCELLED, ("undetermined", "python-exception", [3])),
+        "srun: error: node7: task 3: Exited with exit code 7\n" + CANCELLED,
+        ("undetermined", "python-exception", [3])),
     "a step that Slurm ends, after which a task has an exit code": (
         CANCELLED + "srun: error: node7: task 3: Exited with exit code 7\n", ("incident", "scheduler", [])),
     "HTCondor evicts a job": (EVICTED, ("undetermined", None, [])),
-    "HTCondor evicts a job and runs it to its end": (EVICTED + "\t(1) Normal termination (return value 0)\n", ("healthy", None, [])),
+    "HTCondor evicts a job and runs it to its end": (EVICTED + "\t(1) Normal termination (return value 0)\n",
+                                                     ("healthy", None, [])),
     "a cancelled STEP is no progress of the rank that failed": (TASKS, ("incident", "python-exception", [5])),
-    "the others go on for some steps after a nameless rank has raised": (NAMELESS + AGENT, ("incident", "python-exception", [1])),
-    "so they do after a GPU's fault, which no process survives": (FAULT + STEPS, ("incident", "gpu-fault", [])),
+    "the others go on for some steps after a nameless rank has raised": (NAMELESS + AGENT,
+                                                                         ("incident", "python-exception",
+                                                                          [1])),
+    "so they do after a GPU's fault, which no process survives": (FAULT + STEPS,
+                                                                  ("incident", "gpu-fault", [])),
     "what srun tells of belongs to the nameless exception before it": (
-        NAMELESS + "srun: error: node7: task 3: Exited with exit code 1\n", ("incident", "python-exception", [])),
-    "DeepSpeed's 1 belongs to the nameless exception before it": (NAMELESS + DEEPSPEED.format(1), ("incident", "python-exception", [])),
-    "an exception after which all went well was handled": (NAMELESS + "training finished\n", ("healthy", None, [])),
+        NAMELESS + "srun: error: node7: task 3: Exited with exit code 1\n",
+        ("incident", "python-exception", [])),
+    "DeepSpeed's 1 belongs to the nameless exception before it": (NAMELESS + DEEPSPEED.format(1),
+                                                                  ("incident", "python-exception", [])),
+    "an exception after which all went well was handled": (NAMELESS + "training finished\n",
+                                                           ("healthy", None, [])),
     "Ray's folded copies come late": (RAY, ("incident", "python-exception", [1])),
-    "a clean end of DeepSpeed": ("[INFO] [launch.py:347:main] Process 41 exits successfully.\n", ("healthy", None, [])),
+    "a clean end of DeepSpeed": ("[INFO] [launch.py:347:main] Process 41 exits successfully.\n",
+                                 ("healthy", None, [])),
 }  # fmt: skip
 
 
@@ -102,7 +143,8 @@ def test_what_is_told_of_an_end(name: str, tmp_path: Path) -> None:
 
 
 def test_an_unknown_prefix_before_every_line_of_a_traceback(tmp_path: Path) -> None:
-    """Collectors label lines in ways nobody can list; what stands before the word Traceback stands before the rest too."""
+    """Collectors label lines in ways nobody can list;
+    what stands before the word Traceback stands before the rest too."""
     lines = (
         "Traceback (most recent call last):",
         '  File "train.py", line 412, in main',
@@ -119,7 +161,10 @@ def test_nccl_writes_the_pid_of_the_rank_whose_file_it_is(tmp_path: Path) -> Non
     for rank, pid in ((0, 4100), (1, 4101)):
         said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\n"
         (tmp_path / f"rank{rank}.log").write_text(said + "step 1 loss 2.3\nstep 2 loss 2.2\n")
-    killed = "Out of memory: Killed process 4101 (python3) total-vm:9830KB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
+    killed = (
+        "Out of memory: Killed process 4101 (python3) total-vm:9830KB, anon-rss:6432kB, file-rss:5kB, "
+        "shmem-rss:0kB"
+    )
     (tmp_path / "dmesg.txt").write_text(
         f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n"
     )
@@ -184,14 +229,18 @@ def test_a_restart_whose_lines_name_no_step_recovers_where_the_launcher_is_conte
 
 
 def test_a_rank_that_quotes_the_controller_of_ray_begins_no_new_life(tmp_path: Path) -> None:
-    """Only the controller's own lines number the lives of a job; one life would lose what the other knows of the ranks."""
+    """Only the controller's own lines number the lives of a job;
+    one life would lose what the other knows of the ranks."""
     quoted = (
         "Attempting to start training worker group of size 2 with the following resources: [{'CPU': 1}] * 2\n"
     )
     for rank, pid in ((0, 4100), (1, 4101)):
         said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\nstep 2 loss 2.2\n"
         (tmp_path / f"rank{rank}.log").write_text(quoted + "step 1 loss 2.3\n" + quoted + said)
-    killed = "Out of memory: Killed process 4101 (python3) total-vm:9830kB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
+    killed = (
+        "Out of memory: Killed process 4101 (python3) total-vm:9830kB, anon-rss:6432kB, file-rss:5kB, "
+        "shmem-rss:0kB"
+    )
     (tmp_path / "dmesg.txt").write_text(
         f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n"
     )

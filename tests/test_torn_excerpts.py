@@ -1,4 +1,5 @@
-"""Pieces of logs, as people paste them: cut at both ends, torn by a terminal. What is missing is never taken for health or for guilt."""
+"""Pieces of logs, as people paste them: cut at both ends, torn by a terminal.
+What is missing is never taken for health or for guilt."""
 
 from __future__ import annotations
 
@@ -13,23 +14,40 @@ from postmortem.analyze import Options, analyze
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 41, in <module>\n    main()\n'
 FRAMES = '  File "train.py", line 398, in one_epoch\n    loss.backward()\n'
 WATCHDOG = (
-    "[rank{0}]:[E419 10:42:28.858931807 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL("
-    "SeqNum=4486, OpType=ALLTOALL, NumelIn=4668, NumelOut=4668, Timeout(ms)=600000) ran for 600013 milliseconds before timing out.\n"
+    "[rank{0}]:[E419 10:42:28.858931807 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective "
+    "operation timeout: WorkNCCL("
+    "SeqNum=4486, OpType=ALLTOALL, NumelIn=4668, NumelOut=4668, Timeout(ms)=600000) ran for 600013 "
+    "milliseconds before timing out.\n"
 )
 OWN = (
-    "[rank{0}]:[E1128 21:11:49.041194513 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Received a dump signal due to "
-    "a collective timeout from this local rank and we will try our best to dump the debug info. Last enqueued NCCL work: {1}, last "
+    "[rank{0}]:[E1128 21:11:49.041194513 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) "
+    "Rank {0}] Received a dump signal due to "
+    "a collective timeout from this local rank and we will try our best to dump the debug info. Last "
+    "enqueued NCCL work: {1}, last "
     "completed NCCL work: 19.\n"
 )
 HEARD = (
-    "[rank{0}]:[E1128 21:11:49.041188078 ProcessGroupNCCL.cpp:1806] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Observed flight recorder "
+    "[rank{0}]:[E1128 21:11:49.041188078 ProcessGroupNCCL.cpp:1806] [PG ID 0 PG GUID 0(default_pg) "
+    "Rank {0}] Observed flight recorder "
     "dump signal from another rank via TCPStore.\n"
 )
-LOST = "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-alive heartbeat to the rendezvous 'r' due to an error of X.\n"
+LOST = (
+    "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-alive heartbeat to the rendezvous "
+    "'r' due to an error of X.\n"
+)
 MEMBER = "initializing ddp: GLOBAL_RANK: {}, MEMBER: {}/4\n"
-TORN = '  File "/opt/conda/lib/python3.11/site-packages/torch/tens\nor.py", line 198, in backward\n    run()\nRuntimeError: no grad_fn\n'
-QUOTING = "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nImportError: cannot import name 'key' from 'triton'\n"
-HOOK = "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x\n"
+TORN = (
+    '  File "/opt/conda/lib/python3.11/site-packages/torch/tens\nor.py", line 198, in backward\n    run()\n'
+    "RuntimeError: no grad_fn\n"
+)
+QUOTING = (
+    "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\n"
+    "ImportError: cannot import name 'key' from 'triton'\n"
+)
+HOOK = (
+    "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 429 Client Error: Too Many "
+    "Requests for url: https://huggingface.co/x\n"
+)
 MIDDLE = "".join(f"node-3 >> [rank3]: {line}\n" for line in (2 * FRAMES).splitlines())
 FLAT = "".join(
     f"[rank9]: {line}\n\n"
@@ -47,7 +65,10 @@ BACKTRACE = "".join(
     for n in range(3, 9)
 )
 RAISED = "Exception raised from f at ../c10/cuda/CUDAException.cpp:44 (most recent call first):\n"
-BOX = "│   394 │   def one_epoch(self):                          │\n│ ❱ 398 │   │   loss.backward()                            │\n"
+BOX = (
+    "│   394 │   def one_epoch(self):                          │\n"
+    "│ ❱ 398 │   │   loss.backward()                            │\n"
+)
 ENTRY = (
     "Root Cause (first observed failure):\n[0]:\n"
     "  time      : 2024-07-03_09:12:41\n  host      : node-2\n  rank      : 5 (local_rank: 1)\n"
@@ -106,7 +127,10 @@ CASES = {
     ),
     "of a complaint the first words are left": (
         WATCHDOG.format(0)
-        + "[rank1]:[E1213 17:24:49.331433657 ProcessGroupNCCL.cpp:1858] [PG ID 0 PG GUID 0(default_pg) Rank 1] Received a\n",
+        + (
+            "[rank1]:[E1213 17:24:49.331433657 ProcessGroupNCCL.cpp:1858] [PG ID 0 PG GUID 0(default_pg) "
+            "Rank 1] Received a\n"
+        ),
         ("undetermined", []),
     ),
     "one who only heard of the time-out did not wait": (
@@ -114,7 +138,10 @@ CASES = {
         ("hang", [0]),
     ),
     "of a traceback only the `raise` is whole": (
-        'model/heads.py", line 103, in find_top_\nproposals\n    raise FloatingPointError(\nFloatingPointError: Training has diverged.\n',
+        (
+            'model/heads.py", line 103, in find_top_\nproposals\n    raise FloatingPointError(\n'
+            "FloatingPointError: Training has diverged.\n"
+        ),
         ("numerics", []),
     ),
     "a traceback without head that stands indented": (INDENTED, ("python-exception", [])),
@@ -160,22 +187,29 @@ def test_what_a_piece_of_a_log_says(name: str, tmp_path: Path) -> None:
 
 
 def test_a_word_of_a_torn_line_is_no_exception(tmp_path: Path) -> None:
-    """Two ranks wrote at once: a piece of a path is no class, though an exception may be a dotted name and nothing more."""
+    """Two ranks wrote at once: a piece of a path is no class,
+    though an exception may be a dotted name and nothing more."""
     assert "utils.i" not in verdict_of(HEAD + "utils.i\n", tmp_path)["headline"]
     assert "raised Empty" in verdict_of(HEAD + "queue.Empty\n", tmp_path)["headline"]
 
 
 def test_a_wait_that_nothing_came_after_is_told(tmp_path: Path) -> None:
-    line = "[W606 10:40:47.404092890 socket.cpp:929] [c10d] The server socket on [::ffff:192.0.2.182]:42479 has timed out, will retry.\n"
+    line = (
+        "[W606 10:40:47.404092890 socket.cpp:929] [c10d] The server socket on [::ffff:192.0.2.182]:42479 "
+        "has timed out, will retry.\n"
+    )
     verdict = verdict_of(line, tmp_path)
     assert verdict["outcome"] == "undetermined" and "the job failed" not in verdict["headline"]
 
 
 def test_where_no_side_is_larger_both_are_named(tmp_path: Path) -> None:
-    """A fingerprint says who differs, not who is right; of two ranks that wait in different collectives nobody is among "the others"."""
+    """A fingerprint says who differs, not who is right;
+    of two ranks that wait in different collectives nobody is among "the others"."""
     said = (
-        "[rank3]: RuntimeError: Detected mismatch between collectives on ranks. Rank 3 is running collective: CollectiveFingerPrint("
-        "OpType=BARRIER), but Rank 0 is running collective: CollectiveFingerPrint(OpType=ALLREDUCE, TensorShape=[9], TensorDtypes=Float).\n"
+        "[rank3]: RuntimeError: Detected mismatch between collectives on ranks. Rank 3 is running "
+        "collective: CollectiveFingerPrint("
+        "OpType=BARRIER), but Rank 0 is running collective: CollectiveFingerPrint(OpType=ALLREDUCE, "
+        "TensorShape=[9], TensorDtypes=Float).\n"
     )
     verdict = verdict_of(said, tmp_path)
     assert (

@@ -1,12 +1,12 @@
 """Events -> Timeline: one clock for all hosts, with a stated error.
 
     node-a  2026-11-20 21:13:49,001 step 10            -> 21:13:49.001, the consensus of the job's clocks
-    node-b  2026/11/20 04:14:26 PM  step 10            -> 21:13:49.1 ± 0.3 s: five hours west of UTC and 37 s fast
-    node-b  [ 2240.704416] ... Killed process 29502    -> 21:13:48.7 ± 0.5 s: before the agent's report, behind the last line
+    node-b  2026/11/20 04:14:26 PM  step 10          -> 21:13:49.1 ± 0.3 s: five hours west, 37 s fast
+    node-b  [ 2240.704416] ... Killed process 29502  -> 21:13:48.7 ± 0.5 s: before the agent's report
 
-Years first, then the logs' own clocks (see `estimate`), then the kernel's (see `kernel`), then the lines without a stamp.
-Raw stamps stay as they are; the result is `Event.at` with `Event.at_sigma`, one standard deviation. `sync` events are used
-up here.
+Years first, then the logs' own clocks (see `estimate`), then the kernel's (see `kernel`), then the lines
+without a stamp. Raw stamps stay as they are; the result is `Event.at` with `Event.at_sigma`, one standard
+deviation. `sync` events are used up here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ IN_ORDER = (
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All events on one clock, in the order of their time where it is known, and the clocks they came from."""
+    """All events on one clock, in the order of their time where it is known,
+    and the clocks they came from."""
 
     events: tuple[Event, ...]
     clocks: tuple[Clock, ...]
@@ -48,7 +49,8 @@ class Timeline:
     ] = ()  # of the clocks; None where the offset does not change or is not known
 
     def clocks_at(self, moment: float | None) -> tuple[Clock, ...]:
-        """The clocks as they stood at a moment; as they are, at the job's last line, where it is not known."""
+        """The clocks as they stood at a moment;
+        as they are, at the job's last line, where it is not known."""
         if moment is None:
             return self.clocks
         return tuple(
@@ -56,13 +58,14 @@ class Timeline:
         )
 
     def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
-        """The events as COLUMNS: sorted by time, lines of one file in their order; or file by file, which is much faster."""
+        """The events as COLUMNS: sorted by time, lines of one file in their order;
+        or file by file, which is much faster."""
         if not self.events:
             return [() for _ in COLUMNS]
         found: dict[str, Sequence[Any]] = dict(
             zip(Event._fields, zip(*self.events, strict=True), strict=True)
         )
-        source, line, _ = zip(*found["where"], strict=True)
+        source, line, *_ = zip(*found["where"], strict=True)
         found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
         columns = [found[name] for name in COLUMNS]
         if not ordered:
@@ -149,7 +152,8 @@ def _kernel(
 
 
 def _doubted(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Bridge:
-    """A kernel log that is joined to the job by the lines of a clock that is refused is no better than these."""
+    """A kernel log that is joined to the job by the lines of a clock that is
+    refused is no better than these."""
     rows = [row for c, e in estimates.items() if c.host == clock.host for row in e.rows]
     if not rows or any(row.state != "refused" for row in rows) or clock.kind == "absolute":
         return bridge
@@ -174,7 +178,8 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
 def _display_order(
     times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]
 ) -> list[float]:
-    """A key to sort by: the corrected time, but never before an earlier line of the same file that is only a little later."""
+    """A key to sort by: the corrected time,
+    but never before an earlier line of the same file that is only a little later."""
     found = [_LAST if at is None else at for at in times]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, source in enumerate(sources):
@@ -216,7 +221,8 @@ def _table(
 def _same_as(
     clock: ClockId, sources: Iterable[ClockId], estimates: Estimates, bridges: dict[ClockId, Bridge]
 ) -> ClockId | None:
-    """Wall times in a kernel log come from the host's clock, or from the seconds since boot: then they are no clock of their own."""
+    """Wall times in a kernel log come from the host's clock, or from the seconds since boot:
+    then they are no clock of their own."""
     bridge = bridges.get(clock)
     if clock.kind == "boot" or bridge is None:
         return None

@@ -1,9 +1,10 @@
 """A drift that changes -> a line with a bend every six hours.
 
-    hour 0   +1.2 ppm     hour 8   −3.9 ppm     hour 16  −0.4 ppm       a hall that warms and cools, an NTP daemon that slews
+    hour 0  +1.2 ppm   hour 8  −3.9 ppm   hour 16  −0.4 ppm   a hall that warms and cools, an NTP daemon
 
-Over six hours one rate is enough, over three days it is a second wrong. All clocks get the same grid of knots; what each is off by
-at a knot beyond its offset and its rate follows from its marks, and from how much rates change: where marks are few, it stays straight.
+Over six hours one rate is enough, over three days it is a second wrong. All clocks get the same grid of
+knots; what each is off by at a knot beyond its offset and its rate follows from its marks, and from how much
+rates change: where marks are few, it stays straight.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def bends(at: Array, clock: Array, x: Array, rest: Array, weight: Array, clocks:
 
 
 def _place(at: Array, x: Array) -> tuple[Array, Array]:
-    """The knot before each moment, and how far behind it as a share; beyond the ends the last piece goes on."""
+    """The knot before each moment, and how far behind it as a share;
+    beyond the ends the last piece goes on."""
     j = np.clip(np.searchsorted(at, x) - 1, 0, len(at) - 2)
     return j, (x - at[j]) / (at[1] - at[0])

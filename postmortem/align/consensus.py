@@ -1,7 +1,8 @@
 """Common lines of several clocks -> what each of them is off by, against the consensus of all.
 
-In: `sync` events. Out: for every clock that has marks its segments in the order of time, with what they were found from.
-This is the only room of `align` that needs numpy, and it is entered only where there are several clocks.
+In: `sync` events. Out: for every clock that has marks its segments in the order of time, with what they were
+found from. This is the only room of `align` that needs numpy, and it is entered only where there are several
+clocks.
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Segment(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """Marks in the order of clock and time: which lie where the fit has them, and which tell more than seconds."""
+    """Marks in the order of clock and time:
+    which lie where the fit has them, and which tell more than seconds."""
 
     time: Array
     residual: Array
@@ -57,7 +59,8 @@ class _Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Consensus:
-    """`connected` are the sets of clocks that common lines connect, the largest first; `kinds` counts the marks of each form."""
+    """`connected` are the sets of clocks that common lines connect, the largest first;
+    `kinds` counts the marks of each form."""
 
     segments: dict[ClockId, tuple[Segment, ...]]
     connected: tuple[tuple[ClockId, ...], ...]
@@ -112,8 +115,9 @@ def _connected(readings: Readings, solved: Segmented) -> tuple[tuple[ClockId, ..
 
 
 def _floor(readings: Readings, solved: Segmented) -> float:
-    """How far hosts may lie apart for good without anybody seeing it: ranks of one host do so by `bias`, and where a line that
-    stands once in each log disagrees with the steps from host to host, the steps (or it) are late by host."""
+    """How far hosts may lie apart for good without anybody seeing it: ranks of one host do so by `bias`, and
+    where a line that stands once in each log disagrees with the steps from host to host, the steps (or it)
+    are late by host."""
     floors = [readings.bias] if readings.bias is not None else []
     fit, marks = solved.fit, solved.marks
     once = marks.noise > 0.9 * reading.ONCE_NOISE
@@ -180,15 +184,17 @@ def _bends(fit: Fit, piece: int, widen: float) -> Bends:
 
 
 def _few(solved: Segmented) -> float:
-    """What to widen an interval by because the noise itself was learnt from few readings: Student's t, roughly. A median of
-    absolute residuals learns as much from 100 readings as a standard deviation does from 37."""
+    """What to widen an interval by because the noise itself was learnt from few readings: Student's t,
+    roughly. A median of absolute residuals learns as much from 100 readings as a standard deviation does from
+    37."""
     fit, marks = solved.fit, solved.marks
     free = len(marks.time) - marks.events - 2 * (int((fit.used > 0).sum()) - 1)
     return 1 + 1.9 / max(0.37 * free, 0.4)
 
 
 def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
-    """From the marks that are finer than a second, in the order of time: which of them lie where the fit has them."""
+    """From the marks that are finer than a second, in the order of time:
+    which of them lie where the fit has them."""
     n, inliers = len(near), sum(near)
     if not n:
         return (
@@ -198,7 +204,10 @@ def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
     if inliers < SHARE * n:
         return (
             "refused",
-            f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped by a collector, late",
+            (
+                f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped "
+                f"by a collector, late"
+            ),
         )
     if n >= 2 * LEAST and not any(near[-2:]):
         return (

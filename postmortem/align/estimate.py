@@ -1,8 +1,9 @@
 """Events -> for every clock of the job's own logs its zone, its skew, how sure that is, and why.
 
-First the lines that several clocks have in common (see `consensus`), then what names zones, then what is left: a reading
-of the same host's clock in another form shares its skew; a host whose log only begins and ends when the others' do shares
-their life, so its zone shows, and nothing finer. What cannot be compared is refused, and says so.
+First the lines that several clocks have in common (see `consensus`), then what names zones, then what is
+left: a reading of the same host's clock in another form shares its skew; a host whose log only begins and
+ends when the others' do shares their life, so its zone shows, and nothing finer. What cannot be compared is
+refused, and says so.
 """
 
 from __future__ import annotations
@@ -66,9 +67,8 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
 
 def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
     marks = (*(e for e in events if e.kind == "sync"), *waits.marks(events))
-    syncs = [
-        e for e in marks if not is_kernel(e)
-    ]  # what a rank said may stand in a file that is called dmesg.txt
+    # what a rank said may stand in a file that is called dmesg.txt
+    syncs = [e for e in marks if not is_kernel(e)]
     clocks = map(owners.of, syncs)
     first = next(clocks, None)
     if any(clock != first for clock in clocks) or _ranks_apart(syncs):
@@ -79,7 +79,8 @@ def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
 
 
 def _ranks_apart(syncs: Sequence[Event]) -> bool:
-    """Whether ranks of one unnamed host print the same line more than a second apart: a cheap look before numpy is loaded."""
+    """Whether ranks of one unnamed host print the same line more than a second apart:
+    a cheap look before numpy is loaded."""
     first: dict[tuple[object, ...], float] = {}
     for e in syncs:
         if e.rank is None or e.host is not None:
@@ -93,11 +94,12 @@ def _ranks_apart(syncs: Sequence[Event]) -> bool:
     return False
 
 
-# ── clocks with common lines ─────────────────────────────────────────────────────────────────────────────────────────
+# ── clocks with common lines ────────────────────────────────────────────────────────────────────────────────
 
 
 def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) -> tuple[Estimates, str]:
-    """The clocks that common lines connect: the largest set of them gives the job's time, the others are set beside it."""
+    """The clocks that common lines connect: the largest set of them gives the job's time,
+    the others are set beside it."""
     found: Estimates = {}
     main = ""
     for clocks in consensus.connected:
@@ -121,7 +123,8 @@ def _told(
     known: Mapping[ClockId, float],
     base: float,
 ) -> Consensus:
-    """Against the middle of the clocks: of two, the one whose skew is taken as none is the one without a drift too."""
+    """Against the middle of the clocks: of two,
+    the one whose skew is taken as none is the one without a drift too."""
     from postmortem.align.consensus import told_against
 
     skews = {c: abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base) for c in clocks}
@@ -133,12 +136,16 @@ def _told(
 
 
 def _anchored(rows: Estimates) -> Estimates:
-    """How well UTC itself is known: as far as the clocks lie apart, half of which may be as wrong as the other half."""
+    """How well UTC itself is known: as far as the clocks lie apart,
+    half of which may be as wrong as the other half."""
     skews = [row.correction.offset for e in rows.values() for row in e.rows if row.state == "aligned"]
     apart = max(skews, default=0.0) - min(skews, default=0.0)
     if apart < 1.0:
         return rows
-    told = f"times are relative to the job's other clocks: these lie up to {apart:.0f} s apart, so UTC itself is known no better"
+    told = (
+        f"times are relative to the job's other clocks: these lie up to {apart:.0f} s apart, so UTC itself "
+        f"is known no better"
+    )
     return {
         c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {told}") for row in e.rows))
         for c, e in rows.items()
@@ -146,12 +153,16 @@ def _anchored(rows: Estimates) -> Estimates:
 
 
 def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
-    """Hosts that have lines in common with each other and none with the rest: how far they lie from the rest is not known."""
+    """Hosts that have lines in common with each other and none with the rest:
+    how far they lie from the rest is not known."""
     ends = [e.pieces.apply("", None, t, 0.0)[0] for c, e in rows.items() for t in spans[c]]
     rest = [e.pieces.apply("", None, t, 0.0)[0] for c, e in found.items() for t in spans[c]]
     shift = 0.0 if how == "named" else _life((min(ends), max(ends)), rest)
     floor = UNCOMPARED if how == "named" else ZONE_ONLY if shift is not None else LOST
-    why = f"compared with {len(rows) - 1} other{'s' if len(rows) != 2 else ''}; no line in common with the other {len(found)} clocks"
+    why = (
+        f"compared with {len(rows) - 1} other{'s' if len(rows) != 2 else ''}; no line in common with the "
+        f"other {len(found)} clocks"
+    )
     out = {}
     for clock, old in rows.items():
         changed = []
@@ -171,9 +182,11 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
 
 
 def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:
-    """One or two common lines may be another run's: they are believed where zone and skew come out as machines have them.
+    """One or two common lines may be another run's:
+    they are believed where zone and skew come out as machines have them.
 
-    Three that lie equally far off are no accident: a host five minutes fast has them, another run's keep other intervals."""
+    Three that lie equally far off are no accident:
+    a host five minutes fast has them, another run's keep other intervals."""
     segments = consensus.segments[clock]
     if sum(s.marks for s in segments) >= LEAST or any(s.inliers >= AGREEING for s in segments):
         return True
@@ -222,7 +235,8 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
         parts.append("lines between two pieces carry the jump as error")
     if s.alone:
         parts.append(
-            f"its last common line lies {s.alone:.2f} s off: lines behind it carry that as error, the clock may have been set"
+            f"its last common line lies {s.alone:.2f} s off: lines behind it carry that as error, the clock "
+            f"may have been set"
         )
     if (turn := _turn(s)) > 0.5:
         parts.append(f"its rate changed by {turn:.1f} ppm during the run and is followed every few hours")
@@ -235,7 +249,8 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
             else "no stamp names its zone, and several fit"
         )
     parts.append(
-        f"what makes a host print late for good cannot be seen below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms"
+        f"what makes a host print late for good cannot be seen "
+        f"below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms"
     )
     return "; ".join(parts)
 
@@ -261,7 +276,7 @@ def _jump(segments: Sequence[Segment], i: int, few: bool) -> str:
     )
 
 
-# ── clocks without ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── clocks without ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _one(
@@ -286,7 +301,10 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
             row._replace(
                 correction=row.correction._replace(shift=zone),
                 zone=zone,
-                reason=f"the same clock as the host's stamps {'without' if twin.kind == 'naive' else 'with'} a zone ({row.reason})",
+                reason=(
+                    f"the same clock as the host's stamps {'without' if twin.kind == 'naive' else 'with'} a "
+                    f"zone ({row.reason})"
+                ),
             )
             for row in found[twin].rows
         )
@@ -301,7 +319,8 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
 def _take_lonely(
     lonely: Sequence[ClockId], found: Estimates, named: Mapping[ClockId, float], spans: Spans, how: str
 ) -> None:
-    """Clocks that no common line connects: by their stamps' zone, by the span of their life, or not at all."""
+    """Clocks that no common line connects:
+    by their stamps' zone, by the span of their life, or not at all."""
     several = len({(c.host, c.group) for c in spans}) > 1
     floor = UNCOMPARED if several else 0.0
     for clock in lonely:
@@ -350,7 +369,10 @@ def _life(span: tuple[float, float], reference: Sequence[float]) -> float | None
 
 def _by_life(total: float | None, base: float, how: str, several: bool) -> Estimate:
     if total is None:
-        why = "no line in common with the other hosts, or too few to be believed; its stamps name no zone, and its times do not fit theirs"
+        why = (
+            "no line in common with the other hosts, or too few to be believed; its stamps name no zone, "
+            "and its times do not fit theirs"
+        )
         return _one(Correction(floor=LOST), None, False, 0, "refused", why)
     zone = total - base
     if not several:

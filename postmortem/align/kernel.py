@@ -1,14 +1,15 @@
 """Kernel lines -> the job's time.
 
-    [ 2240.704416] Memory cgroup out of memory: Killed process 29502 (python3)             dmesg: seconds since boot
-    [Fri Nov 20 21:13:48 2026] Memory cgroup out of memory: Killed process 29502 (python3)  the same line, dmesg -T
-    [    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T20:36:27 UTC (1795206987)   what it booted with
+    [ 2240.704416] Memory cgroup out of memory: Killed process 29502             dmesg: seconds since boot
+    [Fri Nov 20 21:13:48 2026] Memory cgroup out of memory: Killed process 29502  the same line, dmesg -T
+    [    0.647614] rtc_cmos: setting system clock to 2026-11-20T20:36:27 UTC        what it booted with
     E1120 16:14:26.661000 29486 .../api.py:1037] failed (exitcode: -9) ... (pid: 29502)     the agent noticed
 
-The same line in two forms gives boot time and zone. A kill comes before the agent's report of that pid and behind the rank's
-last line; from these intervals the one is taken that most of them agree on. Where the kernel's wall time fits them as it
-stands, or with the host's own skew, it is taken so; the interval alone is weak. Without a kill, what the clock was set to at boot
-is left: the hardware's second, and what has drifted since.
+The same line in two forms gives boot time and zone. A kill comes before the agent's report of that pid and
+behind the rank's last line; from these intervals the one is taken that most of them agree on. Where the
+kernel's wall time fits them as it stands, or with the host's own skew, it is taken so; the interval alone is
+weak. Without a kill, what the clock was set to at boot is left: the hardware's second, and what has drifted
+since.
 """
 
 from __future__ import annotations
@@ -170,7 +171,8 @@ def _by_twins(
 
 
 def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
-    """What the kernel read from the hardware clock when it booted. That clock is as fast or slow as the host's own, or both are right."""
+    """What the kernel read from the hardware clock when it booted.
+    That clock is as fast or slow as the host's own, or both are right."""
     found = [(int(m[1]) - t, t) for text, t in lines.items() if (m := _SET.search(text))]
     if not found:
         return None
@@ -181,7 +183,8 @@ def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
 
 
 def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:
-    """The interval most windows agree on (Marzullo), and its middle; near the report, if nothing bounds it from below."""
+    """The interval most windows agree on (Marzullo), and its middle;
+    near the report, if nothing bounds it from below."""
     agreed = marzullo(windows)
     if agreed is None:
         return None
@@ -190,7 +193,10 @@ def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:
         lo = hi - AGENT_S / 2
     sigma = max((hi - lo) / 12**0.5, 0.3)
     state = "aligned" if votes >= 3 and votes * 2 > len(windows) else "weak"
-    why = f"between a process's last line and the launcher's report of its end, for {votes} of {len(windows)} kills"
+    why = (
+        f"between a process's last line and the launcher's report of its end, for {votes} of {len(windows)} "
+        f"kills"
+    )
     return Bridge(-(lo + hi) / 2, None, sigma, votes, state, why)
 
 
@@ -208,8 +214,8 @@ def marzullo(intervals: Sequence[tuple[float, float]]) -> tuple[float, float, in
 def _ends(
     events: Sequence[Event], owners: Owners, place: Place
 ) -> tuple[dict[Process, float], dict[Process, float], dict[str | None, float]]:
-    """When the launcher saw a process end at the latest, when its rank said its last line; and how well the host's own clock is known,
-    which moves both alike and makes no interval wider."""
+    """When the launcher saw a process end at the latest, when its rank said its last line;
+    and how well the host's own clock is known, which moves both alike and makes no interval wider."""
     doubts: dict[str | None, float] = defaultdict(float)
     ends: dict[Process, float] = {}
     pid_rank: dict[Process, int] = {}

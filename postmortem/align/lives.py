@@ -1,11 +1,11 @@
 """Marks -> which of them belong to the same run of the job.
 
     logs/agent.err                 step 10 of rank 1 at 13:32:55
-    logs/previous_run/agent.err    step 10 of rank 1 at 12:58:20        another run: its step 10 is another moment
+    logs/previous_run/agent.err    step 10 of rank 1 at 12:58:20   another run: its step 10 is another moment
 
-People keep runs side by side. The same rank prints the same line once in a run; where it stands in two folders with two
-stamps, these folders hold two runs. A copy (a tee) has the same stamp. Folders that never disagree are one run, the nearest in
-time where several would do.
+People keep runs side by side. The same rank prints the same line once in a run; where it stands in two
+folders with two stamps, these folders hold two runs. A copy (a tee) has the same stamp. Folders that never
+disagree are one run, the nearest in time where several would do.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ def runs(syncs: Sequence[Event]) -> dict[str, int]:
 
 
 def without_copies(syncs: Sequence[Event], run_of: dict[str, int]) -> list[Event]:
-    """Leave out a launcher's copy of what stands in the file of an attempt, and number what stands in the launcher's log alone."""
+    """Leave out a launcher's copy of what stands in the file of an attempt,
+    and number what stands in the launcher's log alone."""
     numbers: dict[int, set[int]] = defaultdict(set)
     filed: set[tuple[object, ...]] = set()
     for e in syncs:

@@ -1,8 +1,9 @@
 """Events of kind `sync` -> the readings that clocks are compared by.
 
-Two ranks print `epoch 0 step 15 loss 2.2822` after the same collective. Which of a form's numbers name the moment is found by
-comparing ranks: those that vary inside a rank and agree between ranks; `rank 3`, `pid 4711` and `12 ms` do not. Ranks of
-one host read the same clock, so their readings of a moment become one: the median, which is better than any of them.
+Two ranks print `epoch 0 step 15 loss 2.2822` after the same collective. Which of a form's numbers name the
+moment is found by comparing ranks: those that vary inside a rank and agree between ranks; `rank 3`,
+`pid 4711` and `12 ms` do not. Ranks of one host read the same clock, so their readings of a moment become
+one: the median, which is better than any of them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Keys:
-    """By what a line of two writers is known to be the same: each form's number and its columns that name a moment, each source's run."""
+    """By what a line of two writers is known to be the same:
+    each form's number and its columns that name a moment, each source's run."""
 
     columns: Mapping[str, tuple[int, ...]]
     numbers: Mapping[str, int]
@@ -47,15 +49,15 @@ class Keys:
 
 @dataclass
 class Readings:
-    """The marks of all clocks, and what is needed to find a line's segment. `kinds` counts marks per form and clock."""
+    """The marks of all clocks, and what is needed to find a line's segment.
+    `kinds` counts marks per form and clock."""
 
     marks: Marks
     clocks: list[ClockId]
     kinds: list[dict[str, int]]
     hashes: Array  # event -> hash of its key
-    bias: (
-        float | None
-    )  # how far ranks of one host lie apart for good, where several ranks of a host can be compared
+    # how far ranks of one host lie apart for good, where several ranks of a host can be compared
+    bias: float | None
     events: list[list[Event]]  # of each clock
     keys: Keys
 
@@ -137,13 +139,15 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
 
 
 def _agreement(sets: Sequence[set[int]]) -> float:
-    """How much of the smaller writer's numbers the larger one has too, in the middle of all pairs of neighbours."""
+    """How much of the smaller writer's numbers the larger one has too,
+    in the middle of all pairs of neighbours."""
     shares = sorted(len(a & b) / max(1, min(len(a), len(b))) for a, b in zip(sets, sets[1:], strict=False))
     return shares[len(shares) // 2]
 
 
 def _rising(tables: Sequence[Array], column: int) -> bool:
-    """Whether the numbers count upwards: where lines were sampled here and there, writers agree in few of them."""
+    """Whether the numbers count upwards: where lines were sampled here and there,
+    writers agree in few of them."""
     steps = np.concatenate([np.diff(t[:, column]) for t in tables])
     return len(steps) > 0 and float((steps > 0).mean()) > 0.9
 
@@ -163,7 +167,8 @@ def _table(e: Event) -> Array:
 
 
 def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Columns:
-    """All marks of some events of these clocks, stamps of coarse resolution moved to the middle of their interval."""
+    """All marks of some events of these clocks,
+    stamps of coarse resolution moved to the middle of their interval."""
     fields: list[Any] = [e.fields for e in events]
     of: Array = np.repeat(np.arange(len(events)), [len(f["times"]) for f in fields])
     number = np.array([keys.numbers[f["family"]] for f in fields])
@@ -219,7 +224,8 @@ def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Ar
 
 
 def middle(sigma: Array) -> Array:
-    """Loggers cut the fraction off, so a stamp of one second is half a second early; c10's nine digits are just wrong."""
+    """Loggers cut the fraction off, so a stamp of one second is half a second early;
+    c10's nine digits are just wrong."""
     return np.where(sigma >= 0.45, 0.0, sigma / 0.6)
 
 
@@ -248,7 +254,8 @@ def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
 
 
 def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
-    """Clocks in a row that have enough marks together: neither one numpy call for each clock nor all marks in memory at once."""
+    """Clocks in a row that have enough marks together:
+    neither one numpy call for each clock nor all marks in memory at once."""
     first = marks = 0
     for i, members in enumerate(events):
         fields: list[Any] = [e.fields for e in members]
@@ -259,7 +266,8 @@ def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
 
 
 def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
-    """Hash, time, noise, clock and form of each clock's moments; and how late the ranks of each host are for good."""
+    """Hash, time, noise, clock and form of each clock's moments;
+    and how late the ranks of each host are for good."""
     keys, key = np.unique(c.hash, return_inverse=True)
     order = together(key, len(keys))
     order = order[together(c.clock[order], clocks)]
@@ -276,7 +284,8 @@ def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
 def _joined(
     clocks: int, names: list[str], hashes: Array, times: Array, noise: Array, owner: Array, form: Array
 ) -> tuple[Marks, list[dict[str, int]], Array]:
-    """Keep what two clocks have seen, at most PER_CLOCK of each clock: on all clocks the same ones, and its last ones."""
+    """Keep what two clocks have seen, at most PER_CLOCK of each clock:
+    on all clocks the same ones, and its last ones."""
     keys, event, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     keep = counts[event] >= 2
     keep[keep] = _sampled(owner[keep], hashes[keep], times[keep], counts[event[keep]], clocks)
@@ -305,7 +314,8 @@ def _sampled(owner: Array, hashes: Array, times: Array, shared: Array, clocks: i
 
 
 def _rank_bias(c: _Columns, late: Array) -> list[float]:
-    """How much later than the median of its host each rank prints, for good. The part that does not average out."""
+    """How much later than the median of its host each rank prints, for good.
+    The part that does not average out."""
     counts = np.bincount(c.writer)
     clock: Array = np.zeros(len(counts), dtype=np.int64)
     clock[c.writer] = c.clock
@@ -315,7 +325,8 @@ def _rank_bias(c: _Columns, late: Array) -> list[float]:
 
 
 def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, keys: Keys) -> bool:
-    """Ranks of one unnamed host whose common lines lie apart by more than a second belong to several hosts."""
+    """Ranks of one unnamed host whose common lines lie apart by more than a
+    second belong to several hosts."""
     split = False
     for clock, events in by_clock.items():
         members = [e for e in events if e.rank is not None] if clock.host is None else []
@@ -330,7 +341,8 @@ def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, 
 
 
 def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict[int | None, int]:
-    """Rank -> number of its clock: ranks in the order of their lateness, cut where the gap is wide and steady."""
+    """Rank -> number of its clock: ranks in the order of their lateness,
+    cut where the gap is wide and steady."""
     place = {r: i for i, r in enumerate(ranks)}
     rank = np.concatenate(
         [np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None]

@@ -1,9 +1,9 @@
 """Event -> the clock that stamped it.
 
-Ranks of one host share its clock; a file's stamps with a zone, without one, and since boot are three readings of it that are
-found separately. The kernel's lines are a reading of their own: `dmesg -T` adds today's boot time to seconds since boot, in
-the zone of whoever ran it. Where the host is not named (one console of a whole job), ranks whose common lines lie apart
-belong to different clocks; `split` tells them apart by number.
+Ranks of one host share its clock; a file's stamps with a zone, without one, and since boot are three readings
+of it that are found separately. The kernel's lines are a reading of their own: `dmesg -T` adds today's boot
+time to seconds since boot, in the zone of whoever ran it. Where the host is not named (one console of a whole
+job), ranks whose common lines lie apart belong to different clocks; `split` tells them apart by number.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Corrections of clocks -> corrected events.
 
-An event gets the time of its clock's segment and one standard deviation: resolution of the stamp, uncertainty of the
-correction at that moment, and the floor that comparing clocks cannot get under. A line without a stamp gets the interval
-between its neighbours in the file. What was written between the last common line before a step and the first behind it may
-belong to either side, so it carries the jump. Raw stamps stay as they are.
+An event gets the time of its clock's segment and one standard deviation: resolution of the stamp, uncertainty
+of the correction at that moment, and the floor that comparing clocks cannot get under. A line without a stamp
+gets the interval between its neighbours in the file. What was written between the last common line before a
+step and the first behind it may belong to either side, so it carries the jump. Raw stamps stay as they are.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from postmortem.align.owners import ClockId
 from postmortem.model import Event
 
 UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbour on one side only
-UNSEEN = 0.05  # one standard deviation of what a host may print late for good without any line showing it (see docs/clocks.md)
+# one standard deviation of what a host may print late for good without any line
+# showing it (see docs/clocks.md)
+UNSEEN = 0.05
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
 
 
-Bends = tuple[
-    tuple[float, ...], tuple[float, ...], tuple[float, ...]
-]  # moments behind the origin, seconds on top, their variances
+# moments behind the origin, seconds on top, their variances
+Bends = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
 
 class Correction(NamedTuple):
-    """`true = origin + (t - shift - origin - offset) / (1 + drift)`; `shift` is the zone. One for each segment of a clock."""
+    """`true = origin + (t - shift - origin - offset) / (1 + drift)`; `shift` is the zone.
+    One for each segment of a clock."""
 
     shift: float = 0.0
     offset: float = 0.0
@@ -77,7 +79,8 @@ class Correction(NamedTuple):
 
 
 def regauged(c: Correction, shift: float, rate: float) -> Correction:
-    """The same correction against another reference, exactly: `u' - origin = (u - origin) (1 + rate) + shift`.
+    """The same correction against another reference, exactly:
+    `u' - origin = (u - origin) (1 + rate) + shift`.
 
     With offsets of hours a linear shift would be seconds off: 50 ppm times 12 h are 2 s.
     """
@@ -92,9 +95,10 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The segments of one clock. `lines` gives for each source the lines whose segment is known; `edges` are the raw times
-    between which each change happened. A last common line that lies off alone (`alone`: the one before it, and how far) may be the
-    first behind a step: what is written behind the one before it carries that as error."""
+    """The segments of one clock. `lines` gives for each source the lines whose segment is known; `edges` are
+    the raw times between which each change happened. A last common line that lies off alone (`alone`: the one
+    before it, and how far) may be the first behind a step: what is written behind the one before it carries
+    that as error."""
 
     corrections: tuple[Correction, ...]
     lines: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
@@ -102,7 +106,8 @@ class Pieces:
     alone: tuple[float, float] | None = None
 
     def choose(self, source: str, line: int | None, t: float) -> tuple[int, int]:
-        """The earliest and the latest segment the line may belong to: by its place in the file, else by its stamp."""
+        """The earliest and the latest segment the line may belong to:
+        by its place in the file, else by its stamp."""
         if line is not None and source in self.lines:
             numbers, segments = self.lines[source]
             i = bisect_right(numbers, line)
@@ -151,13 +156,13 @@ def placed(
             at[i], sigma[i] = found
     _fill_gaps(events, at, sigma)
     known = zip(events, at, sigma, strict=True)
-    return [
-        e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known
-    ]  # `at` and `at_sigma` stand last
+    # `at` and `at_sigma` stand last
+    return [e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known]
 
 
 def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:
-    """Give events without a stamp the interval between their neighbours in the file: its middle, and half of it as sigma."""
+    """Give events without a stamp the interval between their neighbours in the file:
+    its middle, and half of it as sigma."""
     numbers = [e.where.line or 0 for e in events]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):

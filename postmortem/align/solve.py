@@ -1,9 +1,10 @@
 """Marks of many clocks -> offset, drift and uncertainty of each clock, relative to their consensus.
 
-A mark is one reading: clock c saw event k at t. The model is `t = u + o_c + d_c (u - origin) + noise`: u is when the event
-happened, o the clock's offset at the origin, d its drift. Noise is one-sided, heavy-tailed (a line is logged late, never
-early) and has outliers, so medians come first (coarse offsets over the graph of common events, then a median polish with
-robust drifts), then iteratively reweighted least squares with Student's t, where every clock has a scale of its own.
+A mark is one reading: clock c saw event k at t. The model is `t = u + o_c + d_c (u - origin) + noise`: u is
+when the event happened, o the clock's offset at the origin, d its drift. Noise is one-sided, heavy-tailed (a
+line is logged late, never early) and has outliers, so medians come first (coarse offsets over the graph of
+common events, then a median polish with robust drifts), then iteratively reweighted least squares with
+Student's t, where every clock has a scale of its own.
 
 Only differences between clocks are visible here: constant lateness of one host looks like its offset.
 """
@@ -29,7 +30,8 @@ FITTED = 1.6  # how much smaller than their noise residuals may look
 
 @dataclass
 class Marks:
-    """Readings as columns. `noise` is what is known about a reading beforehand (resolution, kind of event), one sd in seconds."""
+    """Readings as columns. `noise` is what is known about a reading beforehand (resolution,
+    kind of event), one sd in seconds."""
 
     clock: Array
     event: Array
@@ -41,8 +43,9 @@ class Marks:
 
 @dataclass
 class Fit:
-    """One entry per clock. At instant u the correction is `offset + drift * (u - origin)` and the bends, its variance
-    `var + (u - origin - centre)² var_drift`. `component` numbers clocks that are connected by common events, -1 where there are none."""
+    """One entry per clock. At instant u the correction is `offset + drift * (u - origin)` and the bends, its
+    variance `var + (u - origin - centre)² var_drift`. `component` numbers clocks that are connected by common
+    events, -1 where there are none."""
 
     origin: float
     offset: Array
@@ -69,14 +72,14 @@ def group_median(values: Array, group: Array, groups: int) -> Array:
     full = counts > 0
     low, high = starts + (counts - 1) // 2, starts + counts // 2
     ordered = values[order]
-    found[full] = (
-        0.5 * (ordered[low[full]] + ordered[high[full]]) + 0.0
-    )  # which of two zeros comes first, the machine decides
+    # which of two zeros comes first, the machine decides
+    found[full] = 0.5 * (ordered[low[full]] + ordered[high[full]]) + 0.0
     return found
 
 
 def together(group: Array, groups: int) -> Array:
-    """The order that brings groups together and changes nothing else. Short integers are sorted digit by digit, ten times as fast."""
+    """The order that brings groups together and changes nothing else.
+    Short integers are sorted digit by digit, ten times as fast."""
     return np.argsort(group.astype(np.uint16) if groups <= 1 << 16 else group, kind="stable")
 
 
@@ -88,7 +91,8 @@ def in_time(marks: Marks, moment: Array) -> Array:
 
 
 def solve(marks: Marks, prior_drift: Array | None = None, prior_sd: Array | None = None) -> Fit:
-    """Fit all clocks. `prior_drift` and `prior_sd` per clock: what is known of drifts (segments of one clock share it)."""
+    """Fit all clocks. `prior_drift` and `prior_sd` per clock:
+    what is known of drifts (segments of one clock share it)."""
     origin = float(np.median(marks.time)) if len(marks.time) else 0.0
     t = marks.time - origin
     offset, moment, component = _coarse(marks, t)
@@ -101,7 +105,8 @@ def solve(marks: Marks, prior_drift: Array | None = None, prior_sd: Array | None
 
 
 def _coarse(marks: Marks, t: Array) -> tuple[Array, Array, Array]:
-    """Offsets by medians over common events, breadth first from the clock with most events; and which clocks are connected."""
+    """Offsets by medians over common events, breadth first from the clock with most events;
+    and which clocks are connected."""
     counts = np.bincount(marks.clock, minlength=marks.clocks)
     offset = np.full(marks.clocks, np.nan)
     moment = np.full(marks.events, np.nan)
@@ -134,7 +139,8 @@ def _coarse(marks: Marks, t: Array) -> tuple[Array, Array, Array]:
 def _polish(
     marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, component: Array, rounds: int = 4
 ) -> tuple[Array, Array, Array]:
-    """Two-way medians: events from clocks, clocks from events, each clock with a slope that a step or outliers cannot bend."""
+    """Two-way medians: events from clocks, clocks from events,
+    each clock with a slope that a step or outliers cannot bend."""
     for _ in range(rounds):
         x = moment[marks.event]
         moment = group_median(t - offset[marks.clock] - drift[marks.clock] * x, marks.event, marks.events)
@@ -145,7 +151,8 @@ def _polish(
 
 
 def _slopes(marks: Marks, x: Array, y: Array, before: Array, order: Array) -> Array:
-    """Median slope between events a sixth of the clock's events apart: a step lies inside few of these pairs."""
+    """Median slope between events a sixth of the clock's events apart:
+    a step lies inside few of these pairs."""
     c, x, y = marks.clock[order], x[order], y[order]
     counts = np.bincount(c, minlength=marks.clocks)
     lag = np.maximum(1, counts // 6)[c]
@@ -225,11 +232,12 @@ def _refine(
 
 
 def _scales(marks: Marks, r: Array, lever: Array, order: Array) -> Array:
-    """Spread of each clock's readings beyond what is known of them, never below what is usual among the clocks.
+    """Spread of each clock's readings beyond what is known of them,
+    never below what is usual among the clocks.
 
-    What is usual is taken from differences between clocks that saw the same event: the events' moments were fitted to the very
-    readings, which makes residuals of three or four clocks look smaller than their noise. But of two readings one is an outlier
-    twice as often as of one.
+    What is usual is taken from differences between clocks that saw the same event: the events' moments were
+    fitted to the very readings, which makes residuals of three or four clocks look smaller than their noise.
+    But of two readings one is an outlier twice as often as of one.
     """
     beyond = np.sqrt(np.maximum(r * r - marks.noise**2, 0.0))
     own = 1.4826 * np.nan_to_num(group_median(beyond, marks.clock, marks.clocks))

@@ -1,10 +1,10 @@
 """A clock that was set during the job -> one clock per piece, each with its own offset.
 
-    02:59:58 step 811     03:00:01 step 812     02:30:04 step 813      an administrator, chrony's makestep, a suspended host
-    01:59:58 step 811     03:00:01 step 812                            daylight saving time: 3,600 s, the zone's, not the clock's
+    02:59:58 step 811   03:00:01 step 812   02:30:04 step 813    chrony's makestep, a suspended host
+    01:59:58 step 811   03:00:01 step 812                        daylight saving time: the zone's 3,600 s
 
-What remains after the fit lies on two levels, one before and one behind the moment of the step. Single outliers lie on none,
-a line that is stamped late by the collector neither.
+What remains after the fit lies on two levels, one before and one behind the moment of the step.
+Single outliers lie on none, a line that is stamped late by the collector neither.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ SHARED_SD = 5e-6  # a step leaves the drift as it was
 
 @dataclass
 class Segmented:
-    """The final fit. `parent` tells for each clock of the fit which clock it is a piece of, in the order of time."""
+    """The final fit. `parent` tells for each clock of the fit which clock it is a piece
+    of, in the order of time."""
 
     fit: Fit
     marks: Marks
@@ -38,7 +39,8 @@ class Segmented:
 
 
 def solve_with_steps(marks: Marks) -> Segmented:
-    """Fit, cut the clocks whose residuals stand on two levels, and fit again, until no clock has to be cut."""
+    """Fit, cut the clocks whose residuals stand on two levels, and fit again,
+    until no clock has to be cut."""
     parent: Array = np.arange(marks.clocks)
     fit = solve(marks)
     slopes: dict[int, float] = {}
@@ -94,7 +96,8 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
 
 
 def _stretches(x: Array) -> list[tuple[int, int]]:
-    """The parts of a clock's marks in which its rate may be taken as constant: all of them, or overlapping ones of a long run."""
+    """The parts of a clock's marks in which its rate may be taken as constant:
+    all of them, or overlapping ones of a long run."""
     n = len(x)
     if x[-1] - x[0] <= LONG:
         return [(0, n)]
@@ -110,13 +113,15 @@ def _stretches(x: Array) -> list[tuple[int, int]]:
 
 
 def _in_a_row(far: Array) -> bool:
-    """Whether three of four neighbours are off, or the first or last two: single outliers are not looked at any closer."""
+    """Whether three of four neighbours are off, or the first or last two:
+    single outliers are not looked at any closer."""
     return bool(far[:2].all() or far[-2:].all() or np.convolve(far, np.ones(4)).max() >= 3)
 
 
 def _usual(marks: Marks, fit: Fit) -> float:
-    """What is usual among the clocks. One clock's spread says nothing while it may have a step in it; the differences between
-    neighbouring marks do, and where there are two clocks both are bent by the step of one."""
+    """What is usual among the clocks. One clock's spread says nothing while it may have a step in it; the
+    differences between neighbouring marks do, and where there are two clocks both are bent by the step of
+    one."""
     order = in_time(marks, fit.moment)
     clock, r = marks.clock[order], fit.residual[order]
     inside = clock[1:] == clock[:-1]
@@ -127,7 +132,8 @@ def _usual(marks: Marks, fit: Fit) -> float:
 
 
 def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | None:
-    """Where to cut one clock's offsets: at the place that brings most of them into line. None if no cut is good enough."""
+    """Where to cut one clock's offsets: at the place that brings most of them into line.
+    None if no cut is good enough."""
     n = len(x)
     slope = _lagged_slope(x, y)
     z = y - slope * x
@@ -157,7 +163,8 @@ def _lagged_slope(x: Array, y: Array) -> float:
 
 
 def _inliers(z: Array, tolerance: float) -> list[tuple[int, float]]:
-    """For every prefix of z: how many of its values lie near its median, and the median. At most 400 values are looked at."""
+    """For every prefix of z: how many of its values lie near its median, and the median.
+    At most 400 values are looked at."""
     import bisect
 
     found: list[tuple[int, float]] = [(0, 0.0)]

@@ -3,9 +3,10 @@
     [W1231 23:59:58.120000000 ProcessGroupNCCL.cpp:1] ...     read as 31 December 1972
     [W0101 00:00:03.410000000 ProcessGroupNCCL.cpp:1] ...     read as 1 January 1972: a year too early
 
-Inside one file the month going back by more than half a year is New Year. The file's last stamp gets the year that puts it
-next to the dated stamps of the job, and not far behind the last of them: nobody logs what is still to come. In a job
-without any year the stamps stay in the placeholder year, in one piece even over New Year.
+Inside one file the month going back by more than half a year is New Year. The file's last stamp gets the year
+that puts it next to the dated stamps of the job, and not far behind the last of them: nobody logs what is
+still to come. In a job without any year the stamps stay in the placeholder year, in one piece even over New
+Year.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ def with_years(events: Sequence[Event]) -> list[Event]:
     if not lacking:
         return list(events)
     known = [e for e in events if e.time is not None and e.time >= YEARLESS_END and e.clock in WALL]
-    spoken = [
-        e for e in known if e.source_kind not in OTHERS
-    ]  # a host's log goes back years, and a table of jobs weeks
+    # a host's log goes back years, and a table of jobs weeks
+    spoken = [e for e in known if e.source_kind not in OTHERS]
     dated = [e.time for e in spoken or known if e.time is not None]
     middle, latest = (
         (median(dated), max(dated))
@@ -76,7 +76,8 @@ def told(times: Iterable[float]) -> str:
 
 
 def _years(times: Sequence[float], middle: float, latest: float) -> list[int]:
-    """The year of each stamp of one file, in file order: found for the last one, then counted back over each New Year."""
+    """The year of each stamp of one file, in file order:
+    found for the last one, then counted back over each New Year."""
     year = _nearest(times[-1], middle, latest)
     found = [year]
     for later, earlier in zip(reversed(times), list(reversed(times))[1:], strict=False):
@@ -149,7 +150,8 @@ def _packed(times: object, first: float, there: float) -> object:
 
 
 def _undated(times: Sequence[float]) -> tuple[float, float]:
-    """Middle and end of a job whose stamps all lack the year: on the circle of the year they begin behind the widest gap."""
+    """Middle and end of a job whose stamps all lack the year:
+    on the circle of the year they begin behind the widest gap."""
     circle = sorted(times)
     gaps = [(b - a, b) for a, b in zip(circle, circle[1:], strict=False)]
     width, start = max(gaps, default=(0.0, circle[0]))

@@ -1,11 +1,11 @@
 """Offsets between readings -> time zone and skew of each.
 
-    node-a  2026-11-20 21:13:48 step 10      node-b  2026-11-20 16:14:25 step 10      18,000 s west, and 37 s fast
+    node-a  2026-11-20 21:13:48 step 10   node-b  2026-11-20 16:14:25 step 10   18,000 s west, 37 s fast
 
-A zone is a multiple of 15 minutes, a skew is what remains. Which zone a stamp is in, its own host says best: torchrun's
-failure block is local time where the rank's error file has epoch seconds. Other hosts' stamps with a zone say it for all
-whose common lines are known. Failing both, two hosts 9 hours apart are more likely Tokyo and UTC than UTC and an
-island; where that leaves it open, no zone is named.
+A zone is a multiple of 15 minutes, a skew is what remains. Which zone a stamp is in, its own host says best:
+torchrun's failure block is local time where the rank's error file has epoch seconds. Other hosts' stamps with
+a zone say it for all whose common lines are known. Failing both, two hosts 9 hours apart are more likely
+Tokyo and UTC than UTC and an island; where that leaves it open, no zone is named.
 """
 
 from __future__ import annotations
@@ -49,8 +49,9 @@ def exists(zone: float) -> bool:
 
 
 def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, float]:
-    """Naive clock -> its zone: torchrun writes the time of a rank's failure in local time into its block, and in seconds since
-    1970 into the rank's error file. Both come from the same reading, so they differ by the zone and nothing else."""
+    """Naive clock -> its zone: torchrun writes the time of a rank's failure in local time into its block, and
+    in seconds since 1970 into the rank's error file. Both come from the same reading, so they differ by the
+    zone and nothing else."""
     epochs: dict[tuple[object, ...], list[float]] = defaultdict(list)
     local: list[tuple[ClockId, tuple[object, ...], float]] = []
     for clock, e in ((clock, e) for clock, found in members.items() for e in found):
@@ -78,9 +79,11 @@ def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, 
 
 
 def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId, float]:
-    """Naive clock -> its zone, where the same host left stamps with a zone too: the shorter life lies inside the longer.
+    """Naive clock -> its zone, where the same host left stamps with a zone too:
+    the shorter life lies inside the longer.
 
-    A dump or an error file is written at the end, so of several zones that fit, the one that brings the ends together.
+    A dump or an error file is written at the end, so of several zones that fit,
+    the one that brings the ends together.
     """
     found = {}
     for clock, own in spans.items():
@@ -100,7 +103,8 @@ def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId,
 
 
 def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tuple[float, str]:
-    """What to take off all offsets so that they are zone plus skew, and how it was found: `named` by stamps, `likely`,
+    """What to take off all offsets so that they are zone plus skew, and how it was found:
+    `named` by stamps, `likely`,
     `open` where several readings are as likely, `alone` where all are in one zone.
 
     `totals` are offsets of connected clocks against any reference, `named` the zones that are known.
@@ -124,7 +128,8 @@ def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tu
 
 
 def middle(skews: Sequence[float]) -> float:
-    """The clock in the middle; of two the first, so that the job's time is the time of lines that can be found."""
+    """The clock in the middle; of two the first,
+    so that the job's time is the time of lines that can be found."""
     ordered = sorted(skews)
     return min(skews, key=lambda s: abs(s - ordered[len(ordered) // 2])) if len(skews) > 2 else skews[0]
 

@@ -1,10 +1,12 @@
-"""Paths -> sources: what the user names, found, opened, told apart and accounted for. Nothing is unpacked or executed.
+"""Paths -> sources: what the user names, found, opened, told apart and accounted for.
+Nothing is unpacked or executed.
 
     for container in collect(["./logs"]).containers:
         for source, stream in open_sources(container):
             while chunk := stream.read(1 << 20): ...
 
-`read` raises Incomplete at the end of a source that could not be read to its end; its `skip` is the ledger's row.
+`read` raises Incomplete at the end of a source that could not be read to its end;
+its `skip` is the ledger's row.
 """
 
 from __future__ import annotations
@@ -17,6 +19,6 @@ from postmortem.collect.streams import Incomplete, Limits, Readable
 from postmortem.collect.walk import Collection, collect
 
 __all__ = [
-    "Collection", "Container", "Identity", "Incomplete", "Ledger", "Limits", "Readable", "build", "collect", "divisible", "identify",
-    "job_folder", "open_at", "open_sources",
+    "Collection", "Container", "Identity", "Incomplete", "Ledger", "Limits", "Readable", "build", "collect",
+    "divisible", "identify", "job_folder", "open_at", "open_sources",
 ]  # fmt: skip

@@ -1,9 +1,11 @@
-"""tar and zip, read as streams: nothing is ever unpacked to disk, a member's name is a label and never a path.
+"""tar and zip, read as streams: nothing is ever unpacked to disk,
+a member's name is a label and never a path.
 
     bundle.tar.gz -> ("node-a/rank0.log", 5120, <stream>), ("node-a/latest", 0, <refused: symbolic link>), ...
 
-The tar reader is our own because the standard library's reads a header's name record into memory whatever its size, and
-stops silently where an archive is cut. A member must be read, or left, before the next one is asked for.
+The tar reader is our own because the standard library's reads a header's name record into memory whatever its
+size, and stops silently where an archive is cut. A member must be read, or left, before the next one is asked
+for.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ KINDS = {
 
 
 class Member(NamedTuple):
-    """One member: its name as stored, the bytes it takes in the archive, the bytes it expands to, its stream."""
+    """One member: its name as stored, the bytes it takes in the archive,
+    the bytes it expands to, its stream."""
 
     name: bytes
     stored: int
@@ -65,7 +68,7 @@ def is_zip(head: bytes) -> bool:
     return head[:4] in (b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")
 
 
-# ── tar ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── tar ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(slots=True)
@@ -234,9 +237,8 @@ def _parse(block: bytes) -> _Header:
 
 
 def _number(field: bytes) -> int:
-    if (
-        field[0] & 0x80
-    ):  # GNU base-256, for members of 8 GiB and more; the sign bit would mean a negative size
+    # GNU base-256, for members of 8 GiB and more; the sign bit would mean a negative size
+    if field[0] & 0x80:
         return 0 if field[0] & 0x40 else int.from_bytes(field, "big") & ((1 << 94) - 1)
     try:
         return int(field.split(b"\0")[0].strip() or b"0", 8)
@@ -262,7 +264,7 @@ def _pax(record: bytes) -> dict[bytes, bytes]:
     return found
 
 
-# ── zip ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── zip ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Window(io.RawIOBase):
@@ -312,7 +314,8 @@ class _Checked(Bytes):
 
 
 def zip_members(source: File | Held, budget: Budget) -> Iterator[Member]:
-    """Read a zip by its directory, in the order the members lie in it. Raise Incomplete where that cannot be read."""
+    """Read a zip by its directory, in the order the members lie in it.
+    Raise Incomplete where that cannot be read."""
     size = source.left()
     held = source.peek(size) if isinstance(source, Held) else b""
     read_at = partial(_pread, source.fd) if isinstance(source, File) else lambda at, n: held[at : at + n]

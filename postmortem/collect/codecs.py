@@ -1,9 +1,10 @@
-"""Compressed bytes -> bytes, a bounded piece at a time; one interface for gzip, xz, bzip2, zstd and raw deflate.
+"""Compressed bytes -> bytes, a bounded piece at a time;
+one interface for gzip, xz, bzip2, zstd and raw deflate.
 
     b"\\x1f\\x8b\\x08..." -> Gzip;  b"\\x28\\xb5\\x2f\\xfd..." -> Zstd
 
-A codec decodes one member (gzip), stream (xz, bz2) or frame (zstd). What follows its end is in `unused_data`, because
-logs are rotated by appending: `cat old.gz new.gz` and zstd's multi-frame files are one log.
+A codec decodes one member (gzip), stream (xz, bz2) or frame (zstd). What follows its end is in `unused_data`,
+because logs are rotated by appending: `cat old.gz new.gz` and zstd's multi-frame files are one log.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Codec(Protocol):
 
 
 class Gzip:
-    """One gzip member. The trailer is checked after the data has been delivered: the tail of a log is its best part."""
+    """One gzip member. The trailer is checked after the data has been delivered:
+    the tail of a log is its best part."""
 
     def __init__(self) -> None:
         self._pending = b""

@@ -15,8 +15,8 @@ TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 class Container:
     """One file on disk.
 
-    `label` is its path as the user reads it. `form` is what its first bytes (and, for tar inside compression, its name)
-    say: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip.
+    `label` is its path as the user reads it. `form` is what its first bytes (and, for tar inside compression,
+    its name) say: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip.
     """
 
     path: Path

@@ -1,9 +1,11 @@
-"""Containers and what became of them -> the ledger: every byte of every file once, as scanned or as skipped with a reason.
+"""Containers and what became of them -> the ledger:
+every byte of every file once, as scanned or as skipped with a reason.
 
-    {"bytes": 5120, "scanned": 5008, "skipped": [{"path": "rank0.log.gz", "bytes": 112, "reason": "gz damaged near ..."}]}
+    {"bytes": 5120, "scanned": 5008, "skipped": [{"path": "rank0.log.gz", "bytes": 112, "reason": "..."}]}
 
-Bytes are counted as they lie on disk; what a file expands to stands with its source. The framing of an archive counts as
-scanned. A row without bytes says that something is missing which takes no room: the rest of a cut file, a link.
+Bytes are counted as they lie on disk; what a file expands to stands with its source. The framing of an
+archive counts as scanned. A row without bytes says that something is missing which takes no room: the rest of
+a cut file, a link.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Ledger:
 def build(containers: Sequence[Container], scanned: Iterable[Scanned], skips: Iterable[Skip]) -> Ledger:
     """Account for all containers, and for the `skips` of files that never became one.
 
-    A skip belongs to the container whose label it carries, alone or before `!/`. It counts bytes as they are stored: on
-    disk for the container itself, in the archive for a member.
+    A skip belongs to the container whose label it carries, alone or before `!/`.
+    It counts bytes as they are stored: on disk for the container itself, in the archive for a member.
     """
     accounts = {container.label: _Account(container) for container in containers}
     outside: list[Skip] = []
@@ -100,7 +102,8 @@ class _Account:
         return settled
 
     def _share(self, members: Sequence[Skip], left: int) -> float:
-        """Return the bytes on disk for each byte of a member. A compressed archive's are shared out by the members' sizes."""
+        """Return the bytes on disk for each byte of a member.
+        A compressed archive's are shared out by the members' sizes."""
         if self.container.form in STORED_AS_IS:
             return 1.0
         unknown = sum(max(row.bytes, 0) for row in members if row.path not in self.members)

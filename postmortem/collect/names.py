@@ -1,10 +1,11 @@
-"""What a path tells of a log: host, rank, local rank, attempt, run, stream. Says nothing where it is not sure.
+"""What a path tells of a log: host, rank, local rank, attempt, run, stream.
+Says nothing where it is not sure.
 
     node-a/torchelastic/none_zwxwqhe4/attempt_0/2/stderr.log
       -> host node-a, run none_zwxwqhe4, attempt 0, local rank 2, stream stderr
 
-A wrong rank or host is worse than none, because the lines inside mostly name their own. So `proc3.err`, `worker-3.log`
-and `r12.out` say nothing: a process, a pod or a run is not a rank.
+A wrong rank or host is worse than none, because the lines inside mostly name their own.
+So `proc3.err`, `worker-3.log` and `r12.out` say nothing: a process, a pod or a run is not a rank.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from postmortem.model import Source
 SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$", re.IGNORECASE)
 ARCHIVE = re.compile(r"\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|tzst|zip)!?$", re.IGNORECASE)
 
-# torch/distributed/elastic/multiprocessing/api.py: <log_dir>/<run_id>_<8 random>/attempt_<n>/<local rank>/stdout.log
+# torch/distributed/elastic/multiprocessing/api.py:
+# <log_dir>/<run_id>_<8 random>/attempt_<n>/<local rank>/stdout.log
 TORCHRUN = re.compile(
     r"(?:^|/)([^/]+_[a-z0-9_]{8})/attempt_(\d{1,6})/(\d{1,6})/(?:(stdout|stderr)\.log|error\.json)$"
 )
@@ -35,7 +37,10 @@ STREAM = re.compile(r"(?:^|[/._-])(?:(stdout|out)|(stderr|err))(?:[._-]|$)", re.
 EXPLICIT = re.compile(r"^(?:host|hostname|node|nodename)=([A-Za-z0-9][\w.-]{0,252})$")
 ADDRESS = re.compile(r"^(?:\d{1,3}\.){3}\d{1,3}$")
 # node-a, node_07, host12, gpu-h100-node3, nid001291, ip-10-0-143-177
-STEMS = r"(?:node|host|nid|dgx|hgx|compute|server|machine|vm|ip|login|head|cn|slurm-node|gpu-?(?:node|host|vm)|p[3-6]d?e?n?)"
+STEMS = (
+    r"(?:node|host|nid|dgx|hgx|compute|server|machine|vm|ip|login|head|cn|slurm-node|gpu-?(?:node|host|vm)"
+    r"|p[3-6]d?e?n?)"
+)
 STEMMED = re.compile(rf"^(?:[a-z0-9]+[._-])*{STEMS}(?:[_-]?\d+|[_-][a-z])(?:[._-][a-z0-9]+)*$", re.IGNORECASE)
 CLOUD = re.compile(r"^[a-z0-9-]+-(?:st|dy)-[a-z0-9-]+-\d+$")  # AWS ParallelCluster: queue1-st-gpu-4
 POD = re.compile(r"^(?=.*[a-z])[a-z0-9][a-z0-9.-]*-(?:worker|master|launcher|chief)-(?:[a-z0-9]+-)?\d+$")
@@ -45,39 +50,51 @@ NUMBERED = re.compile(r"^(?P<stem>[a-z]{1,8})-?\d{2,6}$")  # lrdn2296, gpu003, c
 WORDS = frozenset(
     re.findall(
         r"\w+",
-        "rank step epoch run job pid tid attempt proc task iter exp experiment seed ckpt checkpoint part log logs out err test trial py cu"
-        " cuda torch nccl fp bf int sha utf md world w np n lr bs tp pp dp ep cp layer layers block shard version v r s e i b h a g l t gb"
-        " size batch fold worker gpu device dev core cpu thread stage day week jan feb mar apr may jun jul aug sep oct nov dec llama gpt"
-        " opt bert vit resnet qwen bloom train eval slurm console stdout stderr restart retry sample dump trace round phase group split"
-        " chunk file data set ver rev build issue case incident bug ticket pr sweep config cfg model",
+        "rank step epoch run job pid tid attempt proc task iter exp experiment seed ckpt checkpoint part log "
+        "logs out err test trial py cu cuda torch nccl fp bf int sha utf md world w np n lr bs tp pp dp ep "
+        "cp layer layers block shard version v r s e i b h a g l t gb size batch fold worker gpu device dev "
+        "core cpu thread stage day week jan feb mar apr may jun jul aug sep oct nov dec llama gpt opt bert "
+        "vit resnet qwen bloom train eval slurm console stdout stderr restart retry sample dump trace round "
+        "phase group split chunk file data set ver rev build issue case incident bug ticket pr sweep config "
+        "cfg model",
     )
 )
 # what stands beside the host in a file's name
 KERNELISH = (
-    r"(?:dmesg|journalctl?|journal|kernel|kern|kmsg|syslog|messages|nvidia-smi|nvsmi|smi|ps|agent|torchrun|nccl|nccl_debug|slurmd"
+    r"(?:dmesg|journalctl?|journal|kernel|kern|kmsg|syslog|messages|nvidia-smi|nvsmi|smi|ps|agent|torchrun"
+    r"|nccl|nccl_debug|slurmd"
     r"|console|stdout|stderr|log|out|err)"
 )
 BESIDE = re.compile(
-    rf"^(?:{KERNELISH}[._-](?P<after>.+?)|(?P<before>.+?)[._-]{KERNELISH})(?:[._-](?:iso|raw|x|T|k|json|short)|\.\d+)*$",
+    (
+        rf"^(?:{KERNELISH}[._-](?P<after>.+?)|(?P<before>.+?)[._-]{KERNELISH})"
+        rf"(?:[._-](?:iso|raw|x|T|k|json|short)|\.\d+)*$"
+    ),
     re.IGNORECASE,
 )
 # Version control, caches and installed packages: large, full of words like "error", and never a log.
 PASSED_BY = frozenset(
-    (".git", ".hg", ".svn", "__pycache__", ".venv", "site-packages", "node_modules", ".cache", ".mypy_cache", ".pytest_cache",
-     ".ruff_cache", ".tox", ".ipynb_checkpoints", ".Trash")
+    (".git", ".hg", ".svn", "__pycache__", ".venv", "site-packages", "node_modules", ".cache", ".mypy_cache",
+     ".pytest_cache", ".ruff_cache", ".tox", ".ipynb_checkpoints", ".Trash")
 )  # fmt: skip
 PASSED_BY_REASON = "version control, cache or packages: passed by"
-# What lies beside the logs of a job and is full of their words: its program, notes on it, settings. A name on the command line is meant.
+# What lies beside the logs of a job and is full of their words: its program, notes on it, settings.
+# A name on the command line is meant.
 WRITTEN = re.compile(
-    r"\.(?:py|pyi|ipynb|md|rst|tex|sh|c|cc|cpp|cxx|cu|cuh|h|hpp|js|ts|css|go|rs|java|jl|toml|ini|cfg|lock|patch|diff)$",
+    (
+        r"\.(?:py|pyi|ipynb|md|rst|tex|sh|c|cc|cpp|cxx|cu|cuh|h|hpp|js|ts|css|go|rs|java|jl|toml|ini|cfg"
+        r"|lock|patch|diff)$"
+    ),
     re.IGNORECASE,
 )
 WRITTEN_REASON = "a program, notes or settings by its name, and no log: name the file itself to have it read"
 
 JOB = re.compile(
-    r"^(?:(?:run|job|exp|experiment|trial|slurm|launch|sweep|jobid|job_id)[._=-]?\w*\d[\w.-]*"  # run_0931, job-48211, exp12_lr3e-4
+    # run_0931, job-48211, exp12_lr3e-4
+    r"^(?:(?:run|job|exp|experiment|trial|slurm|launch|sweep|jobid|job_id)[._=-]?\w*\d[\w.-]*"
     r"|\d{3,12}"  # a scheduler's job id
-    r"|(?:\w+[_-])?\d{4}[-_]?\d\d[-_]?\d\d(?:[-_T ]\d\d[-_:.]?\d\d(?:[-_:.]?\d\d)?)?(?:[-_.]\w+)?)$",  # 2026-11-20_21-03-39
+    # 2026-11-20_21-03-39
+    r"|(?:\w+[_-])?\d{4}[-_]?\d\d[-_]?\d\d(?:[-_T ]\d\d[-_:.]?\d\d(?:[-_:.]?\d\d)?)?(?:[-_.]\w+)?)$",
     re.IGNORECASE,
 )
 
@@ -108,7 +125,8 @@ def source(label: str, kind: str, size: int, path: Path, head: bytes = b"") -> S
 
 
 def identify(label: str, path: Path | None = None) -> Identity:
-    """Read a label. `path` is the file's whole path, of which only torchrun's own folders and the given folder's name count."""
+    """Read a label. `path` is the file's whole path,
+    of which only torchrun's own folders and the given folder's name count."""
     plain = _plain(label)
     host = _host(plain) or _outer_host(label, path)
     whole = printable(os.fsencode(path)) if path is not None and "!/" not in label else ""
@@ -121,7 +139,8 @@ def identify(label: str, path: Path | None = None) -> Identity:
 
 
 def job_folder(label: str) -> str | None:
-    """Return the top folder of a label that names a whole job: a run, a scheduler's job id, a date. None where none does."""
+    """Return the top folder of a label that names a whole job:
+    a run, a scheduler's job id, a date. None where none does."""
     for part in label.split("/")[:-1]:
         if JOB.match(part) and not ADDRESS.match(part):
             return part
@@ -134,7 +153,8 @@ TORCHRUN_RUN = re.compile(r"^(?:torchelastic|attempt_\d+)")
 
 
 def printable(name: bytes) -> str:
-    """Write a file name so that a terminal and a report can show it: odd bytes and controls as backslash escapes."""
+    """Write a file name so that a terminal and a report can show it:
+    odd bytes and controls as backslash escapes."""
     text = name.decode("utf-8", "backslashreplace")
     if text.isprintable():
         return text

@@ -1,9 +1,10 @@
-"""Container -> its sources with their streams: a plain or compressed file has one, an archive one for each member.
+"""Container -> its sources with their streams:
+a plain or compressed file has one, an archive one for each member.
 
-    bundle.tar.gz -> (Source("bundle.tar.gz!/node-a/rank0.log", "console", rank=0, host="node-a"), <Readable>), ...
+    bundle.tar.gz -> (Source("bundle.tar.gz!/node-a/rank0.log", "console", rank=0), <Readable>), ...
 
-Whatever cannot be read is a source all the same, whose stream raises Incomplete with the ledger's row: so the reader has
-one place to look for losses, and none of them is silent.
+Whatever cannot be read is a source all the same, whose stream raises Incomplete with the ledger's row:
+so the reader has one place to look for losses, and none of them is silent.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from postmortem.collect import names, sniff
 from postmortem.collect.archives import Member, Tar, is_tar, is_zip, spooled, zip_members
+from postmortem.collect.binary import magic
 from postmortem.collect.codecs import compression
 from postmortem.collect.container import Container
 from postmortem.collect.remote import Remote
@@ -40,7 +42,8 @@ FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Stream:
-    """A source's bytes. Reads like a file; raises Incomplete, with its path, once nothing more can be read."""
+    """A source's bytes. Reads like a file;
+    raises Incomplete, with its path, once nothing more can be read."""
 
     def __init__(self, inner: Bytes, path: str) -> None:
         self._inner, self._path = inner, path
@@ -54,7 +57,8 @@ class Stream:
 
 
 def open_regular(path: str | Path) -> int:
-    """Open a file without following a link or waiting for a FIFO's writer. One retry where a file server lost its handle."""
+    """Open a file without following a link or waiting for a FIFO's writer.
+    One retry where a file server lost its handle."""
     try:
         return os.open(path, FLAGS)
     except OSError as error:
@@ -77,7 +81,8 @@ def _opened(container: Container, at: int = 0) -> Iterator[Bytes]:
 
 
 def open_sources(container: Container, limits: Limits | None = None) -> Iterator[tuple[Source, Readable]]:
-    """Yield every source of a container with its stream, in stored order. A stream is valid until the next one is asked for."""
+    """Yield every source of a container with its stream, in stored order.
+    A stream is valid until the next one is asked for."""
     limits = limits or Limits()
     with ExitStack() as stack:
         try:
@@ -90,7 +95,8 @@ def open_sources(container: Container, limits: Limits | None = None) -> Iterator
 
 
 def divisible(container: Container) -> Source | None:
-    """Say what a plain text file is that can be read from the middle; None for archives, compressed, sparse, binary and UTF-16 files."""
+    """Say what a plain text file is that can be read from the middle;
+    None for archives, compressed, sparse, binary and UTF-16 files."""
     if container.form != "plain":
         return None
     try:
@@ -128,11 +134,11 @@ class _Opening:
         self.seen: set[str] = set()
 
     def sources(self, path: str, stream: Bytes, stored: int, depth: int) -> Iterator[tuple[Source, Readable]]:
-        """Peel compression, walk archives, yield what is left. `stored` is what the file or member takes where it lies."""
+        """Peel compression, walk archives, yield what is left.
+        `stored` is what the file or member takes where it lies."""
         raw = stream
-        for _ in range(
-            2
-        ):  # `rank0.log.gz` compressed once more by a collector happens, more than that is a trap
+        # `rank0.log.gz` compressed once more by a collector happens, more than that is a trap
+        for _ in range(2):
             form = compression(stream.peek(16))
             if form is None:
                 break
@@ -140,7 +146,7 @@ class _Opening:
         head = stream.peek(512)
         if is_tar(head):
             yield from self._archive(path, stream, stored, depth, "tar")
-        elif is_zip(head) and not sniff.magic(head):
+        elif is_zip(head) and not magic(head):
             yield from self._archive(path, stream, stored, depth, "zip")
         else:
             if stream is raw and isinstance(raw, File):
@@ -151,7 +157,7 @@ class _Opening:
         head = stream.peek(HEAD)
         if not head and isinstance(stream, Refused):
             return names.source(path, "binary", stored, self.container.path), Stream(stream, path)
-        if (order := utf16_order(head)) and not sniff.magic(head):
+        if (order := utf16_order(head)) and not magic(head):
             stream = Utf16(stream, order)
             head = stream.peek(HEAD)
         kind, reason = sniff.kind(path, head)

@@ -1,6 +1,7 @@
-"""Logs in object stores and behind web servers: found and read by ranges through fsspec, never copied to disk.
+"""Logs in object stores and behind web servers:
+found and read by ranges through fsspec, never copied to disk.
 
-    "s3://bucket/run-7/"  ->  Container(url="s3://bucket/run-7/node-a/rank0.log", label="node-a/rank0.log", 5120, "plain"), ...
+    "s3://bucket/run-7/"  ->  Container(url="s3://bucket/run-7/node-a/rank0.log", size=5120, "plain"), ...
 
 Only what the user names on the command line is fetched; nothing that stands in a log ever becomes an address.
 """
@@ -13,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from postmortem.collect.binary import magic
 from postmortem.collect.container import Container, form_of
-from postmortem.collect.sniff import magic
 from postmortem.collect.streams import Bytes, Incomplete
 from postmortem.errors import PathMissing, UsageError
 from postmortem.model import Skip
@@ -30,7 +31,8 @@ def is_remote(path: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _system(url: str) -> tuple[Any, str]:
-    """The file system behind an address and the path in it. Credentials come from the environment, as its library has it."""
+    """The file system behind an address and the path in it.
+    Credentials come from the environment, as its library has it."""
     try:
         from fsspec.core import url_to_fs
     except ImportError:

@@ -2,9 +2,10 @@
 
     "[ 2612.607544] python3 invoked oom-killer: gfp_mask=..." -> kernel
 
-The rules are a table: the first one that fits wins, and each says why. A rule fits where all its conditions hold. Names are
-matched without their compression suffix, in lower case. What fits no rule is a console: a rank's output has no form.
-An `agent` log is a console in which torchrun's launcher speaks; with `--tee` its workers speak there too.
+The rules are a table: the first one that fits wins, and each says why. A rule fits where all its conditions
+hold. Names are matched without their compression suffix, in lower case. What fits no rule is a console: a
+rank's output has no form. An `agent` log is a console in which torchrun's launcher speaks; with `--tee` its
+workers speak there too.
 """
 
 from __future__ import annotations
@@ -15,45 +16,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from postmortem.collect.binary import binary, magic
+from postmortem.collect.journals import of_unit
+
 LINES = 12
 LINES_WITHIN = 1 << 13
-HOLE = 64  # shorter runs of NULs are numbers in binary data, longer ones are holes in a text
 
-# ── binary ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-MAGICS: tuple[tuple[bytes, int, str], ...] = (
-    (b"\x89PNG\r\n\x1a\n", 0, "image"),
-    (b"\xff\xd8\xff", 0, "image"),
-    (b"GIF8", 0, "image"),
-    (b"PAR1", 0, "parquet"),
-    (b"ARROW1", 0, "arrow"),
-    (b"\x89HDF\r\n\x1a\n", 0, "HDF5"),
-    (b"\x93NUMPY", 0, "numpy array"),
-    (b"SQLite format 3\0", 0, "SQLite"),
-    (b"LPKSHHRH", 0, "systemd journal: export it with `journalctl --file FILE -o short-iso-precise`"),
-    (b"%PDF-", 0, "PDF"),
-    (b"!<arch>\n", 0, "library"),
-    (b"7z\xbc\xaf\x27\x1c", 0, "7z archive: unpack it first"),
-    (b"Rar!\x1a\x07", 0, "rar archive: unpack it first"),
-    (b"\x04\x22\x4d\x18", 0, "lz4: unpack it first"),
-    (b"\x1f\x9d", 0, "compress (.Z): unpack it first"),
-    (b"PERFILE2", 0, "perf data"),
-    (b":W&B", 0, "wandb run"),
-    (b"\xcf\xfa\xed\xfe", 0, "Mach-O"),
-    (b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.", 0, "PyTorch checkpoint"),
-    (b"\r\r\n", 1, "Python bytecode"),
-)
-ELF_TYPES = {1: "ELF object", 2: "ELF program", 3: "ELF library or program", 4: "ELF core"}
-# The first member's name tells what a zip is for; only zips of other things are looked into.
-ZIPS = (
-    (
-        re.compile(rb"(?:^|/)(?:data\.pkl|\.format_version|byteorder|\.data/serialization_id)$"),
-        "PyTorch checkpoint",
-    ),
-    (re.compile(rb"\.npy$"), "numpy arrays"),
-    (re.compile(rb"^\[Content_Types\]\.xml$"), "office document"),
-)
-# torch's flight recorder is a pickle of plain data (FlightRecorderDetail.hpp); any other pickle is somebody's objects.
+# torch's flight recorder is a pickle of plain data (FlightRecorderDetail.hpp);
+# any other pickle is somebody's objects.
 FLIGHT_KEYS = (
     b"pg_config",
     b"pg_status",
@@ -63,53 +34,15 @@ FLIGHT_KEYS = (
     b"collective_seq_id",
     b"profiling_name",
 )
-CONTROLS = bytes(c for c in range(32) if c not in b"\t\n\v\f\r\b\x1b\a") + b"\x7f"
 # people analyse the folder in which the last report lies
 OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
-HOLES = re.compile(rb"\0{%d,}" % HOLE)
-
-
-def magic(head: bytes) -> str | None:
-    """Name a binary format by its first bytes, or None."""
-    if head[:4] == b"\x7fELF":
-        order = "big" if head[5:6] == b"\2" else "little"
-        kind = int.from_bytes(head[16:18], "big" if order == "big" else "little")
-        return ELF_TYPES.get(kind, "ELF")
-    if head[:4] == b"PK\x03\x04":
-        name = head[30 : 30 + int.from_bytes(head[26:28], "little")]
-        return next((what for pattern, what in ZIPS if pattern.search(name)), None)
-    if head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 100 << 20:
-        return "safetensors"
-    return next((what for bytes_, at, what in MAGICS if head.startswith(bytes_, at)), None)
-
-
-def binary(head: bytes) -> str | None:
-    """Say why a head is no text, or None.
-
-    Control characters decide, not NULs alone: a text log may have NULs where the disk lost a page or where logrotate
-    truncated a file that its writer did not open for appending. Text in an old encoding has bad UTF-8 but no controls.
-    """
-    if what := magic(head):
-        return what
-    if head.isascii() and b"\0" not in head:
-        return None
-    text = HOLES.sub(b"", head)
-    if not text:
-        return None
-    controls = len(text) - len(text.translate(None, CONTROLS))
-    if controls > 0.1 * len(text):
-        return "no text"
-    bad = len(text) - len(text.decode("utf-8", "ignore").encode())
-    return "no text" if bad > 0.3 * len(text) and controls > 0.01 * len(text) else None
-
-
-# ── the rules ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to tell a kind. `name` searches the path, `start` matches the first text, `line` is to fit half of the
-    first lines (`share` of them), `holds` are bytes that all stand in the head, `test` is anything else."""
+    """One way to tell a kind. `name` searches the path, `start` matches the first text, `line` is to fit half
+    of the first lines (`share` of them), `holds` are bytes that all stand in the head, `test` is anything
+    else."""
 
     kind: str
     why: str
@@ -194,7 +127,8 @@ DMESG = "|".join(
         rf"(?:<\d{{1,3}}>)?{BOOT}",  # dmesg, dmesg --raw, a serial console
         rf"{FACILITY} *:{LEVEL} *: \[",  # dmesg -x, with any stamp
         rf"\[{DAY} {MONTH} [ \d]\d \d\d:\d\d:\d\d \d{{4}}\]",  # dmesg -T
-        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",  # dmesg --time-format iso: the comma is util-linux's
+        # dmesg --time-format iso: the comma is util-linux's
+        r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d ",
         rf"\[{MONTH} ?\d+ \d\d:\d\d\]|\[ *\+\d+\.\d{{6}}\]|\[ *\d+\.\d{{6}} <",  # dmesg -H, -e, -d
         rf"\S+: {FACILITY}: *{LEVEL}: \[\d{{4}}-",  # talosctl dmesg
         r"(?:\[ *\d+\.\d{6}\] )?NVRM: | {8,}NVRM: ",  # the continuation lines of a multi-line NVRM message
@@ -205,18 +139,21 @@ PROGRAM = r"(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL|TRACE|NOTICE)\b)[
 SYSLOG = "|".join(
     (
         rf"(?:<\d{{1,3}}>)?{MONTH} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ {PROGRAM}",  # rsyslog, -o short
-        rf"{ISO} (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) )\S+ {PROGRAM}",  # rsyslog with ISO stamps, journalctl -o short-iso
+        # rsyslog with ISO stamps, journalctl -o short-iso
+        rf"{ISO} (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) )\S+ {PROGRAM}",
         rf"{DAY} \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+ \S+ {PROGRAM}",  # journalctl -o short-full
         rf"\d{{9,11}}\.\d{{6}} \S+ {PROGRAM}",  # journalctl -o short-unix
         r"kernel: |-- (?:Journal begins|Logs begin|Boot [0-9a-f]{32})",  # journalctl -o cat; its own lines
     )
 )
 LAUNCHER = (
-    rb"torch/distributed/run.py:", rb"torch/distributed/elastic/agent/", rb"torch/distributed/elastic/multiprocessing/api.py:",
-    rb"torch/distributed/launcher/api.py:", rb"torch.distributed.run:", rb"torch.distributed.launcher.api:",
+    rb"torch/distributed/run.py:", rb"torch/distributed/elastic/agent/",
+    rb"torch/distributed/elastic/multiprocessing/api.py:", rb"torch/distributed/launcher/api.py:",
+    rb"torch.distributed.run:", rb"torch.distributed.launcher.api:",
     rb"torch.distributed.elastic.multiprocessing.api:", rb"torch.distributed.elastic.agent.server.api:",
 )  # fmt: skip
-# `api.py:874]` and `api: [WARNING]` are the launcher's logger; `api.py", line 367` is a frame of somebody's traceback.
+# `api.py:874]` and `api: [WARNING]` are the launcher's logger;
+# `api.py", line 367` is a frame of somebody's traceback.
 LAUNCHED = re.compile(
     rb"torch/distributed/(?:run|launcher/api|elastic/[\w/]{1,60})\.py:\d+\]"
     rb"|torch\.distributed\.(?:run|launcher\.api|elastic\.[\w.]{1,60}): ?\[?(?:WARNING|ERROR|INFO|\[)"
@@ -234,25 +171,38 @@ def _containers(head: Head) -> bool:
 
 
 # Names. A path is searched in lower case, without its compression suffix.
-CONSOLES = r"(?:^|[/._-])(?:global[._-]?)?rank[._-]?\d+(?=[/._-]|$)|(?:^|/)slurm[-_.]\d|(?:^|/)attempt_\d+/\d+/std(?:out|err)\.log$"
+CONSOLES = (
+    r"(?:^|[/._-])(?:global[._-]?)?rank[._-]?\d+(?=[/._-]|$)|(?:^|/)slurm[-_.]\d"
+    r"|(?:^|/)attempt_\d+/\d+/std(?:out|err)\.log$"
+)
 LAUNCHERS = r"(?:^|/)(?:agent|torchrun|elastic[-_]?agent|launcher)(?:[._-][^/]*)?\.(?:log|err|out|txt)$"
 ERROR_FILES = r"(?:^|/)(?:torchelastic_)?error(?:_rank_?\d+|_\d+)?\.json$"
 GPU_TOOLS = r"(?:^|/)[^/]*(?:nvidia[-_]smi|nvidia[-_]bug[-_]report|dcgmi?|rocm[-_]smi)[^/]*$"
 CGROUPS = r"(?:^|/)(?:cgroup[\w.-]*|memory\.[a-z_.]+)$"
 KERNELS = (
-    r"(?:^|/)(?:[^/]*[._-])?(?:dmesg|journalctl|kern|syslog|kmsg)(?:[._-][^/]*)?$"  # node-a.dmesg.txt, kern.log.1, dmesg_T.txt
+    # node-a.dmesg.txt, kern.log.1, dmesg_T.txt
+    r"(?:^|/)(?:[^/]*[._-])?(?:dmesg|journalctl|kern|syslog|kmsg)(?:[._-][^/]*)?$"
     r"|(?:^|/)(?:kernel|messages)(?:\.log|\.txt)?$"
 )
-RAY_DAEMONS = r"(?:^|/)(?:raylet|gcs_server|python-core-(?:worker|driver)-|ray-train-|ray-data|log_monitor|runtime_env)[^/]*$"
+RAY_DAEMONS = (
+    r"(?:^|/)(?:raylet|gcs_server|python-core-(?:worker|driver)-|ray-train-|ray-data|log_monitor"
+    r"|runtime_env)[^/]*$"
+)
 # worker-<id>-<job>-<pid>.out and .err are what the user's code printed: a console
-RAY_SESSION = r"(?:^|/)(?:ray_session_logs|session_(?:latest|\d{4}-\d\d-\d\d_[\d_-]+)/logs)/(?!worker-[0-9a-f]{8,}[^/]*\.(?:out|err)$)"
+RAY_SESSION = (
+    r"(?:^|/)(?:ray_session_logs|session_(?:latest|\d{4}-\d\d-\d\d_[\d_-]+)/logs)/"
+    r"(?!worker-[0-9a-f]{8,}[^/]*\.(?:out|err)$)"
+)
 # Lines.
 RAY_LINE = r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [DIWEF] \d+ \d+\] (?:\(\w+\) )?\w+\.(?:cc|h):\d+:"
 FAULTHANDLER_START = r"Timeout \(\d|(?:Current thread|Thread) 0x[0-9a-f]+ .{0,40}\(most recent call first\)"
 FAULTHANDLER_LINE = (
     r'  File "|(?:Current thread|Thread) 0x|Timeout \(\d|  \.\.\.|  <no Python frame>|Extension modules:'
 )
-PYSTACK = r"Core file information:|Traceback for thread \d+|Reporting \d+ threads|Using executable found in the core"
+PYSTACK = (
+    r"Core file information:|Traceback for thread \d+|Reporting \d+ threads"
+    r"|Using executable found in the core"
+)
 GDB_START = (
     r"GNU gdb |\[New (?:LWP|Thread) |\[Thread debugging using|Thread \d+ \((?:Thread 0x|LWP )|#0  +(?:0x)?\w"
 )
@@ -267,7 +217,8 @@ CONTAINER_STATE = re.compile(
 )
 SLURMD_LINE = (
     r"\[\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?\] "
-    r"(?:\[\d+\.[\w.]+\] |error: |debug\d?: |info: |sched|_?slurm|launch task|task_p|Launching|_?[Jj]ob|server_|[Nn]ode)"
+    r"(?:\[\d+\.[\w.]+\] |error: |debug\d?: |info: |sched|_?slurm|launch task|task_p|Launching|_?[Jj]ob"
+    r"|server_|[Nn]ode)"
 )
 EVENT_ROW = r" *(?:\S+ +)?(?:\d+[smhd]){0,3}(?: \(x\d+ over \w+\))? *(?:Normal|Warning) +[A-Z]\w+ +"
 GET_EVENTS = r"(?:NAMESPACE +)?LAST SEEN +(?:FIRST SEEN +COUNT +NAME +KIND +)?TYPE +REASON"
@@ -345,6 +296,13 @@ RULES: tuple[Rule, ...] = (
     Rule("kubernetes", "rows of an event table", line=EVENT_ROW),
     Rule("kubernetes", "a manifest", start=r"(?:- )?apiVersion: \S+", holds=(b"kind: ",)),
     Rule("kubernetes", "a manifest in JSON", start=r"\s*\{", holds=(b'"apiVersion":', b'"kind":')),
+    Rule(
+        "agent",
+        "a unit's journal in which torchrun's logger speaks",
+        line=SYSLOG,
+        test=lambda head: of_unit(head.text) and _launcher(head),
+    ),
+    Rule("console", "a unit's journal", line=SYSLOG, test=lambda head: of_unit(head.text)),
     Rule("kernel", "syslog or a journal", line=SYSLOG),
     Rule(
         "kernel",
@@ -364,7 +322,8 @@ RULES: tuple[Rule, ...] = (
     Rule("json-lines", "one JSON object a line", start=r"\s*\{", test=_objects),
 )
 
-# One look each tells of nearly every log that none of the rules fits that ask for a beginning, or for the form of lines.
+# One look each tells of nearly every log that none of the rules fits that ask for a beginning,
+# or for the form of lines.
 STARTS = _bytes("|".join(f"(?:{rule.start})" for rule in RULES if rule.start), re.MULTILINE)
 FORMS = _bytes("|".join(f"(?:{rule.line})" for rule in RULES if rule.line))
 SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$")

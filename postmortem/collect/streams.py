@@ -2,8 +2,9 @@
 
     File(fd, size) -> Decoded(File, "gz") -> Utf16(Decoded) -> .read(n)
 
-Everything is read once, in order, in bounded pieces. Nothing here guesses: what cannot be delivered is told by
-`Incomplete`, raised once all that could be read has been delivered, with the number of stored bytes that are lost.
+Everything is read once, in order, in bounded pieces. Nothing here guesses: what cannot be delivered is told
+by `Incomplete`, raised once all that could be read has been delivered, with the number of stored bytes that
+are lost.
 """
 
 from __future__ import annotations
@@ -19,22 +20,24 @@ from postmortem.collect.codecs import CODECS, Codec
 from postmortem.model import Skip
 
 FEED = 1 << 14
-# A small output step loses little where a stream is damaged: a decoder that fails gives nothing of its last step.
+# A small output step loses little where a stream is damaged:
+# a decoder that fails gives nothing of its last step.
 STEP = 1 << 14
 HOLE = 1 << 20
-HOLE_SHOWN = (
-    1 << 12
-)  # a hole is delivered as this many NULs, so that the text before and after it is not one word
+# a hole is delivered as this many NULs, so that the text before and after it is not one word
+HOLE_SHOWN = 1 << 12
 
 
 class Readable(Protocol):
-    """What the scan reads: `read` returns n bytes, fewer only at the end, b"" after it; it may raise Incomplete."""
+    """What the scan reads: `read` returns n bytes, fewer only at the end,
+    b"" after it; it may raise Incomplete."""
 
     def read(self, n: int) -> bytes: ...
 
 
 class Incomplete(OSError):
-    """Not all of a source could be read. Raised after everything readable was delivered; `skip` is the ledger's row."""
+    """Not all of a source could be read. Raised after everything readable was delivered;
+    `skip` is the ledger's row."""
 
     def __init__(self, reason: str, lost: int, path: str = "") -> None:
         super().__init__(reason)
@@ -52,16 +55,16 @@ class Incomplete(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where decompression stops: a bomb is told from a log by its ratio once it is large (log text packs 12 to 20 times)."""
+    """Where decompression stops: a bomb is told from a log by its ratio once it is large (log
+    text packs 12 to 20 times)."""
 
     ratio: int = 200
     ratio_from: int = 64 << 20
     total: int = 16 << 30
     members: int = 100_000
     depth: int = 2  # archives in archives
-    spool: int = (
-        64 << 20
-    )  # a zip inside another archive has to be held in memory, its directory stands at its end
+    # a zip inside another archive has to be held in memory, its directory stands at its end
+    spool: int = 64 << 20
 
 
 class Bytes:
@@ -118,7 +121,8 @@ class Bytes:
 
 
 class Descriptor:
-    """An open file. Closing forgets the number: a stream kept too long fails, instead of reading what got its number next."""
+    """An open file. Closing forgets the number:
+    a stream kept too long fails, instead of reading what got its number next."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -144,7 +148,8 @@ class File(Bytes):
         return os.fstat(self.fd.number).st_blocks * 512 < self.size
 
     def expect_holes(self) -> None:
-        """Pass over the holes of a sparse file: `truncate -s 1T` and power losses make them, and they hold no line."""
+        """Pass over the holes of a sparse file:
+        `truncate -s 1T` and power losses make them, and they hold no line."""
         if self.is_sparse():
             self._data_until = self.at
 
@@ -193,7 +198,8 @@ class File(Bytes):
 
 
 def _extent(fd: int, at: int, size: int) -> tuple[int, int]:
-    """Return where the next data starts and ends; all is data where the file system does not say, or the file is in flux."""
+    """Return where the next data starts and ends;
+    all is data where the file system does not say, or the file is in flux."""
     try:
         data = min(os.lseek(fd, at, os.SEEK_DATA), size)
         return data, min(max(os.lseek(fd, data, os.SEEK_HOLE), at + 1), size) if data < size else size
@@ -241,7 +247,10 @@ class Budget:
         if self.total > self.limits.total:
             return f"stopped at {self.limits.total} decompressed bytes"
         if out > self.limits.ratio_from and out > self.limits.ratio * taken:
-            return f"expands more than {self.limits.ratio} times ({out} bytes from {taken}): looks like a decompression bomb"
+            return (
+                f"expands more than {self.limits.ratio} times ({out} bytes from {taken}): looks like a "
+                f"decompression bomb"
+            )
         return None
 
 
@@ -300,7 +309,8 @@ class Decoded(Bytes):
         return piece
 
     def _advance(self) -> bool:
-        """Go on with the next member, if there is one; padding with NULs is allowed between and after members."""
+        """Go on with the next member, if there is one;
+        padding with NULs is allowed between and after members."""
         rest = self._codec.unused_data
         self._taken -= len(rest)
         while not (rest := rest.lstrip(b"\0")):
@@ -338,7 +348,8 @@ def _opens(form: str, data: bytes) -> bool:
 
 
 class Utf16(Bytes):
-    """UTF-16 text as UTF-8. PowerShell's `>` and some Windows collectors write it, with a byte order mark or without."""
+    """UTF-16 text as UTF-8. PowerShell's `>` and some Windows collectors write it,
+    with a byte order mark or without."""
 
     def __init__(self, inner: Bytes, order: str) -> None:
         super().__init__()
@@ -367,7 +378,8 @@ class Utf16(Bytes):
 
 
 def utf16_order(head: bytes) -> str | None:
-    """Say in which byte order a head is UTF-16 ("le", "be"), or None: by its mark, else by NULs at every other place."""
+    """Say in which byte order a head is UTF-16 ("le", "be"), or None:
+    by its mark, else by NULs at every other place."""
     if head[:2] == b"\xff\xfe" and head[2:4] != b"\0\0":
         return "le"
     if head[:2] == b"\xfe\xff":

@@ -1,8 +1,10 @@
-"""Paths -> containers: every regular file once, in the order of its label, and a row for whatever is left out.
+"""Paths -> containers: every regular file once, in the order of its label,
+and a row for whatever is left out.
 
     ["./logs"] -> Container(logs/node-a/rank0.log, "node-a/rank0.log", 5120, "plain"), ...
 
-A link is never followed: inside the given folder its target is found by its own name, outside it is not ours to read.
+A link is never followed: inside the given folder its target is found by its own name,
+outside it is not ours to read.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from postmortem.collect.binary import magic
 from postmortem.collect.container import Container, form_of
 from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, WRITTEN_REASON, printable
 from postmortem.collect.open import open_regular
 from postmortem.collect.remote import find, is_remote
-from postmortem.collect.sniff import magic
 from postmortem.collect.streams import Limits
 from postmortem.errors import PathMissing
 from postmortem.model import Skip
@@ -34,7 +36,8 @@ SPECIAL = {
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What the given paths hold: files to read, and what is left out with the reason, each in the order of its label."""
+    """What the given paths hold: files to read, and what is left out with the reason,
+    each in the order of its label."""
 
     containers: tuple[Container, ...]
     skipped: tuple[Skip, ...]
@@ -51,7 +54,8 @@ class _Found:
 
 
 def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
-    """Find what is to be read under files, folders, globs and addresses. Raise PathMissing for a path that does not exist."""
+    """Find what is to be read under files, folders, globs and addresses.
+    Raise PathMissing for a path that does not exist."""
     del limits  # the walk is bounded by the tree; the limits matter once a container is opened
     here = [path for path in paths if not is_remote(path)]
     far = [path for path in paths if is_remote(path)]
@@ -87,7 +91,8 @@ def _roots(paths: Sequence[str]) -> list[str]:
         path = str(Path(given).expanduser())
         matches = [path] if os.path.lexists(path) else []
         if not matches and glob.has_magic(path):
-            matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207  # Path.glob takes no absolute patterns
+            # Path.glob takes no absolute patterns
+            matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
         if not matches:
             what = "nothing matches" if glob.has_magic(path) else "no such file or folder:"
             hint = "name the folder that holds the job's logs, for example: postmortem analyze ./logs"
@@ -97,7 +102,8 @@ def _roots(paths: Sequence[str]) -> list[str]:
 
 
 def _prefixes(roots: list[str]) -> list[str]:
-    """Return what stands before the labels of each root: nothing for one, else as much of its path as tells them apart."""
+    """Return what stands before the labels of each root:
+    nothing for one, else as much of its path as tells them apart."""
     if len(roots) == 1:
         return ["" if Path(roots[0]).is_dir() else Path(roots[0]).name]
     parts = [root.strip("/").split("/") for root in roots]
@@ -151,7 +157,8 @@ def _link(path: str, inside: list[str]) -> str:
 
 
 def _weigh(found: _Found, seen: dict[tuple[int, int], str]) -> int:
-    """Sum the sizes of the regular files in a folder that is passed by, but for those that were read by another name."""
+    """Sum the sizes of the regular files in a folder that is passed by,
+    but for those that were read by another name."""
     total, folders = 0, [found.path]
     while folders:
         try:

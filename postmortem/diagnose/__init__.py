@@ -29,8 +29,11 @@ from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
 from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
+from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.wording import listed
 from postmortem.library import Library
+from postmortem.library.titles import inside
 from postmortem.model import Event, Source
 
 ALTERNATIVES = 5
@@ -45,12 +48,14 @@ def diagnose(
     job: str | None = None,
     usual: Set[str] = frozenset(),
 ) -> dict[str, object]:
-    """The incident document of the latest failed job among these sources, or of `job`. `usual` are line shapes of a healthy run."""
+    """The incident document of the latest failed job among these sources, or of `job`. `usual` are line
+    shapes of a healthy run."""
     by_path = {s.path: s for s in sources}
+    events, files = sequence(timeline.events, sources)
     solutions = []
-    for name, paths in attempts.split(timeline.events, sources).items():
+    for name, paths in attempts.split(events, files).items():
         wanted = set(paths)
-        own = [e for e in timeline.events if e.where.source in wanted]
+        own = [e for e in events if e.where.source in wanted]
         solutions.append(solve_job(own, {p: by_path[p] for p in paths}, library, name))
     chosen = _choose(solutions, job)
     if chosen.outcome == "undetermined":
@@ -71,7 +76,8 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
 def solve_job(
     events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None
 ) -> Solution:
-    """Solve each attempt; the first failing one has the cause, and a good last one makes it a recovery."""
+    """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
+    recovery."""
     events = attempts.infer(events, library)
     numbers = attempts.numbers(events)
     if len(numbers) < 2:
@@ -80,7 +86,7 @@ def solve_job(
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
         return replace(each[-1], job=name, attempts=len(numbers))
-    chosen = next((s for s in failing if s.outcome == "incident"), failing[0])
+    chosen = _that_ended_it(failing)
     last = each[-1]
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
     recovered = good and _went_well([s.case for s in each])
@@ -89,12 +95,38 @@ def solve_job(
             f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
-    return replace(chosen, outcome=end, job=name, attempts=len(numbers))
+    lives = _other_lives(chosen, failing)
+    return replace(chosen, outcome=end, job=name, attempts=len(numbers), lives=lives)
+
+
+def _that_ended_it(failing: Sequence[Solution]) -> Solution:
+    """The last attempt with a cause. A group that could not form again after a loss is that loss."""
+    told = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
+    lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
+    return (lost or told)[-1]
+
+
+def _other_lives(chosen: Solution, failing: Sequence[Solution]) -> tuple[str, ...]:
+    """How the other attempts failed, beside the one that the verdict is about."""
+    alike, said = [], []
+    for s in failing:
+        if s is chosen or s.root is None or chosen.root is None:
+            continue
+        if s.root.pattern.id == chosen.root.pattern.id:
+            alike.append(s.case.attempt)
+        else:
+            said.append(
+                f"Attempt {s.case.attempt} failed otherwise: {inside(s.root.pattern.title)} ({s.root.event.where})."
+            )
+    if alike:
+        numbers = listed([str(n) for n in alike])
+        said.insert(0, f"Attempt{'s' if len(alike) > 1 else ''} {numbers} failed in the same way.")
+    return tuple(said)
 
 
 def _went_well(lives: Sequence[Case]) -> bool:
-    """Whether the last life is seen at work or done; or the launcher told of the end of each life but the last, in which all
-    ranks spoke: what they said need not be known words."""
+    """Whether the last life is seen at work or done; or the launcher told of the end of each life but the
+    last, in which all ranks spoke: what they said need not be known words."""
     *failed, last = lives
     if life.is_alive(last):
         return True
@@ -120,7 +152,8 @@ def solve(
 
 
 def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
-    """What lines state, and what the logs show together. A hang is looked for where nothing else accounts for it."""
+    """What lines state, and what the logs show together. A hang is looked for where nothing else accounts
+    for it."""
     claims = observe.group(stated)
     claims += exits.derive(case, stated)
     claims += joining.derive(case, stated)
@@ -137,7 +170,8 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
 
 
 def _scheduler_last(ordered: list[Claim]) -> list[Claim]:
-    """A scheduler or a launcher that stops the job after something else had failed is the broom, not the dirt."""
+    """A scheduler or a launcher that stops the job after something else had failed is the broom, not the
+    dirt."""
     if len(ordered) < 2 or not (ordered[0].pattern.category == "scheduler" or ordered[0].tells("stop")):
         return ordered
     broom, *others = ordered

@@ -1,16 +1,18 @@
 """Which events belong together: the jobs in a folder, and the attempts of a job.
 
-Two folders are two jobs if the same ranks live in both at different times; `node-a/` and `node-b/` with different ranks are one job.
-An attempt is a life between two restarts (torchrun's attempt_N); lines without an attempt join it by their text or time.
+Two folders are two jobs if the same ranks live in both at different times; `node-a/` and `node-b/` with
+different ranks are one job. An attempt is a life between two restarts (torchrun's attempt_N); lines without
+an attempt join it by their text or time.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from postmortem.diagnose import life
+from postmortem.diagnose.case import BROAD
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
@@ -22,6 +24,7 @@ ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished
 
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder
 SLACK_S = 1.0
+REST = 3  # lines that a launcher's report of a death still takes
 
 
 @dataclass
@@ -33,19 +36,36 @@ class _Unit:
     pids: set[int] = field(default_factory=set)
     span: tuple[float, float] | None = None
     spoken: bool = False
+    goodbyes: set[int | None] = field(default_factory=set)
     ended_well: bool = False
 
 
 def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None, list[str]]:
-    """Job name -> paths of its sources, earliest job first. One job named None where nothing tells several apart.
+    """Job name -> paths of its sources, earliest job first. One job named None where nothing tells several
+    apart.
 
-    Two units are two jobs if the same ranks live in both at different times, or if one of them ended well and the other did
-    not and neither has a clock. `node-a/` and `node-b/` have different ranks and are one job, however their clocks differ.
+    Two units are two jobs if the same ranks live in both at different times, or if one of them ended well
+    and the other did not and neither has a clock. `node-a/` and `node-b/` have different ranks and are one
+    job, however their clocks differ.
     """
     units = _units(events, sources)
     talking = {name: u for name, u in units.items() if u.spoken}
     for agent, run in _launched(talking):
         _share(talking[agent], talking[run])
+    groups = _groups(talking)
+    if len(groups) < 2:
+        return {None: [s.path for s in sources]}
+    home = next((g for g in groups if any(top == "" for top, _ in g)), None)
+    mute = [s.path for name, u in units.items() if name not in talking for s in u.sources]
+    out: dict[str | None, list[str]] = {}
+    for g in sorted(groups, key=lambda g: _start(talking, g)):
+        paths = [s.path for name in sorted(g, key=str) for s in talking[name].sources]
+        out[_name(g, out)] = paths + (mute if home is None or g is home else [])
+    return out
+
+
+def _groups(talking: dict[Unit, _Unit]) -> list[set[Unit]]:
+    """Units of one job together: all that nothing tells apart, directly or by way of others."""
     groups: list[set[Unit]] = []
     apart = _apart(talking)
     for name in talking:
@@ -53,19 +73,11 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
         for g in mates:
             groups.remove(g)
         groups.append({name}.union(*mates))
-    if len(groups) < 2:
-        return {None: [s.path for s in sources]}
-    home = next((g for g in groups if any(top == "" for top, _ in g)), None)
-    mute = [s.path for name, u in units.items() if name not in talking for s in u.sources]
-    order = sorted(groups, key=lambda g: _start(talking, g))
-    out: dict[str | None, list[str]] = {}
-    for g in order:
-        paths = [s.path for name in sorted(g, key=str) for s in talking[name].sources]
-        out[_name(g, out)] = paths + (mute if home is None or g is home else [])
-    return out
+    return groups
 
 
 def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Unit]:
+    """The files by top folder and run, with what their events show."""
     depth = _common_depth([s.path for s in sources])
     units: dict[Unit, _Unit] = {}
     where: dict[str, _Unit] = {}
@@ -76,24 +88,32 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
         where[s.path] = unit
         if s.rank is not None:
             unit.ranks.add(s.rank)
-    finished: dict[int, set[int | None]] = defaultdict(set)
     for e in events:
-        own = where.get(e.where.source)
-        if own is None or e.kind not in ATTEMPT_KINDS or e.source_kind not in SPOKEN or e.speaker == "kernel":
-            continue
-        own.spoken = True
-        if e.pid is not None and e.pid > 1:
-            own.pids.add(e.pid)
-        if e.rank is not None:
-            own.ranks.add(e.rank)
-        if e.kind == "finished":
-            finished[id(own)].add(e.rank)
-        if e.at is not None and e.at_sigma < 30:
-            lo, hi = own.span or (e.at, e.at)
-            own.span = (min(lo, e.at), max(hi, e.at))
+        unit_of = where.get(e.where.source)
+        if (
+            unit_of is not None
+            and e.kind in ATTEMPT_KINDS
+            and e.source_kind in SPOKEN
+            and e.speaker != "kernel"
+        ):
+            _show(unit_of, e)
     for unit in units.values():
-        unit.ended_well = bool(finished[id(unit)]) and len(finished[id(unit)]) >= len(unit.ranks)
+        unit.ended_well = bool(unit.goodbyes) and len(unit.goodbyes) >= len(unit.ranks)
     return units
+
+
+def _show(unit: _Unit, e: Event) -> None:
+    """What one event shows of its unit's job."""
+    unit.spoken = True
+    if e.pid is not None and e.pid > 1:
+        unit.pids.add(e.pid)
+    if e.rank is not None:
+        unit.ranks.add(e.rank)
+    if e.kind == "finished":
+        unit.goodbyes.add(e.rank)
+    if e.at is not None and e.at_sigma < BROAD:
+        lo, hi = unit.span or (e.at, e.at)
+        unit.span = (min(lo, e.at), max(hi, e.at))
 
 
 def _common_depth(paths: Sequence[str]) -> int:
@@ -106,7 +126,8 @@ def _common_depth(paths: Sequence[str]) -> int:
 
 
 def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
-    """For each unit those that are other jobs. Of thousands of hosts, only those that share a rank or lack ranks are compared."""
+    """For each unit those that are other jobs. Of thousands of hosts, only those that share a rank or lack
+    ranks are compared."""
     by_rank: dict[int, set[Unit]] = defaultdict(set)
     nameless: set[Unit] = set()
     by_end: dict[bool, set[Unit]] = {True: set(), False: set()}
@@ -128,19 +149,20 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
 
 
 def _launched(units: dict[Unit, _Unit]) -> Iterator[tuple[Unit, Unit]]:
-    """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last line of a rank that hung."""
+    """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last
+    line of a rank that hung."""
     runs = [name for name in units if name[1] is not None]
-    agents = [
-        name
-        for name, unit in units.items()
-        if name[1] is None and all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN)
-    ]
-    for name in agents:
-        own = [run for run in runs if run[0] == name[0]]
-        orphans = [run for run in runs if (run[0], None) not in agents]
-        beside = own or (orphans if name[0] == "" else [])
+    agents = {name for name, unit in units.items() if name[1] is None and _is_agent(unit)}
+    for top, _ in sorted(agents, key=str):
+        beside = [run for run in runs if run[0] == top]
+        if not beside and top == "":
+            beside = [run for run in runs if (run[0], None) not in agents]
         if len(beside) == 1:
-            yield name, beside[0]
+            yield (top, None), beside[0]
+
+
+def _is_agent(unit: _Unit) -> bool:
+    return all(s.kind == "agent" for s in unit.sources if s.kind in SPOKEN)
 
 
 def _share(a: _Unit, b: _Unit) -> None:
@@ -154,7 +176,9 @@ def _share(a: _Unit, b: _Unit) -> None:
 
 def _separate(a: _Unit, b: _Unit) -> bool:
     if len(a.pids & b.pids) >= 2:
-        return False  # the driver's console and the session's folder: the same processes, however long one of them was silent
+        # the driver's console and the session's folder: the same processes, however long one of them was
+        # silent
+        return False
     apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
     if a.ranks and b.ranks:
         return bool(a.ranks & b.ranks) and (
@@ -183,8 +207,9 @@ def numbers(events: Sequence[Event]) -> list[int]:
 def infer(events: Sequence[Event], library: Library) -> list[Event]:
     """Number the lives of a job whose launcher log is all there is.
 
-    torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves again in the same
-    file. Ray Train says each time that it attempts to start a worker group, HyperPod that it retries the step.
+    torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves
+    again in the same file. Ray Train says each time that it attempts to start a worker group, HyperPod that
+    it retries the step.
     """
     if any(e.attempt is not None for e in events):
         return list(events)
@@ -202,57 +227,68 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
-    death, birth, retry = (library.telling(word) for word in ("death", "birth", "again"))
+    words = [library.telling(word) for word in ("death", "birth", "again")]
     anew = any(e.kind == "anew" and e.fields.get("first") for e in events)
-    if not anew and {e.pattern for e in events}.isdisjoint(death | birth | retry):
+    if not anew and {e.pattern for e in events}.isdisjoint(frozenset().union(*words)):
         return {}
-    deaths: dict[str, list[int]] = defaultdict(list)
-    births: dict[str, list[int]] = defaultdict(list)
-    starts: dict[str, list[int]] = defaultdict(list)
-    again: dict[str, list[int]] = defaultdict(list)
-    blocks: dict[str, list[int]] = defaultdict(list)
-    falls: dict[str, list[int]] = defaultdict(list)
-    launches: dict[str, list[int]] = defaultdict(list)
-    for e in events:
-        if e.where.line is None:
-            continue
-        if e.pattern in death:
-            deaths[e.where.source].append(e.where.line + 3)
-        elif e.pattern in birth and e.rank is None:  # the controller speaks, never a rank
-            starts[e.where.source].append(e.where.line - 1)
-        elif e.pattern in retry and e.rank is None:  # srun speaks
-            again[e.where.source].append(e.where.line - 1)
-        elif e.kind in ("progress", "finished") and e.source_kind in ("agent", "console"):
-            births[e.where.source].append(e.where.line)
-        elif e.kind in ("exception", "exit"):
-            blocks[e.where.source].append(e.where.end_line or e.where.line)
-            if e.kind == "exception" and life.uncaught(e):
-                falls[e.where.source].append(e.where.end_line or e.where.line)
-        elif e.kind == "anew":
-            births[e.where.source].append(e.where.line)
-            if e.fields.get("first"):
-                launches[e.where.source].append(e.where.line)
-    cuts = {source: sorted(lines)[1:] for source, lines in starts.items()}
-    cuts |= {source: sorted(lines) for source, lines in again.items()}
-    for source, lines in falls.items():
-        cuts.setdefault(source, []).extend(
-            sorted({cut for d in lines if (cut := _end_of_life(d, blocks[source], launches[source]))})
-        )
-    for source, lines in deaths.items():
-        cuts[source] = sorted(
-            {cut for d in lines if (cut := _end_of_life(d, blocks[source], births[source]))}
-        )
+    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
     return {source: lines for source, lines in cuts.items() if lines}
 
 
-def _end_of_life(death: int, blocks: Sequence[int], births: Sequence[int]) -> int:
-    """The last line of the life that ends with this death: what ranks and the launcher still print belongs to it. 0: no life follows."""
-    birth = min((b for b in births if b > death), default=0)
-    return max([death, *(b for b in blocks if death <= b < birth)]) if birth else 0
+def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for e in events:
+        if e.where.line is not None:
+            found[e.where.source].append(e)
+    return found
+
+
+def _cuts(own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str]) -> list[int]:
+    """The last lines of all lives but the last in one source: by the launcher's word, else by that of the
+    controller or srun who begin anew (never a rank's), and by tracebacks that nobody caught with a new
+    launch behind them."""
+    blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
+    deaths = [e for e in own if e.pattern in death]
+    if deaths:
+        return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
+    launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
+    fallen = [e for e in own if e.kind == "exception" and life.uncaught(e)]
+    falls = _ends(((_last_line(e), launches) for e in fallen), blocks)
+    told = [e for e in own if e.rank is None]
+    retries = sorted(_last_line(e) - 1 for e in told if e.pattern in again)
+    return falls + (retries or sorted(_last_line(e) - 1 for e in told if e.pattern in birth)[1:])
+
+
+def _last_line(e: Event) -> int:
+    return e.where.end_line or e.where.line or 0
+
+
+def _births(own: Sequence[Event], death: Event) -> list[int]:
+    """Lines at which ranks are at work or begin anew. What they had printed before, and a pipe kept until
+    they ended, stands behind the report of a death with earlier stamps: that is no new life."""
+    found = []
+    for e in own:
+        works = e.kind in ("progress", "finished") and e.source_kind in ("agent", "console")
+        earlier = e.at is not None and death.at is not None and e.raw_time and e.at < death.at - SLACK_S
+        if (works or e.kind == "anew") and not earlier:
+            found.append(e.where.line or 0)
+    return found
+
+
+def _ends(deaths: Iterable[tuple[int, Sequence[int]]], blocks: Sequence[int]) -> list[int]:
+    """The last line of each life that ends with a death: what ranks and the launcher still print belongs to
+    it, up to the birth of the next. A death without a birth behind it ends the last life."""
+    cuts = set()
+    for death, births in deaths:
+        birth = min((b for b in births if b > death), default=0)
+        if birth:
+            cuts.add(max([death, *(b for b in blocks if death <= b < birth)]))
+    return sorted(cuts)
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
-    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the one whose time it falls in."""
+    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the
+    one whose time it falls in."""
     copies: dict[tuple[str, str], set[int]] = defaultdict(set)
     starts: dict[int, float] = {}
     pids: dict[int, int] = {}
@@ -260,7 +296,7 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
         if e.attempt is None:
             continue
         copies[(e.kind, gist(e.text))].add(e.attempt)
-        if e.at is not None and e.at_sigma < 30:
+        if e.at is not None and e.at_sigma < BROAD:
             starts[e.attempt] = min(e.at, starts.get(e.attempt, e.at))
         pid = e.fields.get("pid", e.pid)
         if isinstance(pid, int):
@@ -287,7 +323,7 @@ def _guess(
     found = copies.get((e.kind, gist(e.text)), set())
     if len(found) == 1:
         return next(iter(found))
-    if e.at is None or e.at_sigma > 30 or not order:
+    if e.at is None or e.at_sigma > BROAD or not order:
         return None
     guess = order[0][0]
     for attempt, start in order:

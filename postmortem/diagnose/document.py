@@ -1,4 +1,5 @@
-"""Solution -> the incident document, the one value in the middle that every output is a function of (schema postmortem/incident/1)."""
+"""Solution -> the incident document, the one value in the middle that every output is a function of (schema
+postmortem/incident/1)."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def _order(c: Claim) -> tuple[int, str, int]:
     return ORDER.index(c.role), c.event.where.source, c.event.where.line or 0
 
 
-# ── the verdict ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _verdict(solution: Solution, evidence: Evidence) -> Row:
@@ -102,13 +103,15 @@ def _verdict(solution: Solution, evidence: Evidence) -> Row:
 
 def _of_root(solution: Solution, root: Claim) -> Row:
     hosts = blame.hosts(solution.case, root, solution.ranks, solution.claims)
+    sure = confidence.of(solution.case, root, solution.ranks)
+    still = missing.Open(solution.case, solution.claims, root, root.pattern.category, hosts)
     doc: Row = {
         "category": root.pattern.category,
         "pattern": root.pattern.id,
-        "confidence": confidence.of(solution.case, root, solution.ranks),
+        "confidence": sure,
         "because": reasons.because(solution, str(own_frame(root.event).where)),
         "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions],
-        "missing": missing.missing(solution.case, root, hosts),
+        "missing": missing.missing(still) if sure != "established" else [],
     }
     if solution.outcome == "recovered" or solution.attempts > 1:
         doc["attempt"] = solution.case.attempt
@@ -118,12 +121,15 @@ def _of_root(solution: Solution, root: Claim) -> Row:
 def _rootless(solution: Solution) -> Row:
     healthy = solution.outcome == "healthy"
     undetermined = solution.outcome == "undetermined"
+    category = _of_symptoms(solution.claims) if undetermined else None
     return {
-        "category": _of_symptoms(solution.claims) if undetermined else None,
+        "category": category,
         "confidence": "supported" if healthy else "hypothesis",
         "because": reasons.because(solution, ""),
         "actions": [] if healthy else [COLLECT],
-        "missing": missing.missing(solution.case, None, ()) if undetermined else [],
+        "missing": missing.missing(missing.Open(solution.case, solution.claims, None, category))
+        if undetermined
+        else [],
     }
 
 
@@ -164,7 +170,7 @@ def _other(solution: Solution) -> Row:
     return {"id": solution.job, "outcome": solution.outcome, "category": category, "headline": told}
 
 
-# ── the chain ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the chain ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _chain(solution: Solution, evidence: Evidence) -> list[Row]:
@@ -191,7 +197,8 @@ def _chain(solution: Solution, evidence: Evidence) -> list[Row]:
 
 
 def _helpers(solution: Solution, root: Claim) -> list[Claim]:
-    """What strengthens the root: confirmations and comparisons about its ranks, but for the one that it rests on."""
+    """What strengthens the root: confirmations and comparisons about its ranks, but for the one that it
+    rests on."""
     found = []
     for c in solution.claims:
         helps = c.role == "confirms" or (c.pattern.derived and c.role != "symptom")
@@ -202,7 +209,8 @@ def _helpers(solution: Solution, root: Claim) -> list[Claim]:
 
 
 def _announcement(case: Case, root: Claim) -> Event | None:
-    """The log line right above a traceback that somebody caught and logged: `ERROR bad batch 8, skipping it`."""
+    """The log line right above a traceback that somebody caught and logged: `ERROR bad batch 8, skipping
+    it`."""
     opened = root.event.fields.get("opened")
     if not isinstance(opened, int) or root.event.fields.get("excepthook"):
         return None
@@ -259,7 +267,8 @@ def _unexplained(c: Claim, against: str) -> Row:
 
 
 def _fingerprint(root: Claim | None) -> str | None:
-    """The same for the same failure on other hosts at other times: pattern, line of code, exception class, collective."""
+    """The same for the same failure on other hosts at other times: pattern, line of code, exception class,
+    collective."""
     if root is None:
         return None
     fields = root.event.fields

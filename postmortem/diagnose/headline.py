@@ -1,10 +1,12 @@
-"""The root and its victims -> the headline: one sentence that says who, what, when, and what it did to the others.
+"""The root and its victims -> the headline: one sentence that says who, what, when, and what it did to the
+others.
 
-    Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:45; rank 2 lost the connection.
+    Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:45; rank 2
+    lost the connection.
 
-The decisive line stands right below it in every output, so the headline quotes of it only what tells more than the pattern's
-title: an exception's message, a library, a number of clients. Never a whole line with its prefixes. A pattern whose title is
-too little has a sentence of its own in its file (`headline`).
+The decisive line stands right below it in every output, so the headline quotes of it only what tells more
+than the pattern's title: an exception's message, a library, a number of clients. Never a whole line with its
+prefixes. A pattern whose title is too little has a sentence of its own in its file (`headline`).
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import regex
 
 from postmortem.diagnose import endings, outcome
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
@@ -24,6 +26,7 @@ from postmortem.model import Event
 
 LIMIT = 105  # characters that a headline quotes
 MANY = 6  # culprits of which the host is not named
+_SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 _SOURCE = re.compile(
@@ -63,7 +66,10 @@ def _who(root: Claim, ranks: tuple[int, ...]) -> str:
 
 
 def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
-    """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others need a title."""
+    """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others
+    need a title."""
+    if root.because[0].isupper():
+        return root.because  # a sentence by itself
     subject = ranks_text(ranks) if ranks else ""
     if subject and root.because.startswith(f"{subject} "):
         return who + root.because[len(subject) :]
@@ -118,11 +124,9 @@ def _subject(root: Claim, who: str) -> str:
 
 
 def _crash(e: Event) -> str:
-    return (
-        str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100]
-        .lower()
-        .replace("sig", "SIG")
-    )
+    """`segmentation fault`, `signal 11`, `SIGSEGV`."""
+    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower()
+    return _SIGNAL.sub(lambda m: m[0].upper(), said)
 
 
 def _detail(root: Claim) -> str:
@@ -137,7 +141,8 @@ def _detail(root: Claim) -> str:
 
 
 def _telling(root: Claim) -> str:
-    """The line from where the pattern starts to match: what stands before it in a glued line is a progress bar or a prefix."""
+    """The line from where the pattern starts to match: what stands before it in a glued line is a progress
+    bar or a prefix."""
     text = gist(root.event.text)
     for form in root.pattern.variants:
         if m := regex.search(form.regex, text):
@@ -146,7 +151,8 @@ def _telling(root: Claim) -> str:
 
 
 def _quoted(text: str, bare: bool = True) -> str:
-    """As much of a message as can stand in a sentence: whole clauses, if there are any, and no bracket left open."""
+    """As much of a message as can stand in a sentence: whole clauses, if there are any, and no bracket left
+    open."""
     shown = _SOURCE.sub("", _MODULES.sub("", " ".join(text.split())))
     shown = _BARE.sub("", shown) if bare else shown
     if len(shown) <= LIMIT:
@@ -164,12 +170,12 @@ def _effects(victims: Victims, said: str) -> str:
     """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
     for ranks, verb in victims.told():
-        if verb not in said:
+        if verb not in said and not (verb == "timed out" and " waited in " in said):
             parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks)} other ranks {verb}")
     return "; " + listed(parts) if parts else ""
 
 
-# ── without a cause ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── without a cause ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _rootless(solution: Solution) -> str:
@@ -198,7 +204,8 @@ def _left_behind(solution: Solution) -> str:
 
 
 def _seen(solution: Solution) -> str:
-    """What can be said of a failure without a cause: the first complaint in plain words; empty where nobody complains."""
+    """What can be said of a failure without a cause: the first complaint in plain words; empty where nobody
+    complains."""
     said = [c for c in solution.claims if c.role in ("symptom", "confirms")]
     loud = [c for c in said if c.pattern.severity in ("fatal", "error")] or [
         c for c in said if c.role == "symptom"
@@ -206,6 +213,7 @@ def _seen(solution: Solution) -> str:
     if not loud:
         return "the stack of a process is all that tells" if solution.case.of_kind("stack") else ""
     first = min(
-        loud, key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", c.event.where)
+        loud,
+        key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", in_time(c.event)),
     )
     return inside(first.pattern.title.rstrip("."))

@@ -4,8 +4,8 @@
     Training finished.                                    finished
     :::MLLOG {… "key": "run_stop", … "success"}           finished, with a last word that no failing script has
 
-Not a sign: a progress bar that is drawn again after a traceback, wandb's summary at exit, `echo done` behind a script that failed,
-and whatever others than the writer of the trouble say.
+Not a sign: a progress bar that is drawn again after a traceback, wandb's summary at exit, `echo done` behind
+a script that failed, and whatever others than the writer of the trouble say.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
 
 
 def uncaught(e: Event) -> bool:
-    """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at the script's own lines.
+    """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at
+    the script's own lines.
 
     Who catches and prints one starts where it is caught, mostly in a function; a logger writes a line of its own above it.
     """
@@ -56,7 +57,8 @@ def has_last_word(e: Event) -> bool:
 
 
 def all_done(case: Case) -> bool:
-    """Whether all ranks said goodbye or, where goodbyes have no names, every console has one; and nobody tells of a bad end."""
+    """Whether all ranks said goodbye or, where goodbyes have no names, every console has one; and nobody
+    tells of a bad end."""
     if any(not case.unharmed(rank) for rank in case.ends):
         return False
     byes = {e.where.source for e in case.of_kind("finished")}

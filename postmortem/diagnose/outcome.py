@@ -1,6 +1,7 @@
 """Whether the logs show a failure at all, and whether its cause is among what was found.
 
-A log without any sign of life that has trouble in it, be it a warning, is no healthy run; nor is one of which only a stack is left.
+A log without any sign of life that has trouble in it, be it a warning, is no healthy run; nor is one of
+which only a stack is left.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
     """Name the outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
         unharmed = root.guess and not _lifeless(case) and not any(c.role == "symptom" for c in claims)
-        return "undetermined" if unharmed or _only_how(root) else "incident"
+        alone = _only_how(root) and not (root.ranks and _victims(case, root, claims))
+        return "undetermined" if unharmed or alone else "incident"
     if _failed(case, claims) or _half_read(case):
         return "undetermined"
     if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims) or lacking(case)):
@@ -36,7 +38,8 @@ def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
 
 
 def lacking(case: Case) -> str:
-    """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says that it should."""
+    """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says
+    that it should."""
     if life.is_alive(case):
         return ""
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
@@ -68,6 +71,16 @@ def _only_how(root: Claim) -> bool:
     return root.strength == "ended" and root.pattern.category == "python-exception"
 
 
+def _victims(case: Case, root: Claim, claims: Sequence[Claim]) -> bool:
+    """Whether others suffered from it: ranks that complain, or that the launcher stopped."""
+    if any(end.signal == "SIGTERM" for end in case.ends.values()):
+        return True
+    complaints = [
+        c for c in claims if c.role == "symptom" and c.pattern.category in ("peer-lost", "hang", "network")
+    ]
+    return bool(case.ranks_of(c.event for c in complaints) - set(root.ranks))
+
+
 def _failed(case: Case, claims: Sequence[Claim]) -> bool:
     loud = any(c.role == "symptom" and (c.pattern.severity in LOUD or _at_the_end(case, c)) for c in claims)
     if loud and not (case.all_finished and not case.ends):
@@ -92,9 +105,11 @@ def _lifeless(case: Case) -> bool:
 
 
 def _troubled(case: Case, claims: Sequence[Claim]) -> bool:
-    """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else tells of.
+    """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else
+    tells of.
 
-    What hangs in the kernel may be another job's, unless its lines are all that was handed in: then somebody chose them.
+    What hangs in the kernel may be another job's, unless its lines are all that was handed in: then somebody
+    chose them.
     """
     for c in claims:
         kernel = c.speaker == "kernel"

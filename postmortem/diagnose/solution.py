@@ -34,7 +34,8 @@ class Victims:
 
 @dataclass(frozen=True)
 class Solution:
-    """One job, solved. `root` is None where nothing failed or no cause was found; `leads` are lines to look at then."""
+    """One job, solved. `root` is None where nothing failed or no cause was found; `leads` are lines to look
+    at then."""
 
     case: Case
     outcome: str
@@ -45,6 +46,7 @@ class Solution:
     job: str | None = None
     attempts: int = 1
     leads: tuple[Event, ...] = ()
+    lives: tuple[str, ...] = ()  # how the other attempts failed, each a sentence
 
     @cached_property
     def account(self) -> explain.Account:
@@ -64,7 +66,7 @@ def victims(case: Case, culprits: Ranks, claims: Sequence[Claim]) -> Victims:
         who = set(c.ranks)
         if c.role != "symptom" or (not who and c.pattern.category not in ("peer-lost", "hang")):
             continue
-        who = who or case.ranks_of([c.event])
+        who = who or case.ranks_of(c.events)
         if c.tells("wait"):
             timed_out |= who
         elif c.pattern.category == "peer-lost" or not c.ranks:

@@ -3,7 +3,8 @@
     id: kernel-oom-killed-process
     regex: 'Killed process (?P<pid>\\d+) \\((?P<comm>[^)]*)\\)'
 
-A pattern file is data only: no anchors, no tags, no code. Each error names the file and the line of the key at fault.
+A pattern file is data only: no anchors, no tags, no code.
+Each error names the file and the line of the key at fault.
 """
 
 from __future__ import annotations
@@ -36,42 +37,10 @@ from postmortem.vocabulary import (
 
 MAX_FILE = 1 << 20
 KEYS = {
-    "id",
-    "title",
-    "status",
-    "category",
-    "role",
-    "severity",
-    "sources",
-    "gate",
-    "regex",
-    "on",
-    "frame",
-    "derived",
-    "entity",
-    "explains",
-    "since",
-    "variants",
-    "what",
-    "why",
-    "actions",
-    "not_to_be_confused_with",
-    "replay",
-    "references",
-    "examples",
-    "strength",
-    "tells",
-    "generic",
-    "survivable",
-    "restored_by",
-    "if_last",
-    "cause_if",
-    "cause_if_near",
-    "reads_as",
-    "spreads",
-    "says_why",
-    "bears_out",
-    "names_ranks_of",
+    "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "frame",
+    "derived", "entity", "explains", "since", "variants", "what", "why", "actions", "not_to_be_confused_with",
+    "replay", "references", "examples", "strength", "tells", "generic", "survivable", "restored_by",
+    "if_last", "cause_if", "cause_if_near", "reads_as", "spreads", "says_why", "bears_out", "names_ranks_of",
     "headline",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut")
@@ -93,7 +62,8 @@ class Signature:
 
 @dataclass(frozen=True, eq=False)
 class Library:
-    """All patterns by id, and the hash of their files' bytes. Equal to itself only, so that what is made of it can be kept."""
+    """All patterns by id, and the hash of their files' bytes.
+    Equal to itself only, so that what is made of it can be kept."""
 
     patterns: Mapping[str, Pattern]
     digest: str
@@ -127,7 +97,8 @@ class Library:
 
 
 def load(*extra: Path) -> Library:
-    """Read the shipped library and the folders in `extra`, whose patterns win over shipped ones of the same id."""
+    """Read the shipped library and the folders in `extra`,
+    whose patterns win over shipped ones of the same id."""
     return _load(tuple(str(p) for p in extra))
 
 
@@ -144,9 +115,8 @@ def _load(extra: tuple[str, ...]) -> Library:
     kept = cache.place(files)
     patterns = cache.fetch(kept)
     if patterns is None:
-        read = {
-            pattern.id: pattern for pattern in (parse(data, path) for path, data in found)
-        }  # the last of an id wins
+        # the last of an id wins
+        read = {pattern.id: pattern for pattern in (parse(data, path) for path, data in found)}
         patterns = dict(sorted(read.items()))
         cache.store(kept, patterns)
     return Library(patterns, digest.hexdigest()[:16])

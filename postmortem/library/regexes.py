@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 LONG, SHORT = 16384, 1638  # a confirmation sees at most 16 KiB of a line
 NOTICEABLE_S = 0.005  # below this even the longest line does not hurt, whatever the curve
-MAX_GROWTH = 15  # a line ten times as long may take this many times as long
+MAX_GROWTH = 20  # a line ten times as long may take this many times as long: linear ones take up to 15
 TIMEOUT_S = 0.5
 TRIES = 3  # an attack must be slow each time: other processes take the processor, and its caches
 CANDIDATES = 6  # as many attacks as are tried at full length
@@ -35,7 +35,8 @@ def certain_literal(expression: str) -> str:
     """Return the text with the most letters that stands in every match; empty if there is none."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import re._parser as parser  # type: ignore[import-not-found]  # the only parser of its own syntax that Python ships
+        # the only parser of its own syntax that Python ships
+        import re._parser as parser  # type: ignore[import-not-found]
     return _best(_runs(parser.parse(expression)))
 
 
@@ -73,7 +74,8 @@ def _flat(tokens: Iterable[Any]) -> Iterator[tuple[str, Any]]:
 
 
 class Attack(NamedTuple):
-    """A line: `head`, then `piece` again and again, then `tail`. It comes near to a match without being one."""
+    """A line: `head`, then `piece` again and again, then `tail`.
+    It comes near to a match without being one."""
 
     head: str
     piece: str
@@ -103,7 +105,8 @@ def attacks(expression: str, lines: Iterable[str]) -> list[Attack]:
 
 
 def slowest(expression: str, lines: Sequence[str] = ()) -> Growth:
-    """Return how a search by `expression` grows on the first line found that it is slow on, else a ratio of 1."""
+    """Return how a search by `expression` grows on the first line found that it is
+    slow on, else a ratio of 1."""
     import regex
 
     compiled = regex.compile(expression.encode())
@@ -121,9 +124,17 @@ def slowest(expression: str, lines: Sequence[str] = ()) -> Growth:
 
 def _growth(compiled: Any, attack: Attack) -> Growth | None:
     long, short = _seconds(compiled, attack.line(LONG), 3), _seconds(compiled, attack.line(SHORT), 3)
-    if long >= NOTICEABLE_S and long > MAX_GROWTH * short:
-        return Growth(long / short, long, str(attack))
-    return None
+    if long < NOTICEABLE_S or long <= MAX_GROWTH * short or long < _yardstick():
+        return None
+    return Growth(long / short, long, str(attack))
+
+
+def _yardstick() -> float:
+    """What is noticeable on this machine, as busy as it is now: the time of a known search. On an idle one it
+    is NOTICEABLE_S; a slow one shall not find patterns slow that are not."""
+    import regex
+
+    return _seconds(regex.compile(b":[^;]+;"), (b":" + b"a" * 54) * (LONG // 55), 3)
 
 
 def _seconds(compiled: Any, line: bytes, times: int) -> float:

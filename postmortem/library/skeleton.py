@@ -40,7 +40,8 @@ examples:
 
 
 def write(name: str, line: str, folder: Path | None) -> Path:
-    """Write the skeleton of pattern `name` (family/id) and return its path. An existing file is never touched."""
+    """Write the skeleton of pattern `name` (family/id) and return its path.
+    An existing file is never touched."""
     found = NAME.fullmatch(name)
     if not found:
         raise UsageError(

@@ -7,13 +7,14 @@ import re
 _DOER = re.compile(r"A (?:rank|process) (?!of |with |number |group )")
 _PLURAL = (("was ", "were "), ("is ", "are "), ("has ", "have "), ("does ", "do "))
 _COMMON = frozenset({
-    "A", "An", "Another", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank", "Ranks", "Parameters", "Shared",
-    "Memory", "Processes", "Opening", "Probabilities", "Gradients",
+    "A", "An", "Another", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank",
+    "Ranks", "Parameters", "Shared", "Memory", "Processes", "Opening", "Probabilities", "Gradients",
 })  # fmt: skip
 
 
 def entitled(title: str, subject: str, many: bool = False) -> str:
-    """A pattern's title with the name of whom it speaks: `A process ran out …` and rank 1 are `Rank 1 ran out …`."""
+    """A pattern's title with the name of whom it speaks:
+    `A process ran out …` and rank 1 are `Rank 1 ran out …`."""
     if not subject:
         return title
     if title.startswith("Xid "):

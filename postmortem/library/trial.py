@@ -1,7 +1,9 @@
-"""The examples in pattern files -> does the real scanner, and do the real parsers, read them as the file says?
+"""The examples in pattern files -> does the real scanner, and do the real parsers,
+read them as the file says?
 
-match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this pattern
-no_match: [{text: '… killed=0 …', because: a counter}]                              must not; other patterns may
+match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this
+pattern no_match: [{text: '… killed=0 …', because: a counter}]                              must not; other
+patterns may
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ class Trial(NamedTuple):
     example: Example
 
     def __str__(self) -> str:
-        return f"{self.pattern.family}/{self.pattern.id}::{'match' if self.expected else 'no_match'}[{self.number}]"
+        which = "match" if self.expected else "no_match"
+        return f"{self.pattern.family}/{self.pattern.id}::{which}[{self.number}]"
 
 
 def trials(library: Library, ids: tuple[str, ...] = ()) -> Iterator[Trial]:
@@ -43,7 +46,8 @@ def trials(library: Library, ids: tuple[str, ...] = ()) -> Iterator[Trial]:
 
 
 def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> tuple[int, list[str]]:
-    """Run the examples; return how many there are, and one sentence for each that is not read as its file says."""
+    """Run the examples; return how many there are,
+    and one sentence for each that is not read as its file says."""
     library = load(*folders)
     results = [(t, failure(t, library)) for t in trials(library, ids)]
     return len(results), [f"{t.pattern.path}: {t}: {why}" for t, why in results if why]
@@ -80,7 +84,8 @@ def _captures(trial: Trial, library: Library) -> dict[str, Any] | None:
 
 
 def _in_its_block(trial: Trial) -> str:
-    """A pattern `on: exception` reads the last line of a traceback; its examples may leave out the lines before."""
+    """A pattern `on: exception` reads the last line of a traceback;
+    its examples may leave out the lines before."""
     text = trial.example.text
     bare = trial.pattern.on == "exception" and "Traceback (most recent call last)" not in text
     return BLOCK + text if bare else text
@@ -91,9 +96,8 @@ def _incident(trial: Trial) -> str:
     logs = resources.PACKAGE.parent / "sample_logs" / trial.example.incident / "logs"
     if not logs.is_dir():
         checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()
-        return (
-            f"there is no sample_logs/{trial.example.incident}" if checkout else ""
-        )  # a wheel has no samples
+        # a wheel has no samples
+        return f"there is no sample_logs/{trial.example.incident}" if checkout else ""
     found = trial.pattern.id in _findings(logs)
     if found == trial.expected:
         return ""
@@ -101,7 +105,8 @@ def _incident(trial: Trial) -> str:
 
 
 def _written(trial: Trial) -> str:
-    """A small incident that stands in the file itself: `==> path <==` starts each log, as `head` prints several."""
+    """A small incident that stands in the file itself:
+    `==> path <==` starts each log, as `head` prints several."""
     from tempfile import TemporaryDirectory
 
     with TemporaryDirectory() as folder:

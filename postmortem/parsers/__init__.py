@@ -1,6 +1,7 @@
 """Hits in their context -> Events. One file per log family; each knows formats and no verdicts.
 
-A parser never raises on content: what it cannot read yields nothing, and the line stays in its file for a human.
+A parser never raises on content: what it cannot read yields nothing,
+and the line stays in its file for a human.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from postmortem.parsers import (
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
+from postmortem.parsers.marks import bare
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -56,13 +58,14 @@ _SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 
 
 def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> list[Event]:
-    """All events of one source, in the order of its lines. `lines` is how many ordinary ones are read, beside those with hits."""
+    """All events of one source, in the order of its lines.
+    `lines` is how many ordinary ones are read, beside those with hits."""
     source = scanned.source
     if source.kind == "binary":
         return []
     events: list[Event] = []
     style = (
-        envelope.learn(first_lines(scanned.samples[0].text, min(200, max(lines, 40))))
+        envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
         if scanned.samples
         else Style()
     )
@@ -88,7 +91,8 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
 
 
 def _one_exception_per_line(events: list[Event]) -> list[Event]:
-    """An exception line may be found twice: by its traceback's head and, where the head is cut off, by itself."""
+    """An exception line may be found twice:
+    by its traceback's head and, where the head is cut off, by itself."""
     whole = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
     seen: set[int | None] = set()
     out = []
@@ -129,7 +133,8 @@ def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[E
 
 
 def _may_stand(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
-    """Whether this family of lines may stand in this source: a kernel line in a console must look like one."""
+    """Whether this family of lines may stand in this source:
+    a kernel line in a console must look like one."""
     if not pattern.sources or source.kind in pattern.sources:
         return True
     return "kernel" in pattern.sources and excerpt.envelope.kernel
@@ -147,7 +152,8 @@ _LOCAL = regex.compile(r"\blocal_rank: ?(\d{1,4})\b")
 
 
 def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event]) -> Iterator[Event]:
-    """Patterns that matched in a document are facts about its one exception; a line number in it means nothing."""
+    """Patterns that matched in a document are facts about its one exception;
+    a line number in it means nothing."""
     base = next(e for e in events if e.kind == "exception")
     seen: set[str] = set()
     for hit in scanned.hits:
@@ -205,7 +211,8 @@ def _innermost(event: Event) -> str:
 
 
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:
-    """Read a piece of log as if it stood in a file of its own, through the real scanner: what the examples of patterns run through."""
+    """Read a piece of log as if it stood in a file of its own, through the real scanner:
+    what the examples of patterns run through."""
     library = library or load()
     source = Source(path="example", kind=kind or "console", size=len(text))
     scanned = scan.scan(
@@ -215,7 +222,8 @@ def read_text(text: str, kind: str = "", library: Library | None = None) -> list
 
 
 def engine(library: Library) -> scan.Engine:
-    """This thread's engine for the patterns of a library and the heads of the blocks that the parsers read."""
+    """This thread's engine for the patterns of a library and the heads of the
+    blocks that the parsers read."""
     return scan.own_engine(library, lambda: [*library.signatures(), *OPENERS])
 
 

@@ -1,15 +1,18 @@
-"""Lines that all ranks print after the same collective: what the clocks of different hosts can be compared by.
+"""Lines that all ranks print after the same collective:
+what the clocks of different hosts can be compared by.
 
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
     2026/11/20 09:02:56 PM | INFO     | node-b | RANK 2 | epoch 0 step 15 loss 2.3101
     2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
 
-A counter is known by its structure: a word and a whole number behind it, which is no rank, pid or port. What stands before
-it (logger, host, rank) differs from host to host and is not looked at. Which of the numbers count is not decided here:
+A counter is known by its structure: a word and a whole number behind it, which is no rank, pid or port. What
+stands before it (logger, host, rank) differs from host to host and is not looked at. Which of the numbers
+count is not decided here:
 `align` takes those on which the ranks agree.
 
-In: the sampled lines of one source. Out: events of kind `sync`, one for each writer, form and clock, that carry their marks
-packed, so that 16,000 ranks with 300 marks each fit into memory: `family` (the form), `columns` (whole numbers per mark),
+In: the sampled lines of one source. Out: events of kind `sync`, one for each writer, form and clock, that
+carry their marks packed, so that 16,000 ranks with 300 marks each fit into memory: `family` (the form),
+`columns` (whole numbers per mark),
 `values`, `times`, `lines`. The first column counts how often the numbers started anew (a restart, an epoch).
 """
 
@@ -36,7 +39,10 @@ _COUNTER = (
     )
 )
 _NAME_OF_SOMEONE = re.compile(
-    r"(?:\w*_)?(?:rank|p?pid|tid|worker|node|host|gpu|device|cuda|port|world|size|nranks|line|code|exitcode|status|signal|version|seed|of)s?",
+    (
+        r"(?:\w*_)?(?:rank|p?pid|tid|worker|node|host|gpu|device|cuda|port|world|size|nranks|line|code"
+        r"|exitcode|status|signal|version|seed|of)s?"
+    ),
     re.IGNORECASE,
 )
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?[A-Za-z%]*|[A-Za-z_]+")
@@ -44,7 +50,8 @@ _UNKNOWN = frozenset({"nan", "inf"})  # a loss that is no number today stood as 
 _TOGETHER = re.compile(
     r"\b(?:process group|rendezvous|barrier|all ranks|communicator|Init)\b.{0,40}"
     r"\b(?:ready|done|complete[d]?|COMPLETE|passed|reached|joined)\b"
-    r"|\b(?:initiali[sz]ed|joined|synchroni[sz]ed)\b.{0,40}\b(?:process group|rendezvous|communicator|all ranks|distributed)\b"
+    r"|\b(?:initiali[sz]ed|joined|synchroni[sz]ed)\b.{0,40}\b(?:process group|rendezvous|communicator"
+    r"|all ranks|distributed)\b"
     r"|\b(?:process group|distributed|communicator)\b.{0,40}\b(?:initiali[sz]ed|joined)\b"
     r"|All distributed processes registered|\bcheckpoint\b.{0,40}\bsaved\b|\bsaved\b.{0,40}\bcheckpoint\b",
 )
@@ -110,7 +117,8 @@ class Counters:
 
 
 def form_of(body: str) -> tuple[str, tuple[int, ...]] | None:
-    """The form of a line and its whole numbers: `epoch # step # loss ~` and (0, 15). None for lines that show no progress."""
+    """The form of a line and its whole numbers: `epoch # step # loss ~` and (0, 15).
+    None for lines that show no progress."""
     head = body[:400]
     for m in _COUNTER.finditer(head) if _MAY_COUNT.search(head) else ():
         if not _NAME_OF_SOMEONE.fullmatch(m["name"] or m["behind"]):
@@ -137,7 +145,8 @@ def _form(body: str, start: int) -> tuple[str, tuple[int, ...]]:
 
 
 def _lives(family: _Family) -> list[int]:
-    """How often the numbers had started anew before each mark; behind a gap how often they will, less than zero."""
+    """How often the numbers had started anew before each mark;
+    behind a gap how often they will, less than zero."""
     rows = family.rows
     lives, life = [], 0
     for i, row in enumerate(rows):
@@ -152,7 +161,8 @@ def _lives(family: _Family) -> list[int]:
 
 
 def _chosen(family: _Family, most: int) -> list[tuple[int, tuple[int, ...]]]:
-    """Marks to keep, as index and row. Of many the same ones on every rank, whatever it printed besides; the last ones always."""
+    """Marks to keep, as index and row. Of many the same ones on every rank,
+    whatever it printed besides; the last ones always."""
     rows = [(life, *row) for life, row in zip(_lives(family), family.rows, strict=True)]
     first: dict[tuple[int, ...], int] = {}
     for i, row in enumerate(rows):
@@ -191,7 +201,7 @@ def _event(
         fields["local_rank"] = where
     return Event(
         kind="sync",
-        where=Where(source.path, family.first.number),
+        where=Where(source.path, family.first.number, None, env.line),
         text=family.first.text[:200],
         time=env.stamp.time,
         clock=env.stamp.clock,

@@ -7,8 +7,9 @@
 
     Extension modules: numpy._core._multiarray_umath, ... (total: 22)
 
-Most recent call first, no comma before `in`, no source lines, no time, no rank. If a C++ thread crashed there is no
-`Current thread`. Two faults may interleave. Out: one event of kind `crash`, or `stack` for a dump without a crash.
+Most recent call first, no comma before `in`, no source lines, no time, no rank. If a C++ thread crashed there
+is no `Current thread`. Two faults may interleave. Out: one event of kind `crash`, or `stack` for a dump
+without a crash.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt
-from postmortem.parsers.traceback import code_line, collective_of
+from postmortem.parsers.frames import code_line, collective_of
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
 DUMP = Signature(
@@ -33,7 +34,8 @@ _THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?: in (?P<func>.+))?')
 _FATAL = re.compile(r"Fatal Python error: (?P<signal>[^\n]{1,120})")
 _TERMINATE = re.compile(
-    r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'|^\s*what\(\):\s*(?P<what>.{1,600})"
+    r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'"
+    r"|^\s*what\(\):\s*(?P<what>.{1,600})"
 )
 SIGNALS = {
     "Segmentation fault": "SIGSEGV",
@@ -71,7 +73,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
-    """Read a stack dump of a living process (faulthandler.dump_traceback_later, SIGUSR handlers). Part of a crash: nothing."""
+    """Read a stack dump of a living process (faulthandler.dump_traceback_later, SIGUSR handlers).
+    Part of a crash: nothing."""
     if any("Fatal Python error" in line.text for line in excerpt.preceding()):
         return
     if any(_THREAD.match(line.envelope.body) for line in excerpt.preceding()):

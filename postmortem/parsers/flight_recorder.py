@@ -1,16 +1,18 @@
-"""Flight-recorder dumps: what torch.distributed noted of each rank's last collectives, before any network was involved.
+"""Flight-recorder dumps: what torch.distributed noted of each rank's last collectives,
+before any network was involved.
 
-    {"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}, "pg_status": {...},
-     "entries": [{"process_group": ["0", "default_pg"], "collective_seq_id": 19, "profiling_name": "gloo:all_reduce",
-                  "input_sizes": [[26122]], "input_dtypes": ["Float"], "state": "scheduled", "retired": false, ...}]}
+    {"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}, ...
+     "entries": [{"process_group": ["0", "default_pg"], "collective_seq_id": 19, ...
+                  "profiling_name": "gloo:all_reduce", "input_sizes": [[26122]], "state": "scheduled", ...}]}
 
-In: one dump, JSON or pickle (FlightRecorder.hpp, versions 2.x). Out: one event of kind `recorder`, or `unreadable` with a
-sentence why. Both forms of one dump yield the same text; only the pickle has stack frames.
+In: one dump, JSON or pickle (FlightRecorder.hpp, versions 2.x). Out: one event of kind `recorder`, or
+`unreadable` with a sentence why. Both forms of one dump yield the same text; only the pickle has stack
+frames.
 
-NCCL moves `state` from scheduled over started to completed. gloo leaves it at scheduled and sets `retired`, also on a
-collective that failed. JSON writes the numbers of pg_status as text and 0 for a time that is not known. pg_status counts
-sends and receives too, so it is believed only where there are no entries; with gloo pg_config has one entry without a
-name, which says the ranks only as long as no second group is made.
+NCCL moves `state` from scheduled over started to completed. gloo leaves it at scheduled and sets `retired`,
+also on a collective that failed. JSON writes the numbers of pg_status as text and 0 for a time that is not
+known. pg_status counts sends and receives too, so it is believed only where there are no entries; with gloo
+pg_config has one entry without a name, which says the ranks only as long as no second group is made.
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from typing import NamedTuple
 from postmortem.model import Event, Source, Where
 from postmortem.parsers.counters import MARKS
 from postmortem.parsers.excerpt import decode
-from postmortem.parsers.plain_pickle import PlainPickleError, loads
-from postmortem.parsers.traceback import code_line
+from postmortem.parsers.frames import code_line
+from postmortem.parsers.pickle_machine import PlainPickleError
+from postmortem.parsers.plain_pickle import loads
 
 KEPT = 2000  # entries of a dump; torch's own buffer holds as many unless told otherwise
 MAX_JSON = 32 << 20
@@ -124,7 +127,7 @@ def _json(content: bytes) -> object:
         raise PlainPickleError("its JSON has a number that is too long", 0) from None
 
 
-# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── values ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _word(value: object, most: int = 300) -> str:
@@ -155,7 +158,7 @@ def _ranks(value: object) -> tuple[int, ...]:
     return tuple(sorted({n for x in found if (n := _number(x)) is not None and n >= 0}))
 
 
-# ── groups ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── groups ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _named(raw: dict[object, object]) -> tuple[str, str]:
@@ -185,7 +188,8 @@ def _find_groups(
 
 
 def _key(name: str, desc: str, ranks: tuple[int, ...]) -> str:
-    """What the ranks of one group call it, all alike. split_group gives the parts of a group one name, so the ranks belong to it."""
+    """What the ranks of one group call it, all alike.
+    split_group gives the parts of a group one name, so the ranks belong to it."""
     if desc == "default_pg":
         return desc
     shown = (
@@ -199,7 +203,7 @@ def _key(name: str, desc: str, ranks: tuple[int, ...]) -> str:
     )
 
 
-# ── entries ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── entries ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _dump(document: dict[object, object]) -> _Dump:
@@ -265,7 +269,8 @@ def _status(
     groups: dict[tuple[str, str], _Group],
     entries: list[_Entry],
 ) -> dict[str, dict[str, int | None]]:
-    """The last collective enqueued, started and completed in each group: by the entries, else by pg_status."""
+    """The last collective enqueued, started and completed in each group:
+    by the entries, else by pg_status."""
     by_id = {str(_number(row.get("pg_id"))): groups[_named(row)].key for row in rows if _named(row) in groups}
     if not by_id:
         by_id = {"0": next((g.key for g in groups.values() if g.desc == "default_pg"), "default_pg")}
@@ -288,7 +293,7 @@ def _status(
     return found
 
 
-# ── the event ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the event ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _event(base: Event, dump: _Dump) -> Event:
@@ -326,7 +331,8 @@ def _marks(base: Event, dump: _Dump) -> Iterator[Event]:
                 "times": array("d", [(e.discovered or e.created) / 1e9 for e in timed]),
                 "lines": array("q", [0] * len(timed)),
             }
-            yield base._replace(kind="sync", time=fields["times"][0], clock="absolute", fields=fields)  # type: ignore[index]
+            first = fields["times"][0]  # type: ignore[index]
+            yield base._replace(kind="sync", time=first, clock="absolute", fields=fields)
 
 
 def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: list[_Entry]) -> str:
@@ -345,7 +351,10 @@ def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: li
         e for e in reversed(dump.entries) if e.group == decisive.group and e.seq == counts_here["enqueued"]
     )
     what = f"{last.name} {last.detail}".strip()
-    text = f"{who}last enqueued collective {last.seq} of {last.group} ({what}), {counts_here['completed']} completed"
+    text = (
+        f"{who}last enqueued collective {last.seq} of {last.group} ({what}), {counts_here['completed']} "
+        f"completed"
+    )
     others = sorted({e.group for e in pending} - {decisive.group})
     return text + (f"; waiting in {', '.join(others[:3])} too" if others else "")
 
@@ -360,7 +369,8 @@ def _frames(value: object) -> list[tuple[str, int, str]]:
 
 
 def _rank(path: str, document: dict[object, object], dump: _Dump) -> int | None:
-    """The rank of a dump whose name does not spell it: torch appends the bare number to TORCH_FR_DUMP_TEMP_FILE."""
+    """The rank of a dump whose name does not spell it:
+    torch appends the bare number to TORCH_FR_DUMP_TEMP_FILE."""
     for field in ("rank", "global_rank"):
         if (said := _number(document.get(field))) is not None and said >= 0:
             return said

@@ -1,8 +1,10 @@
-r"""Lines of a sample -> what may be in each of them, found by one automaton: so that slow regexes run on few lines.
+r"""Lines of a sample -> what may be in each of them, found by one automaton:
+so that slow regexes run on few lines.
 
     b"epoch 0 step 15 loss 2.28\nhello\nTraining finished.\n"  ->  STEP for the first line, 0, BYE
 
-Nearly every line of a healthy log names a step, and only the first and the last step matter. A mark is a cheap superset of
+Nearly every line of a healthy log names a step, and only the first and the last step matter.
+A mark is a cheap superset of
 `progress`'s regex; where the raw line is not what the regex will see (colours, JSON), a line has all marks.
 """
 
@@ -27,12 +29,16 @@ _GATES: tuple[tuple[int, str], ...] = (
     (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,8}[0-9])"),
     (
         STEP,
-        r"Epoch:? ?(?:\[[0-9]|[0-9]{1,6}[ :]{0,4}\[)|\| +[0-9]{1,9}/[0-9]+ \[|(?i:\bloss'?\"?[ =:]{1,3}[-+0-9])",
+        (
+            r"Epoch:? ?(?:\[[0-9]|[0-9]{1,6}[ :]{0,4}\[)|\| +[0-9]{1,9}/[0-9]+ \["
+            r"|(?i:\bloss'?\"?[ =:]{1,3}[-+0-9])"
+        ),
     ),
     (
         BYE,
         (
-            r"(?i:\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|epochs?)\b[^.\n]{0,80}"
+            r"(?i:\b(?:training|train|run|job|fit|trial|experiment|script|benchmark"
+            r"|evaluation|epochs?)\b[^.\n]{0,80}"
             r"\b(?:finished|completed?|done|ended|succeeded|successful|stopped))"
         ),
     ),
@@ -61,7 +67,10 @@ _GATES: tuple[tuple[int, str], ...] = (
     ),
     (
         MILESTONE,
-        r"(?i:\b(?:epoch|shard|phase|round|stage)\b[^.\n]{0,100}\b(?:finished|done|complete|end)|\b[0-9]+ batches)",
+        (
+            r"(?i:\b(?:epoch|shard|phase|round|stage)\b[^.\n]{0,100}\b(?:finished|done|complete|end)"
+            r"|\b[0-9]+ batches)"
+        ),
     ),
     (FACTS, r"(?i:\brank[ =:]*[0-9]{1,6}(?: of |/|,? ?(?:world[_ ]size|nranks)[ =:]+)[0-9])"),
     (FACTS, r"""\b(?:world[_ ]size|nranks|nRanks|num_processes)["']?[ =:]+[0-9]|\bbusId [0-9a-f]{3}"""),

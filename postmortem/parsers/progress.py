@@ -1,12 +1,13 @@
-"""What ordinary lines tell: who is which rank, how far it came, when it spoke first and last, whether it said goodbye.
+"""What ordinary lines tell: who is which rank, how far it came,
+when it spoke first and last, whether it said goodbye.
 
     2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
-    node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 cudaDev 1 nvmlDev 1 busId 56000 - Init COMPLETE
+    node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 ... - Init COMPLETE
 
-In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and last
-`progress`, a `finished`, its last `line`, the last sign that it worked (`worked`), where it began anew (`anew`), and what clocks can be
-compared by (see `counters`). What is a sign of what stands in `signs`.
+In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and
+last `progress`, a `finished`, its last `line`, the last sign that it worked (`worked`), where it began anew
+(`anew`), and what clocks can be compared by (see `counters`). What is a sign of what stands in `signs`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from postmortem.parsers import interest, signs
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
+from postmortem.parsers.marks import bare
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
@@ -47,7 +49,10 @@ _VERSION = re.compile(
 MAX_NOTICES = 60
 _NUMBERS = re.compile(r"\d+")
 _MILESTONE = re.compile(
-    r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b|\b\d+ batches\b",
+    (
+        r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b"
+        r"|\b\d+ batches\b"
+    ),
     re.IGNORECASE,
 )
 
@@ -72,9 +77,8 @@ class _Writer:
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
-    steps: list[Line] = field(
-        default_factory=list
-    )  # lines that may name a step; only the last that does is looked for
+    # lines that may name a step; only the last that does is looked for
+    steps: list[Line] = field(default_factory=list)
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
     facts: dict[str, object] = field(default_factory=dict)
@@ -109,9 +113,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
     head = int(most * HEAD_SHARE)
-    asked_all = (
-        interest.STEP if most < LINES else 0
-    )  # where few lines are read, each is looked into for a step
+    # where few lines are read, each is looked into for a step
+    asked_all = interest.STEP if most < LINES else 0
     for i, sample in enumerate(samples):
         data = sample.text
         marks = interest.Marks(data, asked_all)
@@ -127,11 +130,12 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             end = data.find(b"\n", start)
             raw = data[start : end if end >= 0 else len(data)]
             text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
-            yield Line(number, text, peel(text, style)), marks.of(start, start + len(raw)) | asked_all
+            yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | asked_all
 
 
 def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
-    """Where the first and the last lines begin; all lines, if they are no more than `first + last` or `all_of`."""
+    """Where the first and the last lines begin;
+    all lines, if they are no more than `first + last` or `all_of`."""
     found: list[int] = []
     at = 0
     while at < len(data) and len(found) <= max(first + last, all_of):
@@ -147,7 +151,8 @@ def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
 
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
-    """`own`: the pid on the line is the rank's, because it names the rank, or NCCL wrote it into the rank's file."""
+    """`own`: the pid on the line is the rank's, because it names the rank,
+    or NCCL wrote it into the rank's file."""
     body = line.envelope.body
     if not signs.of_a_keeper(body):
         if line.envelope.stamp is not None and writer.first is None:
@@ -184,7 +189,8 @@ def _open(writer: _Writer, line: Line) -> None:
 
 
 def _count(writer: _Writer, line: Line) -> None:
-    """Follow what a line counts: it gets on where a count grows, and begins anew where one falls to its beginning."""
+    """Follow what a line counts: it gets on where a count grows, and begins anew where one falls to its
+    beginning."""
     for name, value in signs.counts(line.envelope.body):
         before = writer.counted.get(name, 0)
         if value > before:
@@ -203,7 +209,8 @@ def _serve(writer: _Writer, line: Line) -> None:
 
 
 def _settle(writer: _Writer, notices: int) -> None:
-    """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices where few may stay."""
+    """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices
+    where few may stay."""
     late = [
         line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
     ]
@@ -352,9 +359,11 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     local = env.local_rank if env.local_rank is not None else source.local_rank
     if local is not None:
         fields.setdefault("local_rank", local)
+    if env.line is not None and len(env.body) > len(line.text):
+        fields["said"] = env.body[:1000]  # with the level that the record has beside its text
     return Event(
         kind=kind,
-        where=Where(source.path, line.number),
+        where=Where(source.path, line.number, None, env.line),
         text=line.text[:1000],
         time=stamp.time if stamp else None,
         clock=stamp.clock if stamp else "none",

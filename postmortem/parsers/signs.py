@@ -1,4 +1,5 @@
-"""What an ordinary line is a sign of: work that gets on, a result, an answer, a goodbye. Words decide it here alone.
+"""What an ordinary line is a sign of: work that gets on, a result, an answer, a goodbye. Words decide it
+here alone.
 
     iter 30/1000  loss 0.52                      a count, `it` of 1000 is 30; work where it grows
     INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer
@@ -6,7 +7,8 @@
     Training finished.                           a goodbye
     done                                         a goodbye too, if it is the last line; a script's `echo done` says it of anything
 
-A bar that is drawn again, and what wandb sums up when a process dies, are no signs of work: both come after a fatal traceback.
+A bar that is drawn again, and what wandb sums up when a process dies, are no signs of work: both come after
+a fatal traceback.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-# ── counts ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 _STEP = re.compile(
     r"\b(?P<word>global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,8}(?P<step>\d{1,9})\b",
@@ -45,7 +47,7 @@ _TRYING = re.compile(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)
 )
 # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
 _KEEPER = re.compile(
-    r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
+    r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
 _CODE = re.compile(r"\s*(?:[│❱╭╰]|File \"|>>> |\++ \S)")  # a traceback's frames quote `if step == 31:`
 _CLOSING = re.compile(r"\W{0,4}wandb:|\W{0,2}(?:Run summary|Run history)\b")  # printed by an exit handler
@@ -79,7 +81,8 @@ def _is_no_news(body: str) -> bool:
 
 
 def counts(body: str) -> Iterator[tuple[str, int]]:
-    """What a line counts, each by its name: `("iter", 30)`, `("of 1000", 30)`. Tries and failures are no work."""
+    """What a line counts, each by its name: `("iter", 30)`, `("of 1000", 30)`. Tries and failures are no
+    work."""
     if _is_no_news(body) or _PREPARING.match(body) or _TRYING.search(body) or cries(body):
         return
     for m in _OF_ALL.finditer(body, 0, 400):
@@ -129,7 +132,7 @@ def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
     return False
 
 
-# ── answers and results ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── answers and results ─────────────────────────────────────────────────────────────────────────────────────
 
 _PROBES = r"/(?:metrics|health|ping|ready|live)\w*[ /?]"
 _ANSWER = re.compile(
@@ -144,7 +147,8 @@ _SERVES = re.compile(  # it is up; somebody may have stopped it on purpose
 
 
 def answers(body: str) -> bool:
-    """Whether a server has answered a request, or its engine made tokens. A probe's answer says nothing of the engine."""
+    """Whether a server has answered a request, or its engine made tokens. A probe's answer says nothing of
+    the engine."""
     return bool(_ANSWER.search(body))
 
 
@@ -183,7 +187,7 @@ def result(body: str) -> bool:
     return any(form.search(body) for form in (_METRIC, _PAIRS, _KEPT)) or bool(_ROW.match(body))
 
 
-# ── complaints ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── complaints ──────────────────────────────────────────────────────────────────────────────────────────────
 
 _COMPLAINT = re.compile(
     r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b(?!\s*$)"
@@ -192,7 +196,8 @@ _COMPLAINT = re.compile(
 _BENIGN = re.compile(
     r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
 )
-# `0 ERROR`, `no ERROR` and `ERROR: 0` count errors, a last word may be a table's head; glog's E is Ray's and C++'s
+# `0 ERROR`, `no ERROR` and `ERROR: 0` count errors, a last word may be a table's head; glog's E is Ray's and
+# C++'s
 _LEVEL = re.compile(
     r"(?<!\bno )(?<!\b0 )\b(?:CCL_)?(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0|none|no)\b|\s*$)"
     r"|\blevel=(?:error|fatal)\b|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]"
@@ -222,11 +227,12 @@ def complains(body: str) -> bool:
 
 
 def cries(text: str) -> bool:
-    """Whether a line tells of an error, by its level or its words, and does not say itself that it is none."""
+    """Whether a line tells of an error, by its level or its words, and does not say itself that it is
+    none."""
     return bool(_LEVEL.search(text) or _RAISED.search(text)) and not _SHRUGGED.search(text)
 
 
-# ── goodbyes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── goodbyes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 _OBJECTS = (  # what may be `finished` where nothing else names it
     r"training|run\w*|job|all|every\w*|in|after|at|on|with|without|normally|successfully|server|main|eval\w*"
@@ -248,7 +254,8 @@ _FORM = re.compile(  # goodbyes of programs, whatever else the line says
     r'"key": "(?:run_stop|status)", "value": (?!"aborted)'  # MLPerf
     r"|^(?:\W*\d+: )?(?:RESULT,[\w -]+,|ENDING TIMING RUN AT|RUNANDTIME_STOP \d)"
     r"|^=* ?\d+ passed(?:, \d+ (?:skipped|warnings?|deselected|xfailed|xpassed))* in [\d.]+"  # pytest
-    r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|\bexits successfully\b"  # Lightning, nccl-tests, DeepSpeed
+    # Lightning, nccl-tests, DeepSpeed
+    r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|\bexits successfully\b"
     r"|\[shutdown\] .{0,80}shutting down|\blaunch \d+ succeeded\b",
     re.IGNORECASE,
 )
@@ -259,7 +266,9 @@ _LAST_WORDS = re.compile(  # and what no script says that failed
     r"|training (?:abgeschlossen|beendet)",
     re.IGNORECASE,
 )
-_DONE = re.compile(  # all that a logger's line says, and the last line; `epoch 3: done` and `[12/60] done` say it of something else
+# all that a logger's line says, and the last line; `epoch 3: done` and `[12/60] done` say it of something
+# else
+_DONE = re.compile(
     r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
     r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
     r"done[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?[ \t]*$"

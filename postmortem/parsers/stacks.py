@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from postmortem.model import Event, Source
 from postmortem.parsers.excerpt import decode, document_event
 from postmortem.parsers.faulthandler import SIGNALS, stack_fields
-from postmortem.parsers.traceback import code_line
+from postmortem.parsers.frames import code_line
 
 _PROCESS = re.compile(r"Process (?P<pid>\d+): (?P<cmd>.*)")
 _SPY_THREAD = re.compile(
@@ -36,7 +36,8 @@ _PYSTACK_DIED = re.compile(
 )
 _GDB_SIGNAL = re.compile(r"Program terminated with signal (?P<signal>SIG[A-Z]+), (?P<text>[^.]+)\.")
 _GDB_FRAME = re.compile(
-    r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?"
+    r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)"
+    r"(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?"
 )
 _PID_NAME = re.compile(r"pid[_-]?(\d+)")
 _CORE_PID = re.compile(r"\[New LWP (\d+)\]|core\.(\d+)|Core was generated")

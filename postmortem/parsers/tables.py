@@ -3,13 +3,14 @@
       PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD
     21162 21159 Ssl  futex_do_wait                  00:12 00:00:02 311384 python3 -u train.py
 
-    memory.oom_control: ... oom_kill 1            (cgroup v1)         oom_kill 1 / max 40     (memory.events, v2)
+    memory.oom_control: ... oom_kill 1   (cgroup v1)         oom_kill 1 / max 40     (memory.events, v2)
 
-    [  pid  ]   uid  tgid total_vm      rss ... name                  the tasks of which the kernel's OOM killer chose
+    [  pid  ]   uid  tgid total_vm      rss ... name        the tasks of which the kernel's OOM killer chose
     [  32688]     0 32688   356486   200908 ... python3
 
-In: the whole document. Out: `process` events (one a row), and one `counter` event if a cgroup counts OOM kills. Of a kernel's
-OOM block: `oom-tasks`, the pids that shared the memory, whoever else was killed on that host.
+In: the whole document. Out: `process` events (one a row), and one `counter` event if a cgroup counts OOM
+kills. Of a kernel's OOM block: `oom-tasks`, the pids that shared the memory, whoever else was killed on that
+host.
 """
 
 from __future__ import annotations

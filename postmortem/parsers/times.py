@@ -1,12 +1,12 @@
 """Text -> Stamp: every way in which the logs of a training job write a time.
 
     2026-11-20 21:01:43,548 INFO ...            python logging: local time, no zone
-    [W1120 21:11:09.409017083 reducer.cpp:1529] c10: MMDD or MDD, no year; the nine digits come from another clock
+    [W1120 21:11:09.409017083 reducer.cpp:1529] c10: (M)MDD, no year; nine digits of another clock
     [Fri Nov 20 21:20:00 2026] ...              dmesg -T
     [ 2612.608042] ...                          dmesg: seconds since boot
 
-A stamp without a year is placed in 1972 (a leap year long before any log); `align` finds the year. One without a zone
-is read as UTC and marked naive. Nothing here looks at this machine's clock, zone or locale.
+A stamp without a year is placed in 1972 (a leap year long before any log); `align` finds the year. One
+without a zone is read as UTC and marked naive. Nothing here looks at this machine's clock, zone or locale.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _CLOCK = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 
 _HMS = re.compile(r"\d:\d\d:\d\d")  # stands in each of the forms below
 _ISO = re.compile(
-    rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)"
+    rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?"
+    rf"(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)"
 )
 _GLOG = re.compile(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
 _CTIME = re.compile(
@@ -76,7 +77,8 @@ def boot(text: str) -> Stamp | None:
 
 
 def from_match(m: re.Match[str]) -> Stamp | None:
-    """Turn a match of one of this module's forms into a stamp; None where the digits are no date (month 13, 29 February 2023)."""
+    """Turn a match of one of this module's forms into a stamp;
+    None where the digits are no date (month 13, 29 February 2023)."""
     g = m.groupdict()
     year = int(g["Y"]) if g.get("Y") else NO_YEAR
     month = MONTHS.get(g["b"], 0) if g.get("b") else int(g["M"])
@@ -86,7 +88,7 @@ def from_match(m: re.Match[str]) -> Stamp | None:
     digits = g.get("f") or ""
     fraction = float(f"0.{digits}") if digits else 0.0
     zone, clock = _zone(g.get("z"))
-    return Stamp(whole + fraction - zone, clock, m[0], _sigma(digits))
+    return Stamp(whole + fraction - zone, clock, m[0], _sigma(digits, m.re is _GLOG))
 
 
 def epoch(year: int, month: int, day: int, hour: int, minute: int, second: int) -> float | None:
@@ -124,12 +126,13 @@ def _zone(text: str | None) -> tuple[int, ClockKind]:
     return sign * (int(digits[:2]) * 3600 + int(digits[2:4]) * 60), "absolute"
 
 
-def _sigma(digits: str) -> float:
-    """Resolution as one standard deviation. Nine digits are c10's: they come from CLOCK_MONOTONIC while the seconds come
-    from the wall clock, so such a stamp is good to a second only (torch c10/util/Logging.cpp)."""
+def _sigma(digits: str, glog: bool) -> float:
+    """Resolution as one standard deviation. The nine digits of c10 come from CLOCK_MONOTONIC while the
+    seconds come from the wall clock, so such a stamp is good to a second only (torch
+    c10/util/Logging.cpp)."""
     if not digits:
         return 0.3
-    if len(digits) == 9:
+    if glog and len(digits) == 9:
         return 0.5
     return max(10.0 ** -len(digits), 1e-4) * 0.3
 

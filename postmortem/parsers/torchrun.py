@@ -8,8 +8,9 @@
       error_file: <N/A>
       traceback : Signal 6 (SIGABRT) received by PID 1439
 
-One entry is one event of kind `exit`. The block's title "Root Cause (first observed failure)" is the first process that the
-agent noticed (torch/distributed/elastic/multiprocessing/errors/__init__.py) and carries no weight here.
+One entry is one event of kind `exit`. The block's title "Root Cause (first observed failure)" is the first
+process that the agent noticed (torch/distributed/elastic/multiprocessing/errors/__init__.py) and carries no
+weight here.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from collections.abc import Iterator
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
 from postmortem.parsers import times
-from postmortem.parsers.excerpt import Excerpt
-from postmortem.parsers.traceback import WRAPPERS, code_line, collective_of
+from postmortem.parsers.excerpt import Excerpt, Line
+from postmortem.parsers.frames import code_line, collective_of
+from postmortem.parsers.traceback import WRAPPERS
 
 OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", after=12288, before=512)
 
@@ -35,7 +37,8 @@ _EXCEPTION = re.compile(r"  (?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*): ?(?P<mess
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
-    """Read one entry of the failure block: an exit, and where the entry quotes the rank's traceback, an exception."""
+    """Read one entry of the failure block:
+    an exit, and where the entry quotes the rank's traceback, an exception."""
     m = _RANK.search(excerpt.text)
     if not m:
         return
@@ -72,7 +75,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         event = event._replace(time=stamp.time, clock=stamp.clock, sigma=0.6, raw_time=stamp.raw)
     yield event
     if exception:
-        yield _quoted(excerpt, event, exception[0].number, exception[0].text, exception[1], frames)
+        yield _quoted(excerpt, event, exception[0], exception[1], frames)
 
 
 def _host(name: str | None) -> str | None:
@@ -83,16 +86,15 @@ def _host(name: str | None) -> str | None:
 def _quoted(
     excerpt: Excerpt,
     exit_event: Event,
-    number: int,
-    text: str,
+    line: Line,
     m: re.Match[str],
     frames: list[tuple[str, int, str]],
 ) -> Event:
-    context, before = excerpt.context(number)
+    context, before = excerpt.context(line.number)
     fields: dict[str, object] = {
         "type": m["type"],
         "message": m["message"][:2000],
-        "line": text.strip()[:2000],
+        "line": line.text.strip()[:2000],
         "frames": tuple(frames[-60:]),
         "code": code_line(frames),
         "collective": collective_of(frames),
@@ -101,8 +103,8 @@ def _quoted(
     }
     return exit_event._replace(
         kind="exception",
-        where=Where(excerpt.source.path, number),
-        text=text[:4000],
+        where=Where(excerpt.source.path, line.number, None, line.envelope.line),
+        text=line.text[:4000],
         severity="fatal",
         fields=fields,
         context=context,
@@ -111,7 +113,8 @@ def _quoted(
 
 
 def error_file(source: Source, content: bytes) -> Iterator[Event]:
-    """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack": "…", "timestamp": "1795208014"}}}."""
+    """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack":
+    "…", "timestamp": "1795208014"}}}."""
     try:
         record = json.loads(content.decode("utf-8", "backslashreplace"))
     except (ValueError, RecursionError):

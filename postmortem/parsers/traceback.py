@@ -8,23 +8,24 @@
     [rank2]:   File ".../fetch.py", line 54, in fetch
     [rank2]: AssertionError: label 91 outside of [0, 10)
 
-The decisive line is the exception line, and of an exception that was carried over from another process the line of the
-original. In: the excerpt of a line that opens a traceback. Out: one event of kind `exception`, or `cut` where the log ends before
-the exception is named.
+The decisive line is the exception line, and of an exception that was carried over from another process the
+line of the original. In: the excerpt of a line that opens a traceback. Out: one event of kind `exception`, or
+`cut` where the log ends before the exception is named.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 
 from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
+from postmortem.parsers import boxed
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
+from postmortem.parsers.frames import before_signal, code_line, collective_of
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(
@@ -35,50 +36,45 @@ HEADLESS = Signature(
 )
 NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a frame in them
 
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
+_FRAME = re.compile(r'\s*(?:> )?File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
 _INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
-_BACKTRACE = re.compile(
-    rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in "
-)  # c10/util/Backtrace.cpp
+# c10/util/Backtrace.cpp
+_BACKTRACE = re.compile(rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in ")
 _BOX = re.compile(r"\s*│ ❱ *\d+ │".encode())  # rich
 _HEAD = re.compile(rb"Traceback \(most(?: recent(?: call(?: last)?)?)?$")
 _RAISE = re.compile(r"\s+raise (?:\w+\.)*(\w+)\(")
 _TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
 _NAMED = re.compile(
-    r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout|Refused|Exceeded|Failed|Killed|Died|Abort|"
+    r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout"
+    r"|Refused|Exceeded|Failed|Killed|Died|Abort|"
     r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
 )
 _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
-_BARE = re.compile(
-    r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*"
-)  # without a message: `queue.Empty`, `socket.timeout`
+# without a message: `queue.Empty`, `socket.timeout`
+_BARE = re.compile(r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*")
 _CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 _RECORDED = re.compile(
     r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})'
 )
-_UNCAUGHT = re.compile(
-    r"(?:^|[\] :])Uncaught ((?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .*)$"
-)  # an excepthook that logs
-_QUOTING = re.compile(
-    r"[\w.]+: (?:.{1,200} )?raised:\s*$"
-)  # BackendCompilerFailed: backend='inductor' raised: and what it was
+# an excepthook that logs
+_UNCAUGHT = re.compile(r"(?:^|[\] :])Uncaught ((?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .*)$")
+# BackendCompilerFailed: backend='inductor' raised: and what it was
+_QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
 _SPAWN = re.compile(
     r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])"
 )
+# torch < 1.6
 _SPAWNED = re.compile(
     r"Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
-)  # torch < 1.6
-_LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>"
-    r"|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d|/bin/[\w-]+$"  # bin/torchrun
 )
 WRAPPERS = {
-    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError", "SignalException", "WorkerGroupError",
-    "TrainingFailedError", "RayTaskError", "RayActorError", "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError",
-    "ControllerError", "ExceptionGroup", "LauncherError",
+    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError",
+    "SignalException", "WorkerGroupError", "TrainingFailedError", "RayTaskError", "RayActorError",
+    "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError", "ControllerError",
+    "ExceptionGroup", "LauncherError",
 }  # fmt: skip
 
 
@@ -95,12 +91,15 @@ class _Reading:
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
-    """Read the traceback that starts on the excerpt's line. One that the end of the log cuts off accuses nobody, but is no good end."""
+    """Read the traceback that starts on the excerpt's line.
+    One that the end of the log cuts off accuses nobody, but is no good end."""
     opener = excerpt.envelope.body
     at = opener.find("Traceback (most recent call last)")
     lead = opener[:at].strip()
     if "[repeated " in opener:
-        return  # Ray folds equal lines of several processes into one, later: the first copy stands above with its writer's name
+        # Ray folds equal lines of several processes into one, later:
+        # the first copy stands above with its writer's name
+        return
     if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
         return  # a launcher's summary and a carried original are read by their own block
     reading = _read(excerpt)
@@ -111,7 +110,8 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
-    """Read an exception line whose traceback's head was cut off: frames stand right before it, or it opens the file, as in an excerpt."""
+    """Read an exception line whose traceback's head was cut off:
+    frames stand right before it, or it opens the file, as in an excerpt."""
     line = next(excerpt.following())
     if told := _UNCAUGHT.search(line.envelope.body) or _recorded(excerpt):
         said = Line(line.number, line.text, line.envelope._replace(body=told[1]))
@@ -127,7 +127,8 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
-    """What torchelastic's error handler prints of an exception, as JSON over several lines; its call stack is one string."""
+    """What torchelastic's error handler prints of an exception, as JSON over several lines;
+    its call stack is one string."""
     above = next(excerpt.preceding(), None)
     if above is None or not above.text.rstrip().endswith('"message": {'):
         return None
@@ -135,7 +136,8 @@ def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
 
 
 def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
-    """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off, and still something was raised."""
+    """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off,
+    and still something was raised."""
     lines = data.splitlines(keepends=True)[:MAX_BLOCK]
     at, frame = next(
         ((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (-1, None)
@@ -153,11 +155,11 @@ def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
 
 
 def _other_middle(lines: list[bytes]) -> int:
-    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box, or a head that is cut itself; -1 if there is none."""
+    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box,
+    or a head that is cut itself; -1 if there is none."""
     frames = [i for i, line in enumerate(lines) if _BACKTRACE.search(line)]
-    above = (
-        not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]
-    )  # what was raised stood there
+    # what was raised stood there
+    above = not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]
     if len(frames) > 2 and frames[0] < NEAR_HEAD and frames[-1] >= len(lines) - NEAR_HEAD and above:
         return frames[0]
     if _HEAD.search(lines[-1].rstrip()):
@@ -172,14 +174,14 @@ def _within(line: bytes, lead: bytes) -> bool:
 
 
 def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | None:
-    """The frames that stand right before an exception's line. None where it is prose, or where their head is there: its block reads it."""
+    """The frames that stand right before an exception's line.
+    None where it is prose, or where their head is there: its block reads it."""
     frames: list[tuple[str, int, str]] = []
     tail = ""  # of a frame that the edge of a terminal broke in two
     flat = 0  # code and carets that lost their indentation, as their frame did
     raised = False  # by the code that the last frame shows; that frame itself may be torn beyond reading
-    margin = line.envelope.body[
-        : -len(line.envelope.body.lstrip())
-    ]  # of a traceback that stands indented as a whole
+    # of a traceback that stands indented as a whole
+    margin = line.envelope.body[: -len(line.envelope.body.lstrip())]
     for back in _single_spaced(excerpt.preceding()):
         if back.envelope.key != line.envelope.key:
             continue
@@ -221,7 +223,12 @@ def _read(excerpt: Excerpt) -> _Reading:
     reading = _Reading(last=excerpt.number)
     block = iter(excerpt.block())
     opener = next(block)
-    lines = _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
+    body = opener.envelope.body
+    lines = (
+        boxed.unboxed(body, block)
+        if boxed.opens(body)
+        else _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
+    )
     indent = (
         len(opener.envelope.body) - len(opener.envelope.body.lstrip())
         if opener.envelope.body.lstrip().startswith("Traceback")
@@ -241,7 +248,8 @@ def _read(excerpt: Excerpt) -> _Reading:
 
 
 def _same_lead(lines: Iterator[Line], lead: str) -> Iterator[Line]:
-    """Take off what a collector puts before every line and no envelope knows (`stderr: `, `trainer-1  | `); others' lines are passed by."""
+    """Take off what a collector puts before every line and no envelope knows (`stderr: `, `trainer-1  | `);
+    others' lines are passed by."""
     led: bool | None = None if lead.strip() else False
     for line in lines:
         body = line.envelope.body
@@ -282,7 +290,8 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
 
 
 def _is_exception(body: str, framed: bool) -> bool:
-    """The exception line ends the frames. A class need not be called …Error (`queue.Empty`), but then it stands before a colon."""
+    """The exception line ends the frames.
+    A class need not be called …Error (`queue.Empty`), but then it stands before a colon."""
     if _NAMED.match(body):
         return True
     m = _ANY.match(body)
@@ -337,63 +346,3 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         stamp = excerpt.envelope.stamp
         event = event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
     return event
-
-
-def code_line(frames: list[tuple[str, int, str]]) -> str | None:
-    """The innermost frame of the user's own code as `train.py:412`."""
-    for file, line, _ in reversed(frames):
-        if not _LIBRARY.search(file) and not _shortened(file):
-            return f"{file.rsplit('/', 1)[-1]}:{line}"
-    return None
-
-
-# A handler runs on top of what the signal interrupted: lightning/pytorch/trainer/connectors/signal_connector.py even broadcasts in it
-_HANDLER = re.compile(
-    r"(?:^|[._])(?:sig(?:nal|term|int|hup|usr\d)?_?(?:handler|notifier)|handle_?sig(?:nal|term|int)?|on_sig(?:nal|term))",
-    re.I,
-)
-
-
-def before_signal(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, str]]:
-    """The frames that a signal interrupted, without those of its handler: there the rank was. All frames where no handler ran."""
-    for i, (file, _, func) in enumerate(frames):
-        if i and (_HANDLER.search(func) or file.endswith("/signal_connector.py")):
-            return frames[:i]
-    return frames
-
-
-_PACKAGES = ("torch", "numpy", "lightning", "transformers", "accelerate", "deepspeed", "ray")
-
-
-def _shortened(file: str) -> bool:
-    """py-spy cuts paths at the import root: `torch/autograd/graph.py`, `selectors.py`."""
-    top = file.split("/", 1)[0].removesuffix(".py")
-    return not file.startswith("/") and (top in sys.stdlib_module_names or (top in _PACKAGES and "/" in file))
-
-
-_COLLECTIVES = {
-    "all_reduce", "broadcast", "barrier", "all_gather", "all_gather_into_tensor", "_all_gather_base", "reduce_scatter",
-    "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all", "all_to_all_single", "send", "recv", "isend", "irecv",
-    "monitored_barrier", "broadcast_object_list", "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
-    "_sync_params_and_buffers", "_broadcast_coalesced", "_verify_param_shape_across_processes",
-}  # fmt: skip
-_BACKWARD = {"_engine_run_backward", "backward"}
-_INIT = {
-    "init_process_group",
-    "_store_based_barrier",
-    "rendezvous",
-    "_create_c10d_store",
-    "_env_rendezvous_handler",
-    "_new_process_group_helper",
-}
-
-
-def collective_of(frames: list[tuple[str, int, str]]) -> str | None:
-    """Which collective a stack waits in: `all_reduce`, … ; `backward` for DDP's own; `init` inside init_process_group."""
-    names = [func.split(".")[-1] for _, _, func in frames]
-    if any(name in _INIT for name in names):
-        return "init"
-    for name in reversed(names):
-        if name in _COLLECTIVES:
-            return name
-    return "backward" if any(name in _BACKWARD for name in names) else None

@@ -1,12 +1,14 @@
-"""Hosts, users, addresses and paths out of an incident: each replaced by a pseudonym, the same one everywhere.
+"""Hosts, users, addresses and paths out of an incident:
+each replaced by a pseudonym, the same one everywhere.
 
-    node-0112/rank3.log:81  alice@node-0112: [Errno 28] '/home/alice/runs/exp7/ckpt.pt', peer 10.3.0.17:29500
-    -> host-1/rank3.log:81  user-1@host-1: [Errno 28] '/home/user-1/dir-1/dir-2/file-1.pt', peer address-1:29500
+    node-0112/rank3.log:81  alice@node-0112: [Errno 28] '/home/alice/exp7/ckpt.pt', peer 10.3.0.17:29500
+    -> host-1/rank3.log:81  user-1@host-1: [Errno 28] '/home/user-1/dir-1/file-1.pt', peer address-1:29500
 
-Pseudonyms are numbered by first appearance, sources in path order first, so the same input gives the same bytes. Names are
-learnt where their place says what they are (the document's fields, home folders, NCCL and syslog prefixes), then replaced
-wherever they stand. What everybody's machine has (`/usr/lib`, `site-packages/torch/...`, `attempt_0`, `stderr.log`) stays, and
-so do loopback addresses: they tell nothing about a place and much about a failure. Anonymising comes after redaction.
+Pseudonyms are numbered by first appearance, sources in path order first, so the same input gives the same
+bytes. Names are learnt where their place says what they are (the document's fields, home folders, NCCL and
+syslog prefixes), then replaced wherever they stand. What everybody's machine has (`/usr/lib`,
+`site-packages/torch/...`, `attempt_0`, `stderr.log`) stays, and so do loopback addresses: they tell nothing
+about a place and much about a failure. Anonymising comes after redaction.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Fields of the document that hold names, not prose: whatever stands there is learnt before any text is rewritten.
+# Fields of the document that hold names, not prose:
+# whatever stands there is learnt before any text is rewritten.
 HOST_FIELDS = {"host", "hosts", "peer", "master_addr"}
 PATH_FIELDS = {"source", "path"}
 KEPT_FIELDS = {
@@ -41,24 +44,30 @@ KEPT_FIELDS = {
 }
 
 PUBLIC = _words(
-    "usr bin sbin lib lib32 lib64 local share etc dev shm proc self sys fs cgroup run var log tmp opt home root mnt srv users data "
-    "kubelet pods containers docker kernel logs log journal site-packages dist-packages python conda miniconda3 anaconda3 envs venv .venv "
-    "checkpoints ckpt checkpoint src torchelastic nvidia cuda infiniband net workspace job jobs runs run node nodes ranks rank "
-    "train.py main.py run.py trainer.py pretrain.py finetune.py launch.py train.sh run.sh __main__.py __init__.py error.json stdout stderr "
-    "agent launcher console none slurm ray session_latest w"
+    "usr bin sbin lib lib32 lib64 local share etc dev shm proc self sys fs cgroup run var log tmp opt home "
+    "root mnt srv users data kubelet pods containers docker kernel logs log journal site-packages "
+    "dist-packages python conda miniconda3 anaconda3 envs venv .venv checkpoints ckpt checkpoint src "
+    "torchelastic nvidia cuda infiniband net workspace job jobs runs run node nodes ranks rank train.py "
+    "main.py run.py trainer.py pretrain.py finetune.py launch.py train.sh run.sh __main__.py __init__.py "
+    "error.json stdout stderr agent launcher console none slurm ray session_latest w"
 )
 # From one of these on, a path is public: its code is.
 PROJECTS = _words(
-    "torch pytorch torchvision gloo nccl numpy pandas lightning pytorch_lightning transformers accelerate deepspeed megatron "
-    "apex ray datasets triton multiprocessing concurrent asyncio importlib encodings ctypes"
+    "torch pytorch torchvision gloo nccl numpy pandas lightning pytorch_lightning transformers accelerate "
+    "deepspeed megatron apex ray datasets triton multiprocessing concurrent asyncio importlib encodings "
+    "ctypes"
 )
 PUBLIC_FORM = re.compile(
-    r"none_\w{8}|torch_\d+(?:_\d+)*|(?:python|cuda|lib|pt)[-_]?[\d.]+|(?:attempt|rank|node|host|gpu|local_rank|proc|worker|task|step|epoch|group)?[-_.]?\d{1,6}"
-    r"|(?:attempt|rank|worker|local_rank)[-_]?\d*[-_.]?(?:stdout|stderr|log|out|err)?|\.{1,2}|~|[A-Z]|lib[\w.+-]+\.so[\d.]*"
+    r"none_\w{8}|torch_\d+(?:_\d+)*|(?:python|cuda|lib|pt)[-_]?[\d.]+|(?:attempt|rank|node|host|gpu"
+    r"|local_rank|proc|worker|task|step|epoch|group)?[-_.]?\d{1,6}"
+    r"|(?:attempt|rank|worker|local_rank)[-_]?\d*[-_.]?(?:stdout|stderr|log|out|err)?|\.{1,2}|~|[A-Z]"
+    r"|lib[\w.+-]+\.so[\d.]*"
 )
 LOG_NAME = re.compile(
-    r"(?:rank|worker|local_rank|attempt|std(?:out|err)|dmesg|kern|syslog|messages|journal|agent|launcher|console|torchrun|train|nccl|error|"
-    r"slurm|output|stack|pyspy|py-spy|events|nvidia-smi|sacct|iso|bundle|out|err|log|[-_.\d])+(?:\.(?:log|txt|json|out|err|gz|zst|tar|zip|pkl|bin))*"
+    r"(?:rank|worker|local_rank|attempt|std(?:out|err)|dmesg|kern|syslog|messages|journal|agent|launcher"
+    r"|console|torchrun|train|nccl|error|"
+    r"slurm|output|stack|pyspy|py-spy|events|nvidia-smi|sacct|iso|bundle|out|err|log|[-_.\d])+(?:\.(?:log"
+    r"|txt|json|out|err|gz|zst|tar|zip|pkl|bin))*"
 )
 CODE_FILE = re.compile(
     r"(?<![\w./\\-])(?P<s>[A-Za-z_][\w-]{0,80}\.(?:py|ipynb|sh|sbatch|ya?ml|toml))(?![\w/])"
@@ -66,7 +75,10 @@ CODE_FILE = re.compile(
 SUFFIX = re.compile(r"(?:\.(?:tar|[A-Za-z][A-Za-z0-9]{0,7}))*\.[A-Za-z][A-Za-z0-9]{0,7}$")
 
 WORD_START, WORD_END = r"(?<![A-Za-z0-9_.-])", r"(?![A-Za-z0-9_])"
-DOMAIN = r"(?P<domain>(?:\.(?!(?:log|txt|err|out|json|gz|zst|xz|bz2|tar|tgz|zip|pkl|bin|py|sh)\b)[a-z0-9-]{1,62})*)"
+DOMAIN = (
+    r"(?P<domain>(?:\.(?!(?:log|txt|err|out|json|gz|zst|xz|bz2|tar|tgz|zip|pkl|bin|py"
+    r"|sh)\b)[a-z0-9-]{1,62})*)"
+)
 USER_AT = (
     re.compile(
         r"/(?:home|Users|scratch/users?|export/home)/(?P<s>[A-Za-z_][\w.-]{0,63})(?=/|[\s'\":,)\]]|$)"
@@ -79,22 +91,33 @@ USER_AT = (
     re.compile(r"(?<![\w.+-])(?P<s>[A-Za-z_][\w.+-]{0,63})@(?=[A-Za-z0-9])"),
 )
 HOST_AT = (
-    re.compile(r"(?m)^(?:\[[^\]]{0,40}\]:?\s*)*(?P<s>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] NCCL "),  # debug.cc prints host:pid:tid
-    re.compile(r"(?m)^\w{3} [ \d]\d \d\d:\d\d:\d\d (?P<s>[A-Za-z][\w.-]{1,80}) (?:kernel|systemd|slurm\w*|kubelet|sshd|sudo)\b"),
-    re.compile(rf"(?i)\b(?:master_addr|hostname|nodelist|nodename|rdzv_endpoint)['\"]?\s{{0,2}}[=:]\s{{0,2}}['\"]?(?P<s>[a-z][\w.-]{{1,80}}){WORD_END}"),
-    re.compile(r"[\[(](?P<s>[A-Za-z][\w-]{0,62}(?:\.[\w-]{1,62}){0,6})(?:\]:|, )\d{2,5}\b"),  # socket.cpp: [host]:port, (host, port)
+    # debug.cc prints host:pid:tid
+    re.compile(r"(?m)^(?:\[[^\]]{0,40}\]:?\s*)*(?P<s>[A-Za-z][\w.-]{1,80}):\d+:\d+ \[\d+\] NCCL "),
+    re.compile(
+        r"(?m)^\w{3} [ \d]\d \d\d:\d\d:\d\d (?P<s>[A-Za-z][\w.-]{1,80}) (?:kernel|systemd|slurm\w*|kubelet"
+        r"|sshd|sudo)\b"
+    ),
+    re.compile(
+        rf"(?i)\b(?:master_addr|hostname|nodelist|nodename|rdzv_endpoint)"
+        rf"['\"]?\s{{0,2}}[=:]\s{{0,2}}['\"]?(?P<s>[a-z][\w.-]{{1,80}}){WORD_END}"
+    ),
+    # socket.cpp: [host]:port, (host, port)
+    re.compile(r"[\[(](?P<s>[A-Za-z][\w-]{0,62}(?:\.[\w-]{1,62}){0,6})(?:\]:|, )\d{2,5}\b"),
 )  # fmt: skip
 NOT_NAMES = _words(
-    "root nobody localhost none null true false unknown user users default admin ubuntu self any all rank host"
+    "root nobody localhost none null true false unknown user users default admin ubuntu self any all rank "
+    "host"
 )
 URL = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]{1,15}://)(?P<host>[^\s/'\"<>:@\]]{1,200})(?P<rest>(?::\d+)?(?:/[\w.@+,=~%-]+)*)"
+    r"(?P<scheme>[a-z][a-z0-9+.-]{1,15}://)(?P<host>[^\s/'\"<>:@\]]{1,200})"
+    r"(?P<rest>(?::\d+)?(?:/[\w.@+,=~%-]+)*)"
 )
 MAC = re.compile(r"(?<![0-9A-Fa-f:])(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}(?![0-9A-Fa-f:])")
 V4 = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)")
 V6 = re.compile(r"(?<![\w:.])(?=[0-9a-fA-F]*:)[0-9a-fA-F:]{3,39}(?:%\w{1,15})?(?![\w:])")
 PATH = re.compile(
-    r"(?<![\w./\\-])(?:~|\.{1,2})?/(?:[\w.@+,=~%-]+/)*[\w.@+,=~%-]*|(?<![\w./\\:-])(?:[\w.@+=-]+/)+[\w.@+=-]*\.[A-Za-z]\w{0,7}(?![\w/])"
+    r"(?<![\w./\\-])(?:~|\.{1,2})?/(?:[\w.@+,=~%-]+/)*[\w.@+,=~%-]*"
+    r"|(?<![\w./\\:-])(?:[\w.@+=-]+/)+[\w.@+=-]*\.[A-Za-z]\w{0,7}(?![\w/])"
 )
 
 
@@ -107,10 +130,11 @@ class Anonymiser:
         self._words: dict[str, str] = {}
         self._known: re.Pattern[str] | None = None
 
-    # ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── learning ────────────────────────────────────────────────────────────────────────────────────────────
 
     def learn(self, value: object, field: str = "") -> None:
-        """Take the names of a JSON-like value: hosts and paths from their fields, users and hosts from its texts."""
+        """Take the names of a JSON-like value:
+        hosts and paths from their fields, users and hosts from its texts."""
         if isinstance(value, str):
             if field in HOST_FIELDS:
                 self._host(value)
@@ -133,7 +157,8 @@ class Anonymiser:
                     self._host(match["s"].rstrip("."))
 
     def learn_paths(self, paths: Iterable[str]) -> None:
-        """Number the parts of the sources' paths in their order; a path that no text shows to be one becomes a word."""
+        """Number the parts of the sources' paths in their order;
+        a path that no text shows to be one becomes a word."""
         for path in paths:
             found = self.path(path)
             if path and self.text(path) != found:
@@ -159,7 +184,7 @@ class Anonymiser:
             self._names[kind, key] = f"{kind}-{self._counts[kind]}"
         return self._names[kind, key]
 
-    # ── replacing ────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── replacing ───────────────────────────────────────────────────────────────────────────────────────────
 
     def text(self, text: str) -> str:
         """Return a text without names. What a path says is replaced part by part, addresses whole."""

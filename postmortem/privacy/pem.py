@@ -18,7 +18,8 @@ MAX_LINES = 400  # an RSA-16384 key has 200
 
 
 def body_end(lines: list[str], at: int) -> int:
-    """Return the line after a key's body: the END line if there is one, else where the lines stop to look like a key."""
+    """Return the line after a key's body:
+    the END line if there is one, else where the lines stop to look like a key."""
     for end in range(at, min(at + MAX_LINES, len(lines))):
         if END.search(lines[end]):
             return end

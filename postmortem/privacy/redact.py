@@ -2,8 +2,8 @@
 
     wandb: key: 0a1b...9f  ->  wandb: key: [REDACTED:wandb-key:1]
 
-Marks are numbered by first appearance within their kind, so equal secrets stay linkable and the same input gives the
-same bytes. What stands in a pickle or a core is never shown at all and needs no mark.
+Marks are numbered by first appearance within their kind, so equal secrets stay linkable and the same input
+gives the same bytes. What stands in a pickle or a core is never shown at all and needs no mark.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class _Known(dict[str, str]):
 
 
 class Redactor:
-    """Replaces secrets by numbered marks; one for each report, so that a secret has the same mark everywhere in it."""
+    """Replaces secrets by numbered marks;
+    one for each report, so that a secret has the same mark everywhere in it."""
 
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}
@@ -85,9 +86,11 @@ class Redactor:
         return "\n".join(map(self._line, text.split("\n"))) if look.named else text
 
     def document(self, document: object) -> object:
-        """Return a JSON-like value of the same shape without secrets, in its strings and under names like `api_key`.
+        """Return a JSON-like value of the same shape without secrets,
+        in its strings and under names like `api_key`.
 
-        Where a secret was learnt it is gone through again: that may stand bare in an earlier place than its name.
+        Where a secret was learnt it is gone through again:
+        that may stand bare in an earlier place than its name.
         """
         known = len(self._learnt)
         cleaned = self._walk(document)
@@ -123,7 +126,8 @@ class Redactor:
         return self._known[value]
 
     def _list(self, lines: Sequence[str]) -> list[str]:
-        """Redact lines that belong together (a context, an argument list) as one text: a key goes over several of them."""
+        """Redact lines that belong together (a context, an argument list) as one text:
+        a key goes over several of them."""
         lines = [self._argument(lines[at - 1], line) if at else line for at, line in enumerate(lines)]
         counts = [line.count("\n") + 1 for line in lines]
         pieces = self.text("\n".join(lines)).split("\n")
@@ -158,7 +162,8 @@ class Redactor:
         return pattern.sub(put, text)
 
     def _line(self, line: str) -> str:
-        """Redact what is assigned to a secret's name. Line by line, because these names may stand anywhere and cost time."""
+        """Redact what is assigned to a secret's name.
+        Line by line, because these names may stand anywhere and cost time."""
         lower = line.lower()
         if not any(word in lower for word in NAMED) or not NEAR_VALUE.search(lower):
             return line
@@ -176,7 +181,8 @@ class Redactor:
         return _with(m, group, self._mark("password" if "pass" in name.lower() else "secret", value))
 
     def _pem(self, text: str) -> str:
-        """Take private keys out, the words of all their lines for one mark; a key may begin or end outside the text."""
+        """Take private keys out, the words of all their lines for one mark;
+        a key may begin or end outside the text."""
         lines = text.split("\n")
         at = 0
         while at < len(lines):

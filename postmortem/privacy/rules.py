@@ -2,8 +2,9 @@
 
     looked(b"wandb: key: ...")  ->  Look(key=False, rules=(14,), named=True)
 
-There is no rule for "looks random": training logs are full of token counts, hashes, communicator ids and commits. Rules are
-compiled one by one and tried only where one of their literals stands; one large alternation is 20 times slower.
+There is no rule for "looks random": training logs are full of token counts, hashes, communicator ids and
+commits. Rules are compiled one by one and tried only where one of their literals stands; one large
+alternation is 20 times slower.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One form of secret. `literals` are lower case, one of them stands in any text that matches. Group `s` is the secret."""
+    """One form of secret. `literals` are lower case, one of them stands in any text that matches.
+    Group `s` is the secret."""
 
     kind: str
     literals: tuple[str, ...]
@@ -38,7 +40,10 @@ PROVIDERS: tuple[Rule, ...] = (
     _rule(
         "aws-secret",
         "secret_access_key secretaccesskey session_token sessiontoken security-token",
-        rf"(?:secret_?access_?key|(?:aws_?|x-amz-)?(?:session|security)[_-]?token){IS}(?P<s>[A-Za-z0-9/+=]{{30,4096}})",
+        (
+            rf"(?:secret_?access_?key|(?:aws_?|x-amz-)?(?:session|security)"
+            rf"[_-]?token){IS}(?P<s>[A-Za-z0-9/+=]{{30,4096}})"
+        ),
         I,
     ),
     _rule("gcp-key", "aiza", NOT_WORD + r"(?P<s>AIza[A-Za-z0-9_-]{35})"),
@@ -54,14 +59,20 @@ PROVIDERS: tuple[Rule, ...] = (
     _rule(
         "openai-key",
         "sk-",
-        r"(?<![A-Za-z0-9_-])(?P<s>sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,255}|[A-Za-z0-9]{32,255}))",
+        (
+            r"(?<![A-Za-z0-9_-])(?P<s>sk-(?:(?:proj|svcacct|admin|None|or-v1)-[A-Za-z0-9_-]{20,255}"
+            r"|[A-Za-z0-9]{32,255}))"
+        ),
     ),
     _rule("wandb-key", "wandb_v1_", NOT_WORD + r"(?P<s>wandb_v1_[A-Za-z0-9_-]{20,255})"),
     # 40 hex digits are a git commit, unless Weights & Biases is spoken of in the same breath
     _rule(
         "wandb-key",
         "wandb",
-        r"(?:wandb|WANDB)[^\n]{0,60}?(?:key|KEY|login|password)[^\n0-9a-f]{1,12}(?P<s>[0-9a-f]{40})(?![0-9a-f])",
+        (
+            r"(?:wandb|WANDB)[^\n]{0,60}?(?:key|KEY|login|password)[^\n0-9a-f]{1,12}(?P<s>[0-9a-f]{40})"
+            r"(?![0-9a-f])"
+        ),
     ),
     _rule("service-key", "nvapi-", NOT_WORD + r"(?P<s>nvapi-[A-Za-z0-9_-]{40,255})"),
     _rule(
@@ -97,7 +108,10 @@ PROVIDERS: tuple[Rule, ...] = (
     _rule(
         "signed-url",
         "sig= signature= x-amz- x-goog- access_token= api_key= apikey=",
-        r"[?&;](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|access_token|api_?key)=(?P<s>[^&\s'\"<>\\]{6,4096})",
+        (
+            r"[?&;](?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token)|access_token"
+            r"|api_?key)=(?P<s>[^&\s'\"<>\\]{6,4096})"
+        ),
         I,
     ),
     _rule(
@@ -135,17 +149,21 @@ _LITERALS = tuple(
     for literal in rule.literals
 )
 
-# `token` alone is a word of this trade (pad_token, max_tokens, token: 17): with one of these before it, it is a credential.
+# `token` alone is a word of this trade (pad_token, max_tokens, token: 17):
+# with one of these before it, it is a credential.
 OWNERS = (
-    "hf|hub|hugging_?face(?:_?hub)?|push_to_hub|auth|access|refresh|api|github|gitlab|gh|git|ci|wandb|bearer|bot|slack|service|join|secret"
+    "hf|hub|hugging_?face(?:_?hub)?|push_to_hub|auth|access|refresh|api|github|gitlab|gh|git|ci|wandb"
+    "|bearer|bot|slack|service|join|secret"
     "|login|session|personal|registry|docker|vault|consul|npm|pypi|ngc|comet|neptune|clearml|oauth"
 )
 SECRET_WORD = (
-    r"(?:password|passwd|passphrase|passcode|secret(?:[ _-]?key)?|api[ _-]?key|api[ _-]?secret|access[ _-]?key(?:[_-]?id)?|private[_-]?key"
+    r"(?:password|passwd|passphrase|passcode|secret(?:[ _-]?key)?|api[ _-]?key|api[ _-]?secret"
+    r"|access[ _-]?key(?:[_-]?id)?|private[_-]?key"
     rf"|(?:{OWNERS})[_-]?token|auth[_-]?key|account[_-]?key|encryption[_-]?key)"
 )
 NAMED = ("pass", "secret", "key", "token")
-# What ends a secret's name, and what may stand between it and its value: a cheap look before the three below, on lower case.
+# What ends a secret's name, and what may stand between it and its value:
+# a cheap look before the three below, on lower case.
 NEAR_VALUE = re.compile(
     r"""(?:pass(?:word|wd|phrase|code)|secret|key(?:[_-]?id)?|token)["'\\]{0,3}(?:\s{0,8}[:=]|,?[ \t])"""
 )
@@ -159,15 +177,18 @@ FLAG = re.compile(
 SECRET_FLAG = re.compile(rf"(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token))")
 # The bare word asks for a value that is nothing but a token: long, of letters and digits, no path, no number.
 TOKEN = re.compile(
-    rf"(?<![A-Za-z0-9_])(?i:token){IS}(?P<s>(?=[A-Za-z_+=-]{{0,255}}\d)(?=[\d_+=-]{{0,255}}[A-Za-z])[A-Za-z0-9_+=-]{{20,255}})(?![A-Za-z0-9_.:/(\[])"
+    rf"(?<![A-Za-z0-9_])(?i:token){IS}(?P<s>(?=[A-Za-z_+=-]{{0,255}}\d)(?=[\d_+=-]{{0,255}}[A-Za-z])"
+    rf"[A-Za-z0-9_+=-]{{20,255}})(?![A-Za-z0-9_.:/(\[])"
 )
 # What stands where a secret would, and is none: types, code, placeholders, other names.
 HARMLESS = re.compile(
-    r"(?i:none|null|nil|true|false|yes|no|str|string|int|bool|bytes|any|optional|required|unset|empty|undefined|default|redacted|\*+|x{3,}|\.{3}"
+    r"(?i:none|null|nil|true|false|yes|no|str|string|int|bool|bytes|any|optional|required|unset|empty"
+    r"|undefined|default|redacted|\*+|x{3,}|\.{3}"
     r"|<[^>]*>?|`.*|\$\{?\w+\}?|%\w?|\{+\w*\}*|\[REDACTED:.*|-{1,2}[a-z][\w-]*)\.?"
 )
 CODE = re.compile(
-    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[\[(].*|(?:self|args|cls|config|cfg|os|settings|opt|opts|kwargs|params|env|options)\.\w[\w.]*"
+    r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[\[(].*|(?:self|args|cls|config|cfg|os|settings|opt|opts|kwargs|params"
+    r"|env|options)\.\w[\w.]*"
 )
 PROSE = re.compile(r" [a-z]+(?:[ .,]|$)")  # "password: must not be empty"
 SECRET_KEY = re.compile(rf"(?i)(?:^|[._-]|(?<=[a-z]))(?:{SECRET_WORD})$")
@@ -184,7 +205,8 @@ class Look(NamedTuple):
 def looked(shape: bytes) -> Look | None:
     """What to search a text for, by the text in lower case and without digits; None: nothing.
 
-    What a rule looks for has letters, and lines of thousands of ranks differ in their digits only: they are looked at once.
+    What a rule looks for has letters, and lines of thousands of ranks differ in their digits only:
+    they are looked at once.
     """
     text = shape.decode("utf-8", "surrogatepass")
     rules = tuple(sorted({number for literal, number in _LITERALS if literal in text}))

@@ -1,1 +1,2 @@
-"""Re-creates failures in miniature, on real processes: scenarios, the runner, and the recorder that makes `sample_logs/`."""
+"""Re-creates failures in miniature, on real processes:
+scenarios, the runner, and the recorder that makes `sample_logs/`."""

@@ -1,6 +1,7 @@
 """What this machine has of what a scenario needs, and which backend the ranks talk by.
 
-In: a scenario and the user's wishes. Out: sentences that say what is missing, each with the way to it (none: it can run), and a
+In: a scenario and the user's wishes.
+Out: sentences that say what is missing, each with the way to it (none: it can run), and a
 `Transport` that says what is lost where gloo on the CPU stands in for NCCL.
 """
 
@@ -77,18 +78,25 @@ def _no_cgroup() -> str:
 def _no_namespaces() -> str:
     absent = [name for name in ("ip", "unshare") if not shutil.which(name)]
     if absent:
-        return f"it needs two network namespaces, and {' and '.join(absent)} (iproute2, util-linux) is not installed"
+        return (
+            f"it needs two network namespaces, and {' and '.join(absent)} (iproute2, util-linux) is not "
+            f"installed"
+        )
     made = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode == 0
     return (
         ""
         if made
-        else "it needs two network namespaces, and none can be made here (needs root, or the container forbids it)"
+        else (
+            "it needs two network namespaces, and none can be made here (needs root, or the container "
+            "forbids it)"
+        )
     )
 
 
 @cache
 def gpus() -> int:
-    """How many GPUs torch sees; asked only where a driver is there, because the question costs an import of torch."""
+    """How many GPUs torch sees; asked only where a driver is there,
+    because the question costs an import of torch."""
     if not (Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi")):
         return 0
     words = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
@@ -107,7 +115,8 @@ def check_backend(row: Scenario, asked: str) -> None:
 
 
 def transport(row: Scenario, asked: str, nproc: int) -> Transport:
-    """The backend and the number of ranks: as asked, else NCCL where every rank has a GPU of its own, else gloo."""
+    """The backend and the number of ranks:
+    as asked, else NCCL where every rank has a GPU of its own, else gloo."""
     if row.backend != "gloo":
         return Transport(
             row.backend, nproc or row.nproc, f"backend {row.backend}, which this scenario is about"
@@ -129,7 +138,10 @@ def transport(row: Scenario, asked: str, nproc: int) -> Transport:
 
 def _nccl(row: Scenario, nproc: int) -> Transport:
     if gpus() < nproc:
-        how = "the ranks share what is there: each says that it is a host of its own, and NCCL talks over loopback sockets"
+        how = (
+            "the ranks share what is there: each says that it is a host of its own, and NCCL talks over "
+            "loopback sockets"
+        )
         return Transport(
             "nccl", nproc, f"backend nccl, as asked; {_seen(gpus())} for {nproc} ranks, so {how}"
         )

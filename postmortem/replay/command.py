@@ -1,7 +1,8 @@
 """What `postmortem replay` does, in words and exit codes; `cli.py` only reads the arguments.
 
-In: a scenario's id, a report or an incident document, and the user's wishes. Out: on standard error what will be done, for how long at
-most, and what came of it; on standard output JSON where asked. 0 reproduced, 5 another failure, 6 did not fail, 7 could not run here.
+In: a scenario's id, a report or an incident document, and the user's wishes. Out: on standard error what will
+be done, for how long at most, and what came of it; on standard output JSON where asked. 0 reproduced, 5
+another failure, 6 did not fail, 7 could not run here.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Wishes:
     as_json: bool = False
 
 
-# ── listing ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── listing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def listing(as_json: bool) -> str:
@@ -71,11 +72,12 @@ def _needs(row: Scenario) -> str:
     return ", ".join(words.get(need, need) for need in row.needs) or "-"
 
 
-# ── choosing ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── choosing ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def order(what: str, wishes: Wishes) -> verify.Order:
-    """A scenario by its id, or the one that fits a report; the user's own settings go before those of the report."""
+    """A scenario by its id, or the one that fits a report;
+    the user's own settings go before those of the report."""
     if what in IDS:
         chosen = verify.Order(IDS[what])
     elif Path(what).exists():
@@ -111,7 +113,7 @@ def _check_ranks(row: Scenario, nproc: int, given: Arguments) -> None:
         )
 
 
-# ── doing ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── doing ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def execute(what: str, wishes: Wishes) -> int:

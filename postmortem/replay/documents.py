@@ -1,8 +1,9 @@
 """Reads the incident document out of a report, and puts the result of a replay into one.
 
-In: `report.html`, with its `<script type="application/json" id="postmortem-incident">{...}</script>`, or `incident.json`. Out: the document
-as plain values, which nobody trusts; or the file once more, with `replay.result` in the document and its sentence on the page. The file on
-disk is the old one or a complete new one.
+In: `report.html`, with its `<script type="application/json" id="postmortem-incident">{...}</script>`, or
+`incident.json`. Out: the document as plain values, which nobody trusts; or the file once more, with
+`replay.result` in the document and its sentence on the page. The file on disk is the old one or a complete
+new one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def attach(path: Path, result: Mapping[str, Any]) -> None:
-    """Write the result of a replay into the report: in the document, and in HTML also in the section that people read."""
+    """Write the result of a replay into the report:
+    in the document, and in HTML also in the section that people read."""
     from postmortem.report import html, json as plain  # isort: skip
 
     document = read(path)

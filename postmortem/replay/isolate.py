@@ -1,15 +1,17 @@
-"""A place to fail in: a private folder and, where asked and allowed, a memory cgroup, two hosts with a wire between them.
+"""A place to fail in: a private folder and, where asked and allowed, a memory cgroup,
+two hosts with a wire between them.
 
-In: what a scenario needs. Out: a `Place`, whose every resource carries one tag, `postmortem-replay-<pid>-<random>`:
+In: what a scenario needs. Out: a `Place`, whose every resource carries one tag,
+`postmortem-replay-<pid>-<random>`:
 
     /tmp/postmortem-replay-4711-x7k2/{job,control,logs}        the folder
     /sys/fs/cgroup/memory/postmortem-replay-4711-x7k2          the memory cgroup (v1; v2: /sys/fs/cgroup/...)
     /run/netns/postmortem-replay-4711-x7k2-a, -b               two network namespaces joined by a veth pair
     REPLAY_TAG=postmortem-replay-4711-x7k2                     in the environment of every process started
 
-so that `close` finds all of it without a list, and `sweep` finds what a killed run has left behind: a folder whose lock nobody
-holds, and what carries its tag. Small file systems (a short /dev/shm, a full disk) and host names live in mount and UTS
-namespaces of their own and need no removal.
+so that `close` finds all of it without a list, and `sweep` finds what a killed run has left behind: a folder
+whose lock nobody holds, and what carries its tag. Small file systems (a short /dev/shm, a full disk) and host
+names live in mount and UTS namespaces of their own and need no removal.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ PREFIX = "postmortem-replay-"
 SUBNET = "10.77.0."
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-# Runs in fresh mount and UTS namespaces. $1 host name or "-", $2 hosts file or "-", $3 MiB of /dev/shm or 0, $4 folder, $5 its KiB or 0.
+# Runs in fresh mount and UTS namespaces.
+# $1 host name or "-", $2 hosts file or "-", $3 MiB of /dev/shm or 0, $4 folder, $5 its KiB or 0.
 ENTER = """
 set -e
 [ "$1" = - ] || hostname "$1"
@@ -134,14 +137,15 @@ def _made(folder: Path, wants: Wants) -> Place:
     return made
 
 
-# ── signals and locks ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── signals and locks ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.contextmanager
 def handling(
     handler: Callable[[int, FrameType | None], object] | signal.Handlers, *numbers: signal.Signals
 ) -> Iterator[None]:
-    """These signals are handled so; one that was ignored from the start (nohup) stays ignored. Only the main thread may ask for it."""
+    """These signals are handled so; one that was ignored from the start (nohup) stays ignored.
+    Only the main thread may ask for it."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -158,7 +162,8 @@ def handling(
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """SIGTERM and SIGHUP end a run as Ctrl-C does: through the way out that takes everything away, and nothing disturbs it there."""
+    """SIGTERM and SIGHUP end a run as Ctrl-C does: through the way out that takes everything away,
+    and nothing disturbs it there."""
     for each in STOPS:
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt
@@ -184,7 +189,7 @@ def _is_owned(folder: Path) -> bool:
     return not owner or Path(f"/proc/{owner[1]}").exists()
 
 
-# ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── memory ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _cgroup_path(tag: str) -> Path:
@@ -192,7 +197,8 @@ def _cgroup_path(tag: str) -> Path:
 
 
 def memory_hierarchy() -> Path:
-    """Where memory cgroups are made: version 1 has a hierarchy of its own for memory, version 2 has one for all."""
+    """Where memory cgroups are made: version 1 has a hierarchy of its own for memory,
+    version 2 has one for all."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     for _, where, kind, options, *_ in mounts:
         if kind == "cgroup" and "memory" in options.split(","):
@@ -222,11 +228,12 @@ def _make_cgroup(path: Path, megabytes: int) -> None:
 
 
 def enter_cgroup(path: Path) -> None:
-    """Called in the child, between fork and exec: it and all its descendants live in the cgroup from here on."""
+    """Called in the child, between fork and exec:
+    it and all its descendants live in the cgroup from here on."""
     (path / "cgroup.procs").write_text(str(os.getpid()))
 
 
-# ── two hosts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── two hosts ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ip(*words: str) -> None:
@@ -251,20 +258,21 @@ def _wire(made: Place) -> None:
 def _filter(namespace: str, ports: list[str]) -> None:
     """Drop what comes in for these ports, silently, as a firewall's DROP does.
 
-    The range the kernel hands out holds the data ports, and the client's end of every connection this host opens.
-    A routing rule before the `local` table does it without iptables: the lookup of an incoming packet fails, and a host
-    that does not forward answers nothing.
+    The range the kernel hands out holds the data ports, and the client's end of every connection this host
+    opens. A routing rule before the `local` table does it without iptables: the lookup of an incoming packet
+    fails, and a host that does not forward answers nothing.
     """
     _ip("-n", namespace, "rule", "add", "pref", "100", "lookup", "local")
     _ip("-n", namespace, "rule", "del", "pref", "0")
     _ip("-n", namespace, "rule", "add", "pref", "10", "iif", "eth0", "ipproto", "tcp", *ports, "blackhole")
 
 
-# ── processes, and the way out ───────────────────────────────────────────────────────────────────────────────────────
+# ── processes, and the way out ──────────────────────────────────────────────────────────────────────────────
 
 
 def tagged(tag: str) -> list[int]:
-    """The live processes started in a place, orphans and DataLoader workers included, by their environment."""
+    """The live processes started in a place,
+    orphans and DataLoader workers included, by their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -275,7 +283,8 @@ def tagged(tag: str) -> list[int]:
 
 
 def close(tag: str, folder: Path) -> None:
-    """Take away everything that carries the tag. Safe to call twice, and for a place that was only half made."""
+    """Take away everything that carries the tag.
+    Safe to call twice, and for a place that was only half made."""
     for _ in range(50):
         if not (pids := tagged(tag)):
             break

@@ -1,7 +1,8 @@
 """The kernel log of a run: the records that came after its start, in the forms people save it in.
 
-In: the ring buffer, read by `dmesg --raw` (`<6>[ 2683.444892] python3[743]: segfault at 300 ip ...`). Out: the new raw records, and
-the same records as `dmesg`, `dmesg -T`, `dmesg --time-format iso` or `dmesg -x` prints them.
+In: the ring buffer, read by `dmesg --raw` (`<6>[ 2683.444892] python3[743]: segfault at 300 ip ...`). Out:
+the new raw records, and the same records as `dmesg`, `dmesg -T`, `dmesg --time-format iso` or `dmesg -x`
+prints them.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def render(records: list[str], form: str, zone: str = "UTC") -> str:
 
 
 def of_processes(records: list[str], seen: set[int]) -> list[str]:
-    """The records without those on processes of others: their OOM blocks and their crashes, each a few lines long."""
+    """The records without those on processes of others:
+    their OOM blocks and their crashes, each a few lines long."""
     kept: list[str] = []
     block: list[str] = []
     foreign = False

@@ -1,9 +1,11 @@
-"""What may be set in a scenario, of which type and within which range. Nothing else ever reaches a job, and never as code.
+"""What may be set in a scenario, of which type and within which range.
+Nothing else ever reaches a job, and never as code.
 
-In: words of a command line (`rank=2`, `megabytes=96`) or values of an incident document, both of strangers. Out: typed, checked
-values; UsageError for a name that the scenario does not take, or a value out of range.
+In: words of a command line (`rank=2`, `megabytes=96`) or values of an incident document, both of strangers.
+Out: typed, checked values; UsageError for a name that the scenario does not take, or a value out of range.
 
-Which parameters a job of its own takes, and their defaults, are read off the job: `trainer.begin(megabytes=48)`.
+Which parameters a job of its own takes, and their defaults, are read off the job:
+`trainer.begin(megabytes=48)`.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ STYLES = ("bare", "logging", "iso", "imagenet", "bracket", "megatron", "hf", "js
 COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
 ERRORS = (
-    "value", "index", "shape", "dtype", "graph-freed", "in-place", "recursion", "memory", "collate", "pickle", "corrupt", "not-initialized",
-    "initialized-twice", "syntax", "batch-size",
+    "value", "index", "shape", "dtype", "graph-freed", "in-place", "recursion", "memory", "collate", "pickle",
+    "corrupt", "not-initialized", "initialized-twice", "syntax", "batch-size",
 )  # fmt: skip
 
 
@@ -108,7 +110,8 @@ LAUNCH = ("backend", "device", "folder", "share")  # of the job's own, but not f
 
 @cache
 def defaults(module: str) -> Mapping[str, Value]:
-    """What a job adds to the common parameters: the keywords of its `trainer.begin(...)` or `trainer.arguments(...)`."""
+    """What a job adds to the common parameters:
+    the keywords of its `trainer.begin(...)` or `trainer.arguments(...)`."""
     found: dict[str, Value] = {}
     for node in ast.walk(ast.parse((JOBS / f"{module}.py").read_text())):
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("trainer.begin", "trainer.arguments"):

@@ -1,7 +1,9 @@
-"""From an incident to the scenario that re-creates it, with as much of the incident as the scenario can take over.
+"""From an incident to the scenario that re-creates it,
+with as much of the incident as the scenario can take over.
 
-In: an incident document, of which only typed, range-checked fields are used: verdict.pattern, verdict.category, verdict.culprit.ranks, and
-replay.scenario and replay.arguments. Out: an `Order`; its notes say what could not be taken over, for example
+In: an incident document, of which only typed, range-checked fields are used: verdict.pattern,
+verdict.category, verdict.culprit.ranks, and replay.scenario and replay.arguments. Out: an `Order`; its notes
+say what could not be taken over, for example
 
     rank 37 of 512 becomes rank 3 of 4: the failure does not depend on the number of ranks
 """
@@ -25,10 +27,11 @@ OTHER_WORDS = {
     "double": "float64",
     "half": "float16",
 }
+# a miniature: nobody waits ten minutes for the same time-out
 LIMITS: Mapping[str, float] = {
     "step": 60,
     "timeout": 20,
-}  # a miniature: nobody waits ten minutes for the same time-out
+}
 FIXED_RANK = {
     "rank0-in-io",
     "rank0-prepares-data",

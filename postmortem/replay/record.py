@@ -1,12 +1,14 @@
-"""Records a scenario as a sample incident: the logs as an engineer would have saved them, what is true about them, and the story.
+"""Records a scenario as a sample incident: the logs as an engineer would have saved them,
+what is true about them, and the story.
 
-    python -m postmortem.replay.record slow-rank --out sample_logs/slow-rank-of-four --nproc 4 --set rank=2 --set style=iso
+    python -m postmortem.replay.record slow-rank --out sample_logs/slow-rank-of-four --nproc 4 --set rank=2
 
-In: a scenario and the choices a site makes (ranks, launcher, log layout, time zones, host names, logging style). Out:
+In: a scenario and the choices a site makes (ranks, launcher, log layout, time zones,
+host names, logging style). Out:
 
     NAME/README.md    the story, and the exact command that made it
     NAME/truth.json   outcome, category, culprit, and the lines that prove them
-    NAME/logs/...     what the processes and the kernel wrote, scrubbed of this machine's paths and names (see scrub.py), else untouched
+    NAME/logs/...     what the processes and the kernel wrote; this machine's names are gone (see scrub.py)
 """
 
 from __future__ import annotations
@@ -27,8 +29,9 @@ from pathlib import Path
 from postmortem.replay import kernel, parameters
 from postmortem.replay.catalogue import SCENARIOS, Scenario, scenario
 from postmortem.replay.isolate import PREFIX, CannotIsolate
+from postmortem.replay.plan import Plan, default_plan, planned
 from postmortem.replay.run import SCENARIOS as JOBS
-from postmortem.replay.run import Plan, Ran, default_plan, planned, run
+from postmortem.replay.run import Ran, run
 from postmortem.replay.scrub import scrub, scrub_pickle
 
 PICKLE = b"\x80\x02"  # torch writes flight-recorder dumps as protocol 2, by names without a suffix
@@ -62,7 +65,8 @@ def record(
         strangers = kernel.pids(ran.kernel) - ran.seen
         if strangers:
             raise CannotRecord(
-                f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it again"
+                f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it "
+                f"again"
             )
         try:
             save(ran, out / "logs", forms)
@@ -77,7 +81,7 @@ def record(
     return truth
 
 
-# ── logs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── logs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def save(ran: Ran, logs: Path, forms: tuple[str, ...]) -> None:
@@ -111,7 +115,7 @@ def _check_scrubbed(logs: Path) -> None:
             raise CannotRecord(f"{path} still holds a name of this machine")
 
 
-# ── truth ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── truth ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _truth(ran: Ran, out: Path) -> dict[str, object]:
@@ -180,20 +184,29 @@ def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
         "",
         "## How it was made",
         "",
-        f"A real run of `postmortem/replay/scenarios/{row.module}.py` (copied as `{plan.script}`) with {plan.nproc} ranks on one machine,",
-        f"torch {version('torch')}, Python {platform.python_version()}, Linux {platform.release().split('-')[0]}"
+        (
+            f"A real run of `postmortem/replay/scenarios/{row.module}.py` (copied as `{plan.script}`) "
+            f"with {plan.nproc} ranks on one machine,"
+        ),
+        (
+            f"torch {version('torch')}, Python {platform.python_version()}, "
+            f"Linux {platform.release().split('-')[0]}"
+        )
         + (", two network namespaces as hosts" if len(plan.hosts) > 1 else "") + ":",
         "",
         f"    {command}",
         "",
-        "No line is invented. `postmortem/replay/scrub.py` replaced host paths and names; nothing else was edited.",
+        (
+            "No line is invented. `postmortem/replay/scrub.py` replaced host paths and names; nothing else "
+            "was edited."
+        ),
     ]  # fmt: skip
     if ran.ended_from_outside:
         lines += ["", f"The job did not end by itself and was {ran.ended_from_outside}."]
     return "\n".join(lines) + "\n"
 
 
-# ── command line ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── command line ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -259,9 +272,9 @@ def _plan(args: argparse.Namespace) -> Plan:
     )
     hosts = tuple(filter(None, args.hosts.split(","))) or default_plan(replace(row, launcher=launcher)).hosts
     return replace(
-        plan, launcher=launcher, save=save, script=args.script, record=args.record, restarts=args.restarts or plan.restarts,
-        rendezvous=args.rendezvous or plan.rendezvous, hosts=hosts, zones=tuple(args.zones.split(",")),
-        skews=tuple(map(float, filter(None, args.skews.split(",")))),
+        plan, launcher=launcher, save=save, script=args.script, record=args.record,
+        restarts=args.restarts or plan.restarts, rendezvous=args.rendezvous or plan.rendezvous, hosts=hosts,
+        zones=tuple(args.zones.split(",")), skews=tuple(map(float, filter(None, args.skews.split(",")))),
         env={**plan.env, **dict(pair.split("=", 1) for pair in args.env)}, start_log=not args.no_start_log,
         memory_mb=args.memory or plan.memory_mb,
     )  # fmt: skip
@@ -284,7 +297,8 @@ def main(argv: list[str] | None = None) -> int:
     size = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
     evidence = truth["evidence"]
     sys.stderr.write(
-        f"{args.out}: {size / 1024:.0f} KiB, {len(evidence) if isinstance(evidence, list) else 0} lines of evidence\n"
+        f"{args.out}: {size / 1024:.0f} KiB, {len(evidence) if isinstance(evidence, list) else 0} lines of "
+        f"evidence\n"
     )
     return 0
 

@@ -1,10 +1,10 @@
 """Runs one scenario on real processes and keeps what it wrote.
 
-In: a `Plan` (a scenario, how it is launched, its parameters). Out: inside the context, a `Ran` with the folder of raw
-logs as a launcher left them, for example
+In: a `Plan` (a scenario, how it is launched, its parameters).
+Out: inside the context, a `Ran` with the folder of raw logs as a launcher left them, for example
 
-    logs/agent.err  logs/agent.out  logs/torchelastic/none_x1/attempt_0/2/stderr.log        (torchrun with a log folder)
-    logs/rank0.out  logs/rank0.err  logs/start.log                                          (one process for each rank)
+    logs/agent.err  logs/agent.out  logs/torchelastic/none_x1/attempt_0/2/stderr.log  (torchrun, a log folder)
+    logs/rank0.out  logs/rank0.err  logs/start.log                                    (one process a rank)
 
 Nothing here reads a verdict. All processes, cgroups, namespaces and mounts end with the context.
 """
@@ -22,67 +22,19 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from postmortem.replay import kernel, live
-from postmortem.replay.catalogue import Arguments, Scenario
-from postmortem.replay.isolate import Place, Wants, enter_cgroup, free_port, is_free, place, tagged
+from postmortem.replay.isolate import Place, enter_cgroup, free_port, is_free, place, tagged
+from postmortem.replay.plan import Plan
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 MASTER_PORT = 29500
-RUNNER_DEFAULTS = {"detail": 0, "restarts": 0, "kernel_log": 1, "memory_mb": 0}
-WAITED_FOR, AMPLE = (
-    8.0,
-    30.0,
-)  # seconds: a time-out that shows the failure, and one that must not come before it
-ADDRESS_SPACE = (
-    48 << 30
-)  # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
+# torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
+ADDRESS_SPACE = 48 << 30
 Progress = Callable[[float, int], None]  # seconds since the start, step of the rank at fault
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One run of a scenario."""
-
-    scenario: Scenario
-    nproc: int  # ranks in all
-    launcher: str
-    arguments: Mapping[str, str | int | float] = field(default_factory=dict)
-    save: str = (
-        "tree"  # torchrun: tree | redirect | console; plain: a file name with {rank} and perhaps {stream}
-    )
-    script: str = "train.py"
-    record: bool = False
-    restarts: int = 0
-    rendezvous: str = "static"  # static | c10d
-    hosts: tuple[str, ...] = ()
-    zones: tuple[str, ...] = ("UTC",)
-    skews: tuple[float, ...] = ()  # seconds by which the clock of each host is fast, as its processes see it
-    env: Mapping[str, str] = field(default_factory=dict)
-    start_log: bool = True
-    memory_mb: int = 0  # another limit than the scenario's, where it has one
-    kernel_log: bool = True
-    wants: Wants | None = None  # another place than the scenario's
-
-    @property
-    def rank(self) -> int:
-        return int(self.arguments.get("rank", 1))
-
-    @property
-    def host(self) -> int:
-        """Where the rank at fault lives; half of the ranks on each of two hosts."""
-        return self.rank * len(self.hosts) // self.nproc if len(self.hosts) > 1 else 0
-
-    @property
-    def local_rank(self) -> int:
-        return self.rank - self.host * self.nproc // max(1, len(self.hosts))
-
-    @property
-    def step(self) -> int:
-        return int(self.arguments.get("step", 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,35 +64,7 @@ class Ran:
     ended_from_outside: str = ""
 
 
-def default_plan(scenario: Scenario) -> Plan:
-    """The scenario as the catalogue has it."""
-    timeout = AMPLE if scenario.told_by_a_crash else WAITED_FOR
-    arguments = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments}
-    env = dict(scenario.env)
-    plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
-    hosts = scenario.wants.hosts or (
-        ("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ()
-    )
-    save = scenario.save or ("console" if scenario.launcher == "spawn" else plain)
-    return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts, env=env)
-
-
-def planned(scenario: Scenario, arguments: Arguments, nproc: int = 0) -> Plan:
-    """The scenario with other arguments and another number of ranks; what concerns the runner is taken out of the arguments."""
-    plan = default_plan(scenario)
-    given = {**plan.arguments, **arguments}
-    detail, restarts, kernel_log, memory = (
-        int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items()
-    )
-    env = {**plan.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
-    env |= {"TORCH_FR_BUFFER_SIZE": "2000"} if given.get("dump") else {}
-    return replace(
-        plan, nproc=nproc or plan.nproc, arguments=given, env=env, restarts=restarts, kernel_log=bool(kernel_log), memory_mb=memory,
-        rendezvous="c10d" if restarts else plan.rendezvous,
-    )  # fmt: skip
-
-
-# ── what is started ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is started ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _environment(plan: Plan, made: Place, host: int) -> dict[str, str]:
@@ -252,7 +176,7 @@ def processes(plan: Plan, made: Place, port: int) -> list[Process]:
     return _plain(plan, made, port) if plan.launcher in ("plain", "two-hosts") else _torchrun(plan, made)
 
 
-# ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the run ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextlib.contextmanager
@@ -311,13 +235,14 @@ def _start(process: Process, made: Place) -> subprocess.Popen[bytes]:
 
     with process.stdout.open("ab") as out, process.stderr.open("ab") as err:
         return subprocess.Popen(
-            made.argv(process.argv, process.host), cwd=made.job, env=process.env, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
-            start_new_session=True, preexec_fn=enter,
+            made.argv(process.argv, process.host), cwd=made.job, env=process.env, stdin=subprocess.DEVNULL,
+            stdout=out, stderr=err, start_new_session=True, preexec_fn=enter,
         )  # fmt: skip
 
 
 def _watch(ran: Ran, waiting: list[Process], progress: Progress | None) -> None:
-    """Start what is due, act and look when the fault is there, and wait until all have ended or patience has."""
+    """Start what is due, act and look when the fault is there,
+    and wait until all have ended or patience has."""
     began, running, acted, looked_at = time.monotonic(), dict[str, subprocess.Popen[bytes]](), False, 0.0
     start_log = Journal(
         ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None

@@ -1,4 +1,5 @@
-"""Writes a scenario as one stand-alone file: the job, what it shares with the others, and how it is started. Runs nothing.
+"""Writes a scenario as one stand-alone file: the job, what it shares with the others, and how it is started.
+Runs nothing.
 
 In: a plan. Out: the text of a script that needs torch and nothing else, whose first lines read
 
@@ -11,7 +12,8 @@ from __future__ import annotations
 import re
 import shlex
 
-from postmortem.replay.run import SCENARIOS, Plan
+from postmortem.replay.plan import Plan
+from postmortem.replay.run import SCENARIOS
 
 LINE = "# ── the job "
 
@@ -25,7 +27,10 @@ def write(plan: Plan, name: str) -> str:
     _, common = _split(shared)
     imports = sorted({line for line in [*_imports(common), *_imports(body)] if line != "import trainer"})
     indented = "\n".join(f"    {line}" if line else "" for line in launch(plan, name))
-    head = f'#!/usr/bin/env python3\n"""{told}\n\nRun it like this:\n\n{indented}\n"""\n\nfrom __future__ import annotations\n\n'
+    head = (
+        f'#!/usr/bin/env python3\n"""{told}\n\nRun it like this:\n\n{indented}\n"""\n\n'
+        f"from __future__ import annotations\n\n"
+    )
     return (
         head
         + "\n".join(imports)
@@ -100,23 +105,28 @@ def _around(plan: Plan) -> list[str]:
     said = []
     if wants.memory_mb:
         said.append(
-            f"# in a memory cgroup: systemd-run --scope -p MemoryMax={plan.memory_mb or wants.memory_mb}M -p MemorySwapMax=0 bash"
+            f"# in a memory cgroup: systemd-run --scope -p MemoryMax={plan.memory_mb or wants.memory_mb}M "
+            f"-p MemorySwapMax=0 bash"
         )
     if wants.shm_mb:
         said.append(
-            f"# with a small /dev/shm: unshare --mount bash -c 'mount -t tmpfs -o size={wants.shm_mb}m tmpfs /dev/shm; exec bash'"
+            f"# with a small /dev/shm: unshare --mount bash -c 'mount -t tmpfs -o size={wants.shm_mb}m "
+            f"tmpfs /dev/shm; exec bash'"
         )
     if wants.disk_kb:
         said.append(
-            f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs checkpoints"
+            f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs "
+            f"checkpoints"
         )
     if len(plan.hosts) > 1:
         said.append(
-            "# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first host's address"
+            "# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first "
+            "host's address"
         )
     if wants.block:
         said.append(
-            f"# a packet filter on the first host drops {'what comes in' if wants.block == 'all' else 'ports 32768 to 60999'}"
+            f"# a packet filter on the first host "
+            f"drops {'what comes in' if wants.block == 'all' else 'ports 32768 to 60999'}"
         )
     if row.start.port_taken:
         said.append("# another program listens on the master's port: python3 -m http.server 29500 &")

@@ -7,7 +7,7 @@ In: a file of a recording as bytes, and the names of the run. Out: the same byte
     postmortem-replay-4711-x7k2 (cgroup, tag) -> job_4711
     the virtual environment                   -> /opt/train/venv
     the checkout, the home directory          -> /opt/train/src, /home/trainer
-    the user's and the host's name            -> trainer, node-a           (the host's only where the run gave it no other)
+    the user's and the host's name            -> trainer, node-a           (where the run gave no other)
 
 Pickled dumps (the flight recorder) hold the length of each string, which is corrected.
 """
@@ -56,7 +56,8 @@ def scrub(raw: bytes, made: Place) -> bytes:
 
 
 def scrub_pickle(raw: bytes, made: Place) -> bytes:
-    """A pickled dump, protocol 2 as torch writes it: `X`, four bytes of length, the string. Paths stand at the start of their strings."""
+    """A pickled dump, protocol 2 as torch writes it: `X`, four bytes of length, the string.
+    Paths stand at the start of their strings."""
     for old, new in substitutes(made):
 
         def shorter(match: re.Match[bytes], new: bytes = new, old: bytes = old) -> bytes:

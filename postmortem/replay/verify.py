@@ -1,9 +1,10 @@
-"""Runs a scenario, analyses what it wrote with the same code as any other logs, and says whether the same failure came out.
+"""Runs a scenario, analyses what it wrote with the same code as any other logs,
+and says whether the same failure came out.
 
 In: an `Order` (scenario, arguments, ranks, backend, what is expected). Out: a `Result`, whose JSON reads
 
-    {"scenario": "slow-rank", "outcome": "reproduced", "text": "Reproduced: ...", "backend": "gloo", "nproc": 4, "arguments": {"rank": 1},
-     "expected": {"pattern": "rank-never-arrived", "category": "hang", "ranks": [1]}, "found": {...}, "differs": [], "needs": [], ...}
+    {"scenario": "slow-rank", "outcome": "reproduced", "text": "Reproduced: ...", "arguments": {"rank": 1},
+     "expected": {"pattern": "rank-never-arrived", "category": "hang", "ranks": [1]}, "found": {...}, ...}
 
 "Reproduced" means that pattern, category and culprit ranks all agree. Nothing less is called so.
 """
@@ -21,8 +22,9 @@ from postmortem.errors import NothingReadable
 from postmortem.replay import able, kernel
 from postmortem.replay.catalogue import Arguments, Scenario
 from postmortem.replay.isolate import CannotIsolate, Wants
+from postmortem.replay.plan import Plan, planned
 from postmortem.replay.record import save
-from postmortem.replay.run import Plan, Progress, Ran, planned, run
+from postmortem.replay.run import Progress, Ran, run
 
 CODES = {"reproduced": 0, "different": 5, "did-not-fail": 6, "could-not-run": 7}
 HEADS = {
@@ -96,7 +98,7 @@ class Result:
         return asdict(self)
 
 
-# ── what is to be done ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── what is to be done ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def promised(row: Scenario, arguments: Arguments) -> Expected:
@@ -125,9 +127,8 @@ def prepare(order: Order) -> Ready | Result:
     row, notes, arguments = order.scenario, list(order.notes), dict(order.arguments)
     needs = able.missing(row)
     wants: Wants | None = None
-    if (
-        row.fallback and row.fallback.arguments.items() <= arguments.items()
-    ):  # asked for: nothing of the machine is needed
+    # asked for: nothing of the machine is needed
+    if row.fallback and row.fallback.arguments.items() <= arguments.items():
         needs, wants = [need for need in needs if need == able.INSTALL], Wants()
     expected = order.expected or promised(row, arguments)
     if needs and row.fallback and needs != [able.INSTALL]:
@@ -149,7 +150,8 @@ def prepare(order: Order) -> Ready | Result:
 
 
 def written(order: Order) -> Plan:
-    """The plan to write down: nothing is asked of this machine, and backend auto is what the scenario was made with."""
+    """The plan to write down: nothing is asked of this machine,
+    and backend auto is what the scenario was made with."""
     row = order.scenario
     backend = (
         row.backend if order.backend == "auto" else able.transport(row, order.backend, order.nproc).backend
@@ -181,7 +183,7 @@ def _told(expected: Expected) -> dict[str, Any]:
     }
 
 
-# ── doing it ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── doing it ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = None) -> Result:
@@ -209,7 +211,8 @@ def verify(ready: Ready, keep: Path | None = None, progress: Progress | None = N
 
 
 def _own_records(ran: Ran) -> list[str]:
-    """The kernel's log where the scenario is about it, less what it says of other processes of this machine."""
+    """The kernel's log where the scenario is about it,
+    less what it says of other processes of this machine."""
     return kernel.of_processes(ran.kernel, ran.seen) if "kernel-log" in ran.plan.scenario.needs else []
 
 
@@ -262,9 +265,8 @@ def differences(expected: Expected, document: Mapping[str, Any]) -> tuple[str, .
         return () if verdict.get("outcome") == "healthy" else ("outcome",)
     ranks = list((verdict.get("culprit") or {}).get("ranks") or [])
     seen = {verdict.get("pattern")}
-    if (
-        verdict.get("pattern") is None
-    ):  # where no cause is found, the symptom that was promised must be among what was seen
+    # where no cause is found, the symptom that was promised must be among what was seen
+    if verdict.get("pattern") is None:
         seen = {row.get("pattern") for row in document.get("chain", [])}
     agree = {
         "pattern": expected.pattern in seen,

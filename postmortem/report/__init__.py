@@ -12,7 +12,8 @@
     render_junit(incident)     -> the verdict as a test result
     card(document)             -> a few lines of HTML for notebooks
 
-Each is a pure function of the incident. Nothing is imported before it is asked for: `--help` must not pay for jinja2.
+Each is a pure function of the incident. Nothing is imported before it is asked for:
+`--help` must not pay for jinja2.
 """
 
 from __future__ import annotations

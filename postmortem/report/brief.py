@@ -1,9 +1,10 @@
-"""The incident -> its verdict as JSON of at most 8 KB, for agents and chat: what failed, why, the proof, what to do, what is missing.
+"""The incident -> its verdict as JSON of at most 8 KB, for agents and chat:
+what failed, why, the proof, what to do, what is missing.
 
-    {"schema": "postmortem/brief/1", "outcome": "incident", "headline": "Rank 3 …", "evidence": [{"where": "node-b/dmesg.txt:81", …}], …}
+    {"schema": "postmortem/brief/1", "headline": "Rank 3 …", "evidence": [{"where": "dmesg.txt:81", …}], …}
 
-What does not fit is shortened evenly, item by item; `more` counts what was left out. Texts of logs are quoted data: whoever
-hands them to a model should say so.
+What does not fit is shortened evenly, item by item; `more` counts what was left out.
+Texts of logs are quoted data: whoever hands them to a model should say so.
 """
 
 from __future__ import annotations

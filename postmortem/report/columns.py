@@ -1,11 +1,13 @@
-"""The events of an incident -> the data block of the page: columns, compressed, read by reports/scripts/src/data.js.
+"""The events of an incident -> the data block of the page:
+columns, compressed, read by reports/scripts/src/data.js.
 
     node-b rank 3  12.5731 s  error  "step 812: loss nan"  b/rank3.log:4410
     -> lane 7, +14 ms, shape 5 ("step \\0: loss nan", error), source 9, line +1, step +1
 
-100,000 rows as JSON objects are 7.8 MB, as columns with templates and arguments some 0.4 MB. Lines of a job differ in few
-places, so a text is a template and its numbers. Events lie lane by lane (host, then rank) and by time within a lane.
-The block is base64 of gzip of: length of the header (4 bytes, little endian), header as JSON, columns as LEB128 varints.
+100,000 rows as JSON objects are 7.8 MB, as columns with templates and arguments some 0.4 MB. Lines of a job
+differ in few places, so a text is a template and its numbers. Events lie lane by lane (host, then rank) and
+by time within a lane. The block is base64 of gzip of: length of the header (4 bytes, little endian), header
+as JSON, columns as LEB128 varints.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ from typing import Any
 
 from postmortem.report import json as plain
 from postmortem.report import lanes, phrases, text, view
+from postmortem.report.events import SEVERITIES, Place, Row
 from postmortem.report.phrases import signed, varint
 
 MAX_EVENTS = 100_000
 LANE = 1.5  # events' worth of bytes that a lane takes: 16,000 ranks leave room for fewer
 MAX_TEXT = 400
-UNIT = 1e-4  # stamps are milliseconds at best, kernel stamps microseconds; finer than this no clock of a cluster agrees
+# stamps are milliseconds at best, kernel stamps microseconds; finer than this no clock of a cluster agrees
+UNIT = 1e-4
 VERSION = 1
 LaneKey = tuple[str, int | None]
 
@@ -41,7 +45,7 @@ class Block:
     notes: tuple[str, ...]
 
 
-def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_EVENTS) -> Block | None:
+def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS) -> Block | None:
     """Pack all events that have a time; None where there are fewer than two."""
     decisive, culprit = lanes.decisive(document)
     timed = [
@@ -54,7 +58,7 @@ def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_E
     timed = _once(timed)
     limit -= int(LANE * len({(row.host, row.rank) for row in timed}))
     kept, notes = thinned(timed, limit, set(_cited(document)))
-    by_lane: dict[LaneKey, list[lanes.Row]] = {}
+    by_lane: dict[LaneKey, list[Row]] = {}
     for row in kept:
         by_lane.setdefault((row.host, row.rank), []).append(row)
     order = sorted(by_lane, key=_place)
@@ -67,9 +71,9 @@ def block(document: view.Document, rows: Iterable[lanes.Row], limit: int = MAX_E
     return Block(base64.b64encode(packed).decode(), len(events), tuple(notes))
 
 
-def _cited(document: view.Document) -> dict[lanes.Place, int]:
+def _cited(document: view.Document) -> dict[Place, int]:
     """The lines of the evidence, with their first number in it."""
-    cited: dict[lanes.Place, int] = {}
+    cited: dict[Place, int] = {}
     for index, item in enumerate(view.rows(view.part(document, "verdict").get("evidence"))):
         cited.setdefault((view.known(item.get("source")), view.whole(item.get("line"))), index)
     return cited
@@ -89,9 +93,10 @@ def _by_value(host: str) -> tuple[tuple[int, str], ...]:
     )
 
 
-def _once(rows: Iterable[lanes.Row]) -> list[lanes.Row]:
-    """One event for each line and lane, the worst reading of it: a line may be an exception, an exit and a pattern at once."""
-    best: dict[tuple[str, int | None, str, int | None, str], lanes.Row] = {}
+def _once(rows: Iterable[Row]) -> list[Row]:
+    """One event for each line and lane, the worst reading of it:
+    a line may be an exception, an exit and a pattern at once."""
+    best: dict[tuple[str, int | None, str, int | None, str], Row] = {}
     for row in rows:
         key = (row.host, row.rank, row.source, row.line, row.text)
         other = best.setdefault(key, row)
@@ -102,20 +107,21 @@ def _once(rows: Iterable[lanes.Row]) -> list[lanes.Row]:
     return list(best.values())
 
 
-def _badness(row: lanes.Row) -> tuple[int, str]:
-    return lanes.SEVERITIES.index(row.severity), row.pattern
+def _badness(row: Row) -> tuple[int, str]:
+    return SEVERITIES.index(row.severity), row.pattern
 
 
-# ── thinning ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── thinning ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def thinned(rows: list[lanes.Row], limit: int, cited: Set[lanes.Place]) -> tuple[list[lanes.Row], list[str]]:
-    """At most about `limit` events: the worst first, and what is cited; of the rest the first of each rank in equal parts of the job."""
+def thinned(rows: list[Row], limit: int, cited: Set[Place]) -> tuple[list[Row], list[str]]:
+    """At most about `limit` events: the worst first, and what is cited;
+    of the rest the first of each rank in equal parts of the job."""
     if len(rows) <= limit:
         return rows, []
     files = {source for source, _ in cited}
-    kept: list[lanes.Row] = []
-    others: dict[str, list[lanes.Row]] = {severity: [] for severity in reversed(lanes.SEVERITIES)}
+    kept: list[Row] = []
+    others: dict[str, list[Row]] = {severity: [] for severity in reversed(SEVERITIES)}
     for row in rows:
         (kept if row.source in files and row.place in cited else others[row.severity]).append(row)
     del kept[limit:]
@@ -128,13 +134,17 @@ def thinned(rows: list[lanes.Row], limit: int, cited: Set[lanes.Place]) -> tuple
             )
             chosen = _first_of_each(those, start, width)
             said.append(
-                f"of {_named(severity)}, the first of each rank in each {text.seconds(width)} ({len(chosen):,} of {len(those):,})"
+                f"of {_named(severity)}, the first of each rank in each {text.seconds(width)} "
+                f"({len(chosen):,} of {len(those):,})"
             )
             those = chosen
         kept += those
         room = max(0, room - len(those))
     return kept, [
-        f"The interactive timeline holds {len(kept):,} of {len(rows):,} events: all that is worse, and {'; '.join(said)}."
+        (
+            f"The interactive timeline holds {len(kept):,} of {len(rows):,} events: all that is worse, "
+            f"and {'; '.join(said)}."
+        )
     ]
 
 
@@ -142,8 +152,8 @@ def _named(severity: str) -> str:
     return "lines that are no warning and no error" if severity == "info" else f"{severity} lines"
 
 
-def _first_of_each(rows: Iterable[lanes.Row], start: float, width: float) -> list[lanes.Row]:
-    first: dict[tuple[str, int | None, int], lanes.Row] = {}
+def _first_of_each(rows: Iterable[Row], start: float, width: float) -> list[Row]:
+    first: dict[tuple[str, int | None, int], Row] = {}
     for row in rows:
         key = (row.host, row.rank, int((row.time - start) / width) if width else 0)
         known = first.setdefault(key, row)
@@ -152,7 +162,7 @@ def _first_of_each(rows: Iterable[lanes.Row], start: float, width: float) -> lis
     return list(first.values())
 
 
-# ── encoding ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── encoding ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Table:
@@ -169,7 +179,7 @@ class _Table:
 
 
 def _encoded(
-    document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[lanes.Row]
+    document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[Row]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     base = min(row.time for row in events)
     kinds = {
@@ -183,7 +193,7 @@ def _encoded(
 
     def shape(key: tuple[int, str, str]) -> int:
         which, severity, pattern = key
-        return shapes((which, lanes.SEVERITIES.index(severity), patterns(text.visible(pattern))))
+        return shapes((which, SEVERITIES.index(severity), patterns(text.visible(pattern))))
 
     def source(path: str) -> int:
         return sources((text.line(path, 300), families(text.visible(kinds.get(path) or "other"))))
@@ -248,7 +258,7 @@ def _state(states: Mapping[Any, str], rank: int | None) -> str:
     return state if state in view.STATES or not state else "unknown"
 
 
-def _moments(document: view.Document, events: Sequence[lanes.Row], base: float) -> dict[str, Any]:
+def _moments(document: view.Document, events: Sequence[Row], base: float) -> dict[str, Any]:
     """Where to jump, what to show first, and which events stand in the evidence of the page."""
     cited = _cited(document)
     proofs = {place: cited[row.place] for place, row in enumerate(events) if row.place in cited}
@@ -269,8 +279,9 @@ def _moments(document: view.Document, events: Sequence[lanes.Row], base: float) 
     }
 
 
-def _first(document: view.Document, events: Sequence[lanes.Row]) -> int | None:
-    """The first thing out of the ordinary: the earliest finding that is no mere context, else the earliest error."""
+def _first(document: view.Document, events: Sequence[Row]) -> int | None:
+    """The first thing out of the ordinary:
+    the earliest finding that is no mere context, else the earliest error."""
     found = [
         item
         for item in view.rows(document.get("findings"))
@@ -282,8 +293,9 @@ def _first(document: view.Document, events: Sequence[lanes.Row]) -> int | None:
     return min(bad, key=lambda place: (events[place].time, place), default=None)
 
 
-def _teardown(events: Sequence[lanes.Row], zero: float | None) -> int | None:
-    """Where the launcher begins to clear away: the first exit after the decisive line; else the last error."""
+def _teardown(events: Sequence[Row], zero: float | None) -> int | None:
+    """Where the launcher begins to clear away:
+    the first exit after the decisive line; else the last error."""
     if zero is None:
         return None
     exits = [place for place, row in enumerate(events) if row.kind == "exit" and row.time >= zero]

@@ -1,17 +1,19 @@
-"""The incident -> workflow commands of GitHub Actions, which show as annotations on the run and beside the code line.
+"""The incident -> workflow commands of GitHub Actions,
+which show as annotations on the run and beside the code line.
 
-    ::error file=train.py,line=412,title=Incident%3A host memory (established)::Rank 3 on node-b was killed …%0Anode-b/dmesg.txt:81 …
+    ::error file=train.py,line=412,title=Incident%3A host memory (established)::Rank 3 on node-b …%0A…
 
-The runner reads each line of a step's output that begins with `::` as a command (actions/runner, ActionCommand.cs), so a
-line of a log must never stand at the beginning of one of ours; line ends and percent signs are escaped as the toolkit does.
-The step summary is the Markdown output; the command line appends it to $GITHUB_STEP_SUMMARY.
+The runner reads each line of a step's output that begins with `::` as a command (actions/runner,
+ActionCommand.cs), so a line of a log must never stand at the beginning of one of ours; line ends and percent
+signs are escaped as the toolkit does. The step summary is the Markdown output; the command line appends it to
+$GITHUB_STEP_SUMMARY.
 """
 
 from __future__ import annotations
 
 import re
 
-from postmortem.report import text, view
+from postmortem.report import labels, text, view
 
 LEVELS = {"incident": "error", "undetermined": "error", "recovered": "warning"}
 MAX_MESSAGE = 4000
@@ -25,7 +27,7 @@ def render_github(incident: view.Incident) -> str:
     level = "notice" if outcome == "healthy" else LEVELS.get(outcome, "error")
     word = view.confidence(document)[0]
     title = ": ".join(
-        bit for bit in (view.OUTCOMES.get(outcome, "Undetermined"), view.category(document)) if bit
+        bit for bit in (labels.OUTCOMES.get(outcome, "Undetermined"), view.category(document)) if bit
     )
     title += f" ({word})" if word else ""
     said = [

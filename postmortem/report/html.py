@@ -1,8 +1,9 @@
 """The incident -> one self-contained HTML file that can be attached to a ticket and opened anywhere.
 
-No network, no fonts, no inline handlers: the page's own style and script are named by their hashes in the content security
-policy, so that nothing else can run even if it got in. Log text reaches the page through autoescape only, and what would
-act instead of show is written out first (`text.visible`). The document itself is embedded as data for programs:
+No network, no fonts, no inline handlers: the page's own style and script are named by their hashes in the
+content security policy, so that nothing else can run even if it got in. Log text reaches the page through
+autoescape only, and what would act instead of show is written out first (`text.visible`). The document itself
+is embedded as data for programs:
 
     <script type="application/json" id="postmortem-incident">{"schema":"postmortem/incident/1", …}</script>
 """
@@ -18,8 +19,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
-from postmortem.report import columns, lanes, shorten, svg, text, view
+from postmortem.report import columns, labels, lanes, shorten, svg, text, view
 from postmortem.report import json as plain
+from postmortem.report.events import read_events
 from postmortem.report.markdown import render_markdown
 
 if TYPE_CHECKING:
@@ -41,7 +43,10 @@ def render_html(incident: view.Incident) -> str:
         parts = page(incident)
     return template().render(
         parts,
-        policy=f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; base-uri 'none'; form-action 'none'",
+        policy=(
+            f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; base-uri "
+            f"'none'; form-action 'none'"
+        ),
         style=Markup(style),
         script=Markup(script),
         document=Markup(embedded(shorten.fitting(incident.document))),
@@ -72,7 +77,8 @@ def digest(content: str) -> str:
 
 
 def embedded(value: Any) -> str:
-    """JSON that can stand in a <script>: without <, > and &, no text in it can end the element or open a comment."""
+    """JSON that can stand in a <script>: without <, > and &,
+    no text in it can end the element or open a comment."""
     return plain.dump(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -103,7 +109,8 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """The last gate before autoescape: nothing leaves as a character that acts. Markup is our own and already through it."""
+    """The last gate before autoescape: nothing leaves as a character that acts.
+    Markup is our own and already through it."""
     if value is None:
         return ""
     return text.visible(value) if type(value) is str else value
@@ -114,7 +121,7 @@ def page(incident: view.Incident) -> dict[str, Any]:
     from markupsafe import Markup
 
     document = incident.document
-    events = lanes.read(incident)
+    events = read_events(incident)
     block = columns.block(document, events)
     picture = lanes.picture(document, events)
     proofs, chain = view.proofs(document), view.steps(document)
@@ -153,9 +160,9 @@ def _verdict(document: view.Document) -> dict[str, Any]:
     verdict = view.part(document, "verdict")
     return {
         "outcome": view.known(verdict.get("outcome"))
-        if verdict.get("outcome") in view.OUTCOMES
+        if verdict.get("outcome") in labels.OUTCOMES
         else "undetermined",
-        "outcome_word": view.OUTCOMES.get(view.known(verdict.get("outcome")), "Undetermined"),
+        "outcome_word": labels.OUTCOMES.get(view.known(verdict.get("outcome")), "Undetermined"),
         "category": view.category(document),
         "headline": view.headline(document),
         "confidence": view.confidence(document),

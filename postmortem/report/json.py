@@ -6,8 +6,9 @@
      "verdict": {
       "outcome": …
 
-Keys stand in the order of the contract, additions behind them by name. Readable letters stay letters; characters that act
-on a terminal and halves of surrogate pairs are written as \\uXXXX, which reads back as what they were.
+Keys stand in the order of the contract, additions behind them by name. Readable letters stay letters;
+characters that act on a terminal and halves of surrogate pairs are written as \\uXXXX, which reads back as
+what they were.
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing import Any
 from postmortem.report import view
 
 ORDER = (
-    "schema", "outcome", "category", "pattern", "headline", "confidence", "attempt", "because", "culprit", "evidence", "actions", "missing",
-    "verdict", "chain", "alternatives", "findings", "ranks", "clocks", "sources", "ledger", "job", "other_jobs", "replay", "fingerprint",
-    "trace", "tool",
-    "id", "role", "entity", "state", "source", "path", "line", "end_line", "text", "what", "would_tell", "how", "kind", "time",
-    "uncertainty_s", "rank", "host", "pid", "gpus", "pids", "code", "context", "before", "after",
+    "schema", "outcome", "category", "pattern", "headline", "confidence", "attempt", "because", "culprit",
+    "evidence", "actions", "missing", "verdict", "chain", "alternatives", "findings", "ranks", "clocks",
+    "sources", "ledger", "job", "other_jobs", "replay", "fingerprint", "trace", "tool",
+    "id", "role", "entity", "state", "source", "path", "line", "end_line", "text", "what", "would_tell",
+    "how", "kind", "time", "uncertainty_s", "rank", "host", "pid", "gpus", "pids", "code", "context",
+    "before", "after",
 )  # fmt: skip
 _PLACE = {name: place for place, name in enumerate(ORDER)}
 _PLAIN = (str, int, bool, type(None))

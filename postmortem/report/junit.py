@@ -1,8 +1,10 @@
-"""The incident -> JUnit XML with one test case, which GitLab and Jenkins show among the results of a pipeline.
+"""The incident -> JUnit XML with one test case,
+which GitLab and Jenkins show among the results of a pipeline.
 
-    <testcase classname="postmortem" name="job 4711"><failure type="host-oom" message="Rank 3 on node-b was killed …">…
+    <testcase classname="postmortem" name="job 4711"><failure type="host-oom" message="Rank 3 …">…
 
-It fails for incidents and undetermined failures; what was healthy or recovered passes, the latter with a note.
+It fails for incidents and undetermined failures;
+what was healthy or recovered passes, the latter with a note.
 """
 
 from __future__ import annotations
@@ -27,9 +29,15 @@ def render_junit(incident: view.Incident) -> str:
     else:
         inner = f"<system-out>{body}</system-out>"
     count = f'tests="1" failures="{int(failed)}" errors="0"'
-    case = f'<testcase classname="postmortem" name="{_safe(f"job {name}" if name else "job")}">\n{inner}\n</testcase>'
+    case = (
+        f'<testcase classname="postmortem" name="{_safe(f"job {name}" if name else "job")}">\n{inner}\n'
+        f"</testcase>"
+    )
     suite = f'<testsuite name="postmortem" {count}>\n{case}\n</testsuite>'
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="postmortem" {count}>\n{suite}\n</testsuites>\n'
+    return (
+        f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="postmortem" {count}>\n{suite}\n'
+        f"</testsuites>\n"
+    )
 
 
 def _told(document: view.Document) -> list[str]:

@@ -2,11 +2,12 @@
 
 In goes the timeline, one row per event:
 
-    time 1795209228.704  sigma 0.004  host node-b  rank 3  severity fatal  pattern kernel-oom-killed-process  text "… Killed …"
+    time 1795209228.704  sigma 0.004  host node-b  rank 3  severity fatal  pattern kernel-oom-…  text "…"
 
-or, where a report is made from a document alone, the events that its evidence speaks of. Out comes a `Picture`: lanes
-(host, then its ranks), marks (one per lane, bin and severity), the window of time that is drawn, and notes that say what
-is not drawn. 4,096 ranks that did the same become one lane; a rank to blame always keeps its own.
+or, where a report is made from a document alone, the events that its evidence speaks of. Out comes a
+`Picture`: lanes (host, then its ranks), marks (one per lane, bin and severity), the window of time that is
+drawn, and notes that say what is not drawn. 4,096 ranks that did the same become one lane; a rank to blame
+always keeps its own.
 """
 
 from __future__ import annotations
@@ -17,42 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from postmortem.privacy import Redactor
 from postmortem.report import text, view
+from postmortem.report.events import SEVERITIES, Place, Row
 
-SEVERITIES = ("info", "warning", "error", "fatal")
 MAX_LANES = 44
 BINS = 300
 _PREFIX = re.compile(r"^(\s*\[[^\]]*\]:?)*\s*")
-_MARK = re.compile(r"\[REDACTED:([a-z0-9-]+):\d+\]")
 REACH = 7200.0  # seconds around the decisive line in which errors belong to the same failure
 SHARED = "Ranks that behaved alike share a lane."
 Key = tuple[str, ...]  # what events must share to stand in one lane
 Name = Callable[[str, int | None], Key]
-Place = tuple[str, int | None]  # source and line
-
-
-class Row(NamedTuple):
-    """An event as the picture needs it. `time` is NaN where no clock places it."""
-
-    time: float
-    sigma: float
-    host: str
-    rank: int | None
-    severity: str
-    pattern: str
-    text: str
-    source: str
-    line: int | None
-    kind: str = ""
-
-    @property
-    def place(self) -> Place:
-        return self.source, self.line
-
-    @property
-    def address(self) -> str:
-        return self.source if self.line is None else f"{self.source}:{self.line}"
 
 
 class Mark(NamedTuple):
@@ -65,7 +40,8 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One line of the picture. `state` is the ranks' state in the verdict; host lanes hold the events of no rank."""
+    """One line of the picture. `state` is the ranks' state in the verdict;
+    host lanes hold the events of no rank."""
 
     label: str
     title: str
@@ -80,7 +56,8 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything that is drawn. `start` and `end` bound the window, `whole` the job; `zero` is the decisive moment."""
+    """Everything that is drawn. `start` and `end` bound the window, `whole` the job;
+    `zero` is the decisive moment."""
 
     lanes: tuple[Lane, ...]
     start: float
@@ -90,105 +67,6 @@ class Picture:
     zero: float | None
     events: int
     notes: tuple[str, ...]
-
-
-def read(incident: view.Incident, ordered: bool = False) -> list[Row]:
-    """All events as they may be shown, by time if `ordered`; those of the evidence alone where the timeline is no longer at hand."""
-    rows = _read(incident, ordered)
-    return (
-        rows if getattr(incident, "as_written", False) else redacted(rows)
-    )  # as written: the user asked for it (`--no-redact`)
-
-
-def _read(incident: view.Incident, ordered: bool) -> list[Row]:
-    timeline = incident.timeline
-    if timeline is None:
-        verdict = view.part(incident.document, "verdict")
-        severities = ["info"] if verdict.get("outcome") == "healthy" else ["fatal", "warning"]
-        evidence = enumerate(view.rows(verdict.get("evidence")))
-        return [_from_evidence(item, severities[min(place, len(severities) - 1)]) for place, item in evidence]
-    time, sigma, host, rank, kind, severity, pattern, said, source, line, _ = timeline.columns(ordered)
-    return list(  # column by column: a million rows are three times as fast as row by row
-        map(
-            Row,
-            [float(value) if isinstance(value, int | float) else math.nan for value in time],
-            [
-                float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-                for value in sigma
-            ],
-            _words(host),
-            _numbers(rank),
-            [value if value in SEVERITIES else "info" for value in severity],
-            _words(pattern),
-            _words(said),
-            _words(source),
-            _numbers(line),
-            _words(kind),
-        )
-    )
-
-
-def _words(values: Iterable[Any]) -> list[str]:
-    return [value if isinstance(value, str) else "" for value in values]
-
-
-def _numbers(values: Iterable[Any]) -> list[int | None]:
-    """A column of numbers with a gap in it comes back as floats, its gaps as NaN."""
-    return [
-        value
-        if type(value) is int
-        else int(value)
-        if isinstance(value, int | float) and math.isfinite(value)
-        else None
-        for value in values
-    ]
-
-
-def redacted(rows: list[Row]) -> list[Row]:
-    """The rows as they may be shown. Unlike the document, a timeline holds the logs' own words.
-
-    New marks have no numbers: they would be counted over other texts than the document's, and equal numbers would lie.
-    """
-    said = list(
-        {**{row.host: 0 for row in rows}, **{row.text: 0 for row in rows}, **{row.source: 0 for row in rows}}
-    )
-    redactor = Redactor()
-    cleaned = redactor.texts(said)
-    if cleaned == said:
-        return rows
-    cleaned = redactor.texts(
-        said
-    )  # what was learnt where a secret is named may stand bare in an earlier line
-    new = {
-        word: _MARK.sub(r"[REDACTED:\1]", found)
-        for word, found in zip(said, cleaned, strict=True)
-        if word != found
-    }
-    return [
-        row._replace(
-            host=new.get(row.host, row.host),
-            text=new.get(row.text, row.text),
-            source=new.get(row.source, row.source),
-        )
-        for row in rows
-    ]
-
-
-def _from_evidence(item: Mapping[str, Any], severity: str) -> Row:
-    moment = text.epoch(item.get("time"))
-    sigma = item.get("uncertainty_s")
-    host, pattern, said = _words(map(item.get, ("host", "pattern", "text")))
-    return Row(
-        time=math.nan if moment is None else moment,
-        sigma=float(sigma) if isinstance(sigma, int | float) and math.isfinite(sigma) else 0.0,
-        host=host,
-        rank=_numbers([item.get("rank")])[0],
-        severity=severity,
-        pattern=pattern,
-        text=said,
-        source=view.known(item.get("source")),
-        line=view.whole(item.get("line")),
-    )
 
 
 def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
@@ -217,7 +95,8 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         notes.append(f"{text.plural(len(every) - len(timed), 'event')} could not be placed in time.")
     if len(timed) > len(shown):
         notes.append(
-            f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job."
+            f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies "
+            f"in the job."
         )
     return Picture(tuple(lanes), start, end, whole, _overview(timed, whole), zero, len(shown), tuple(notes))
 
@@ -235,7 +114,8 @@ def frame(
 
 
 def decisive(document: view.Document) -> tuple[Place, int | None]:
-    """The place of the decisive line, and the one rank it speaks of: a kernel line names a pid, the verdict its rank."""
+    """The place of the decisive line, and the one rank it speaks of:
+    a kernel line names a pid, the verdict its rank."""
     verdict = view.part(document, "verdict")
     evidence = view.rows(verdict.get("evidence"))
     ranks = [rank for rank in view.part(verdict, "culprit").get("ranks") or [] if isinstance(rank, int)]
@@ -248,7 +128,8 @@ def decisive(document: view.Document) -> tuple[Place, int | None]:
 def _window(
     timed: Sequence[Row], whole: tuple[float, float], zero: float | None, cited: list[float]
 ) -> tuple[float, float]:
-    """The whole job, or the failure with its surroundings where the job was so long that the failure would be a dot."""
+    """The whole job, or the failure with its surroundings where the job was so long that
+    the failure would be a dot."""
     start, end = whole
     if zero is not None:
         bad = [row.time for row in timed if row.severity in ("fatal", "error")] + cited
@@ -262,7 +143,8 @@ def _window(
 
 
 def _naming(document: view.Document, keys: Iterable[tuple[str, int | None]]) -> tuple[Name, list[str]]:
-    """How to name lanes: every rank alone if that fits, else ranks of identical behaviour together, per host or over all."""
+    """How to name lanes: every rank alone if that fits,
+    else ranks of identical behaviour together, per host or over all."""
     found = view.part(view.part(document, "verdict"), "culprit")
     alone = {rank for rank in found.get("ranks") or [] if isinstance(rank, int)}
     group = {
@@ -347,7 +229,8 @@ def refused(document: view.Document) -> set[str]:
 
 
 def _marks(rows: list[Row], span: float, decisive: Place) -> list[Mark]:
-    """One mark per bin and severity, the decisive line one of its own; the worst last, so that nothing is drawn over it."""
+    """One mark per bin and severity, the decisive line one of its own;
+    the worst last, so that nothing is drawn over it."""
     width, (source, line) = span / BINS, decisive
     bins: dict[tuple[bool, int, str], list[Row]] = {}
     for row in rows:
@@ -421,7 +304,8 @@ def moments(rows: Iterable[Row], limit: int = 10) -> list[Moment]:
 
 
 def _one_per_line(rows: Iterable[Row]) -> list[Row]:
-    """The worst reading of each line that is more than plain: a line may be an exception and a pattern at once."""
+    """The worst reading of each line that is more than plain:
+    a line may be an exception and a pattern at once."""
     best: dict[Place, Row] = {}
     for row in rows:
         if row.severity != "info" and math.isfinite(row.time):

@@ -1,4 +1,5 @@
-"""The incident -> Markdown for a ticket, a pull request or a chat: the report's sections, shorter, at most 60,000 characters.
+"""The incident -> Markdown for a ticket, a pull request or a chat:
+the report's sections, shorter, at most 60,000 characters.
 
     # Rank 3 on node-b was killed by the kernel's OOM killer …
     **Incident** · host memory · established …
@@ -8,8 +9,9 @@
     > 81 | [ 2240.704416] Memory cgroup out of memory: Killed process 29502 (python3) …
     ```
 
-GitHub refuses bodies beyond 65,536 characters. Log text stands in fences longer than any run of backticks in it; in
-prose, everything that Markdown or GitHub would read as markup, link, mention or issue number is escaped.
+GitHub refuses bodies beyond 65,536 characters. Log text stands in fences longer than any run of backticks in
+it; in prose, everything that Markdown or GitHub would read as markup, link, mention or issue number is
+escaped.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 
-from postmortem.report import text, view
+from postmortem.report import labels, text, view
 
 LIMIT = 60_000
 _ESCAPED = str.maketrans(
@@ -33,7 +35,8 @@ _LINKS = (
 
 
 def render_markdown(incident: view.Incident) -> str:
-    """Return the whole text. Sections are added in reading order; what no longer fits is counted, never cut in the middle."""
+    """Return the whole text. Sections are added in reading order;
+    what no longer fits is counted, never cut in the middle."""
     document = incident.document
     sections: tuple[Callable[[view.Document], list[str]], ...] = (
         _verdict, _actions, _missing, _chain, _alternatives, _ranks, _evidence, _clocks, _others, _made,
@@ -49,7 +52,8 @@ def render_markdown(incident: view.Incident) -> str:
             used += len(block) + 2
     if dropped:
         done.append(
-            f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML report has all of it.*"
+            f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML "
+            f"report has all of it.*"
         )
     return "\n\n".join(done) + "\n"
 
@@ -97,7 +101,7 @@ def _verdict(document: view.Document) -> list[str]:
     verdict = view.part(document, "verdict")
     outcome = view.known(verdict.get("outcome"))
     word, _, meaning = view.confidence(document)
-    title = prose(view.OUTCOMES.get(outcome, outcome) or "Undetermined")
+    title = prose(labels.OUTCOMES.get(outcome, outcome) or "Undetermined")
     facts = [f"**{title}**", prose(view.category(document)), f"{word}: {meaning}" if word else ""]
     out = [f"# {prose(view.headline(document))}", " · ".join(fact for fact in facts if fact)]
     notice = view.incomplete(document)
@@ -227,7 +231,10 @@ def _others(document: view.Document) -> list[str]:
 def _made(document: view.Document) -> list[str]:
     ledger, tool = view.part(document, "ledger"), view.part(document, "tool")
     sources = len(view.rows(document.get("sources")))
-    said = f"{text.plural(sources, 'file')}, {text.size(ledger.get('scanned'))} of {text.size(ledger.get('bytes'))} scanned"
+    said = (
+        f"{text.plural(sources, 'file')}, {text.size(ledger.get('scanned'))} "
+        f"of {text.size(ledger.get('bytes'))} scanned"
+    )
     version = f", postmortem {prose(tool.get('version'))}" if tool.get("version") else ""
     print_ = f", fingerprint {code(document.get('fingerprint'))}" if document.get("fingerprint") else ""
     return [f"---\n\n{said}{version}{print_}"]

@@ -1,11 +1,12 @@
 """The events of the timeline -> one JSON object a line, for jq, DuckDB, pandas, and for Timesketch.
 
-    {"time": "2026-11-20T21:13:48.704000Z", "uncertainty_s": 0.004, "rank": 3, "host": "node-b", "kind": "kill", "severity": "fatal",
-     "pattern": "kernel-oom-killed-process", "text": "… Killed process 29502 …", "file": "node-b/dmesg.txt", "line": 81,
-     "message": "… Killed process 29502 …", "datetime": "2026-11-20T21:13:48.704000Z", "timestamp_desc": "kill"}
+    {"time": "2026-11-20T21:13:48.704000Z", "uncertainty_s": 0.004, "rank": 3, "host": "node-b",
+     "kind": "kill", "severity": "fatal", "pattern": "kernel-oom-killed-process", "text": "… Killed …",
+     "file": "node-b/dmesg.txt", "line": 81, "message": "… Killed process 29502 …",
+     "datetime": "2026-11-20T21:13:48.704000Z", "timestamp_desc": "kill"}
 
-Timesketch imports what has `message`, `datetime` and `timestamp_desc`. An event that no clock places has a null for its
-time: `jq -c 'select(.datetime)'` leaves those out.
+Timesketch imports what has `message`, `datetime` and `timestamp_desc`.
+An event that no clock places has a null for its time: `jq -c 'select(.datetime)'` leaves those out.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from datetime import UTC, datetime
 from typing import Any
 
 from postmortem.report import json as plain
-from postmortem.report import lanes, view
+from postmortem.report import view
+from postmortem.report.events import Row, read_events
 
 
 def render_ndjson(incident: view.Incident) -> str:
     """Return all events by time, those without one last."""
-    rows = lanes.read(incident, ordered=True)
+    rows = read_events(incident, ordered=True)
     rows.sort(key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
     return "".join(plain.dump(_object(row), order=False) + "\n" for row in rows)
 
 
-def _object(row: lanes.Row) -> dict[str, Any]:
+def _object(row: Row) -> dict[str, Any]:
     moment = iso(row.time)
     return {
         "time": moment,

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import html
 
-from postmortem.report import text, view
+from postmortem.report import labels, text, view
 
 LINES = "margin:.5em 0 0;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.9em"
 EDGES = {"incident": "#b3261e", "recovered": "#8a5a00", "healthy": "#1a7f4b", "undetermined": "#8a5a00"}
 
 
 def card(document: view.Document) -> str:
-    """Return a fragment of HTML; colours are those of the notebook but for the edge, so that it fits light and dark."""
+    """Return a fragment of HTML; colours are those of the notebook but for the edge,
+    so that it fits light and dark."""
     verdict = view.part(document, "verdict")
     outcome = view.known(verdict.get("outcome"))
     facts = [
-        view.OUTCOMES.get(outcome, "Undetermined"),
+        labels.OUTCOMES.get(outcome, "Undetermined"),
         view.category(document),
         view.confidence(document)[0],
     ]
@@ -31,9 +32,11 @@ def card(document: view.Document) -> str:
         f'<pre style="{LINES}"><b>{_safe(item.address)}</b>\n{_safe(item.text, 400)}</pre>' for item in found
     )
     return (
-        f'<div style="border-left:4px solid {edge};padding:.4em .9em;max-width:60em;font-family:system-ui,sans-serif">'
+        f'<div style="border-left:4px solid {edge};padding:.4em '
+        f'.9em;max-width:60em;font-family:system-ui,sans-serif">'
         f'<div style="opacity:.8;font-size:.9em">{_safe(" · ".join(fact for fact in facts if fact))}</div>'
-        f'<div style="font-size:1.1em;font-weight:600;margin-top:.2em">{_safe(view.headline(document), 600)}</div>{proof}'
+        f'<div style="font-size:1.1em;font-weight:600;'
+        f'margin-top:.2em">{_safe(view.headline(document), 600)}</div>{proof}'
         + "".join(f'<div style="margin-top:.5em"><b>Do now:</b> {_safe(item, 400)}</div>' for item in todo)
         + "</div>"
     )

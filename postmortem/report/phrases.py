@@ -1,10 +1,12 @@
 """Texts of events -> templates and streams of what differs between them.
 
-    "step 812: loss 0.4310"  ->  template "step \\0: loss \\0" with slots (3 digits) and (1 digit, 4 decimals), values 812 and 4310
+    "step 812: loss 0.4310"  ->  template "step \\0: loss \\0" with slots (3 digits) and
+    (1 digit, 4 decimals), values 812 and 4310
 
-Lines of a job differ in their numbers, and most of those count on from line to line or stay as they are. A slot whose values
-mostly do is written as differences (`numbers`, zigzag varints; small ones compress to almost nothing), any other as its bare
-digits, for a slot's width is part of its template. What is no decimal number is written out (`words`, a line each).
+Lines of a job differ in their numbers, and most of those count on from line to line or stay as they are. A
+slot whose values mostly do is written as differences (`numbers`, zigzag varints; small ones compress to
+almost nothing), any other as its bare digits, for a slot's width is part of its template. What is no decimal
+number is written out (`words`, a line each).
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Phrases:
 
 
 def pack(texts: Sequence[str], lanes: Sequence[int]) -> Phrases:
-    """Pack texts that lie lane by lane; `lanes` counts the texts of each. Most texts are said by many ranks, and taken apart once."""
+    """Pack texts that lie lane by lane; `lanes` counts the texts of each.
+    Most texts are said by many ranks, and taken apart once."""
     numbers: dict[Template, int] = {}
     parsed = {text: _parsed(text, numbers) for text in dict.fromkeys(texts)}
     templates = list(numbers)
@@ -111,7 +114,8 @@ def _told(slot: Slot, counts: bool) -> Any:
 
 
 def _bare(values: Values, slots: Sequence[Slot], counting: Container[int]) -> tuple[str, str]:
-    """What is written of a text without regard to the one before it: digits, and words with their line ends."""
+    """What is written of a text without regard to the one before it:
+    digits, and words with their line ends."""
     rest = [
         (value, slot)
         for place, (value, slot) in enumerate(zip(values, slots, strict=True))
@@ -122,7 +126,8 @@ def _bare(values: Values, slots: Sequence[Slot], counting: Container[int]) -> tu
 
 
 def _befores(said: Sequence[Parsed], lanes: Sequence[int]) -> list[Values]:
-    """For each text, the values of the text before it in the lane that has the same template; zeros for the first."""
+    """For each text, the values of the text before it in the lane that has the same template;
+    zeros for the first."""
     out, at = [], 0
     for count in lanes:
         last: dict[int, Values] = {}

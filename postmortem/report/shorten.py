@@ -1,6 +1,7 @@
-"""An incident document of thousands of ranks -> one that a page can carry: the odd ranks first, of long tables the first rows.
+"""An incident document of thousands of ranks -> one that a page can carry:
+the odd ranks first, of long tables the first rows.
 
-    {"ranks": [16,384 rows], "clocks": [2,048 rows], …}  ->  {"ranks": [500 rows], …, "cut": {"ranks": 16384, "clocks": 2048}}
+    {"ranks": [16,384 rows], …}  ->  {"ranks": [500 rows], …, "cut": {"ranks": 16384, "clocks": 2048}}
 
 `cut` says how many rows there were. A document that fits is returned as it is; the JSON output is never cut.
 """

@@ -1,7 +1,9 @@
-"""A `Picture` -> one inline SVG: an overview strip, lanes host by host, marks, the decisive moment, two time axes.
+"""A `Picture` -> one inline SVG: an overview strip, lanes host by host, marks,
+the decisive moment, two time axes.
 
-Colours come from classes, so that dark mode and print work; presentation attributes stand below them for readers
-that strip style sheets. Severity is told by shape as well as by colour. Every text passes through `_safe`.
+Colours come from classes, so that dark mode and print work; presentation attributes stand below them for
+readers that strip style sheets. Severity is told by shape as well as by colour. Every text passes through
+`_safe`.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import html
 import math
 
 from postmortem.report import lanes, text
+from postmortem.report.events import SEVERITIES
 
 WIDTH = 1080
 LEFT = 158
@@ -81,7 +84,8 @@ def _described(picture: lanes.Picture) -> str:
 
 def _defs() -> str:
     return (
-        '<defs><pattern id="tl-hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        '<defs><pattern id="tl-hatch" width="6" height="6" patternUnits="userSpaceOnUse" '
+        'patternTransform="rotate(45)">'
         '<path class="hatch" d="M0 0v6" stroke="#9aa1aa" stroke-width="1.4"/></pattern></defs>'
     )
 
@@ -95,7 +99,7 @@ def _overview(picture: lanes.Picture) -> str:
     """The whole job as a strip, and the window that is drawn below as a frame in it."""
     start, end = picture.whole
     length = max(end - start, 1e-6)
-    marks = "".join(_ticked(picture, level) for level in lanes.SEVERITIES)
+    marks = "".join(_ticked(picture, level) for level in SEVERITIES)
     left = LEFT + max((picture.start - start) / length, 0) * PLOT
     right = LEFT + min((picture.end - start) / length, 1) * PLOT
     width = max(right - left, 3) + 4
@@ -103,8 +107,14 @@ def _overview(picture: lanes.Picture) -> str:
         f'<rect class="frame" x="{left - 2:.1f}" y="5" width="{width:.1f}" height="16" rx="3" fill="none" '
         'stroke="#1f5fbf" stroke-width="1.5"/>'
     )
-    name = f'<text class="lane-host" x="0" y="17" fill="#4a525c">whole job, {_safe(text.seconds(end - start))}</text>'
-    return f'<g>{name}<rect class="track" x="{LEFT}" y="8" width="{PLOT}" height="10" fill="#f0f1f3"/>{marks}{frame}</g>'
+    name = (
+        f'<text class="lane-host" x="0" y="17" fill="#4a525c">whole '
+        f"job, {_safe(text.seconds(end - start))}</text>"
+    )
+    return (
+        f'<g>{name}<rect class="track" x="{LEFT}" y="8" width="{PLOT}" height="10" '
+        f'fill="#f0f1f3"/>{marks}{frame}</g>'
+    )
 
 
 def _ticked(picture: lanes.Picture, level: str) -> str:
@@ -115,14 +125,18 @@ def _ticked(picture: lanes.Picture, level: str) -> str:
 def _axes(picture: lanes.Picture, top: int, bottom: int) -> str:
     """Above: time from the decisive line. Below: UTC."""
     out = [
-        f'<text class="axis" x="0" y="{bottom + 17}" fill="#5a626c">UTC {_safe(text.day(picture.start))}</text>'
+        (
+            f'<text class="axis" x="0" y="{bottom + 17}" '
+            f'fill="#5a626c">UTC {_safe(text.day(picture.start))}</text>'
+        )
     ]
     step = _step(picture.end - picture.start)
     for moment in _ticks(picture.start, picture.end, 0.0, step):
         x = _x(picture, moment)
         out.append(f'<path class="grid" d="M{x} {top}V{bottom}" stroke="#e4e6ea"/>')
         out.append(
-            f'<text class="axis" x="{x}" y="{bottom + 17}" text-anchor="middle" fill="#5a626c">{_safe(_stamp(moment, step))}</text>'
+            f'<text class="axis" x="{x}" y="{bottom + 17}" text-anchor="middle" '
+            f'fill="#5a626c">{_safe(_stamp(moment, step))}</text>'
         )
     if picture.zero is not None and picture.start <= picture.zero <= picture.end:
         out.append(f'<text class="axis" x="0" y="{top - 9}" fill="#5a626c">from the decisive line</text>')
@@ -131,7 +145,8 @@ def _axes(picture: lanes.Picture, top: int, bottom: int) -> str:
             if abs(offset) > step / 2:
                 label = ("+" if offset > 0 else "−") + text.seconds(offset)
                 out.append(
-                    f'<text class="axis" x="{_x(picture, moment)}" y="{top - 9}" text-anchor="middle" fill="#5a626c">{label}</text>'
+                    f'<text class="axis" x="{_x(picture, moment)}" y="{top - 9}" text-anchor="middle" '
+                    f'fill="#5a626c">{label}</text>'
                 )
     return "".join(out)
 
@@ -159,7 +174,8 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     out = []
     if lane.state == "cause":
         out.append(
-            f'<rect class="culprit" x="0" y="{top + 1}" width="{WIDTH}" height="{step - 2}" rx="4" fill="#fdeceb"/>'
+            f'<rect class="culprit" x="0" y="{top + 1}" width="{WIDTH}" height="{step - 2}" rx="4" '
+            f'fill="#fdeceb"/>'
         )
     if lane.refused:
         out.append(
@@ -168,7 +184,8 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     out.append(_label(lane, middle))
     state = lane.state if lane.state in TONES else "unknown"
     out += [
-        f'<rect class="sigma t-{state}" x="{left}" y="{middle - 5}" width="{right - left:.1f}" height="10" rx="5" fill="{TONES[state]}" '
+        f'<rect class="sigma t-{state}" x="{left}" y="{middle - 5}" width="{right - left:.1f}" height="10" '
+        f'rx="5" fill="{TONES[state]}" '
         'fill-opacity="0.16"/>'
         for left, right in _bands(picture, lane)
     ]
@@ -176,7 +193,8 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     if not lane.is_host:
         out.append(f'<path class="life" d="M{first} {middle}H{last}" stroke="#b9bfc7" stroke-width="2"/>')
         out.append(
-            f'<path class="silence" d="M{last} {middle}H{LEFT + PLOT}" stroke="#c9ced5" stroke-dasharray="1 4"/>'
+            f'<path class="silence" d="M{last} {middle}H{LEFT + PLOT}" stroke="#c9ced5" stroke-dasharray="1 '
+            f'4"/>'
         )
     plain = "".join(
         f"M{_x(picture, mark.row.time)} {middle - 4}v8" for mark in lane.marks if mark.row.severity == "info"
@@ -196,29 +214,43 @@ def _label(lane: lanes.Lane, middle: float) -> str:
     short = label if len(label) <= LABEL else label[: LABEL - 1] + "…"
     told = f"<title>{_safe(lane.title)}</title>"
     if lane.is_host:
-        return f'<text class="lane-host" x="4" y="{middle + 4}" font-weight="600" fill="#2b3138">{told}{_safe(short)}</text>'
+        return (
+            f'<text class="lane-host" x="4" y="{middle + 4}" font-weight="600" '
+            f'fill="#2b3138">{told}{_safe(short)}</text>'
+        )
     state = lane.state if lane.state in GLYPHS else "unknown"
-    return f'<text class="lane s-{state}" x="16" y="{middle + 4}" fill="#2b3138">{told}{GLYPHS[state]} {_safe(short)}</text>'
+    return (
+        f'<text class="lane s-{state}" x="16" y="{middle + 4}" '
+        f'fill="#2b3138">{told}{GLYPHS[state]} {_safe(short)}</text>'
+    )
 
 
 def _mark(picture: lanes.Picture, mark: lanes.Mark, y: float, state: str) -> str:
-    """The shape says how bad, the colour whose; the decisive line is larger and in the colour of the cause."""
+    """The shape says how bad, the colour whose;
+    the decisive line is larger and in the colour of the cause."""
     x, severity = _x(picture, mark.row.time), mark.row.severity
     told = f"<title>{_safe(_told(mark))}</title>"
     if mark.decisive:
-        return f'<g><path class="m-fatal t-cause" d="M{x} {y - 10}l10 10l-10 10l-10 -10z" fill="{TONES["cause"]}"/>{told}</g>'
+        return (
+            f'<g><path class="m-fatal t-cause" d="M{x} {y - 10}l10 10l-10 10l-10 -10z" '
+            f'fill="{TONES["cause"]}"/>{told}</g>'
+        )
     shape = {
         "fatal": f"M{x} {y - 6}l6 6l-6 6l-6 -6z",
         "error": f"M{x - 5} {y - 4.5}h10l-5 9z",
         "warning": f"M{x - 4} {y}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0",
     }[severity]
     if severity == "warning":
-        return f'<g><path class="m-warning u-{state}" d="{shape}" fill="#ffffff" stroke="{TONES[state]}" stroke-width="1.6"/>{told}</g>'
+        return (
+            f'<g><path class="m-warning u-{state}" d="{shape}" fill="#ffffff" stroke="{TONES[state]}" '
+            f'stroke-width="1.6"/>{told}</g>'
+        )
     return f'<g><path class="m-{severity} t-{state}" d="{shape}" fill="{TONES[state]}"/>{told}</g>'
 
 
 def _bands(picture: lanes.Picture, lane: lanes.Lane) -> list[tuple[float, float]]:
-    """Where the marks of a lane may really lie: overlapping uncertainties as one band, where wide enough to see."""
+    """Where the marks of a lane may really lie: overlapping uncertainties as one band,
+    where wide enough to see."""
     spans = sorted(
         (_x(picture, row.time - row.sigma), _x(picture, row.time + row.sigma))
         for row in (mark.row for mark in lane.marks if mark.row.severity != "info" or mark.decisive)
@@ -236,7 +268,10 @@ def _told(mark: lanes.Mark) -> str:
     row = mark.row
     sigma = f" ± {text.seconds(row.sigma)}" if row.sigma >= 0.0005 else ""
     more = f" (and {mark.more} more here)" if mark.more else ""
-    return f"{text.clock(row.time)} UTC{sigma}, {row.severity}: {text.line(row.text or row.pattern, 160)} [{row.address}]{more}"
+    return (
+        f"{text.clock(row.time)} UTC{sigma}, {row.severity}: {text.line(row.text or row.pattern, 160)} "
+        f"[{row.address}]{more}"
+    )
 
 
 def _zero(picture: lanes.Picture, top: int, bottom: int) -> str:
@@ -246,8 +281,10 @@ def _zero(picture: lanes.Picture, top: int, bottom: int) -> str:
     x = _x(picture, picture.zero)
     label = min(max(x, LEFT + 40), WIDTH - 40)
     return (
-        f'<path class="zero" d="M{x} {top - 4}V{bottom + 3}" stroke="#b3261e" stroke-width="1.4" stroke-dasharray="4 3"/>'
-        f'<text class="zero-label" x="{label}" y="{top - 9}" text-anchor="middle" font-weight="600" fill="#b3261e">'
+        f'<path class="zero" d="M{x} {top - 4}V{bottom + 3}" stroke="#b3261e" stroke-width="1.4" '
+        f'stroke-dasharray="4 3"/>'
+        f'<text class="zero-label" x="{label}" y="{top - 9}" text-anchor="middle" font-weight="600" '
+        f'fill="#b3261e">'
         f"{_safe(text.clock(picture.zero))}</text>"
     )
 

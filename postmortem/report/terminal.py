@@ -1,4 +1,5 @@
-"""The incident -> the verdict on a terminal: short, aligned, readable at 80 columns, without colour, in a CI log.
+"""The incident -> the verdict on a terminal: short, aligned, readable at 80 columns,
+without colour, in a CI log.
 
     INCIDENT  host memory · established (a line states it, and the logs prove who it was)
 
@@ -14,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from postmortem.report import text, view
+from postmortem.report import labels, text, view
 
 LABEL = 11  # columns of the labels on the left
 PAINT = {"bold": "1", "dim": "2", "cause": "1;31", "good": "1;32", "doubt": "1;33"}
@@ -79,7 +80,7 @@ class _Page:
     def head(self, document: view.Document) -> None:
         outcome = view.known(view.part(document, "verdict").get("outcome"))
         word, _, meaning = view.confidence(document)
-        first = text.sentence(view.OUTCOMES.get(outcome, outcome) or "Undetermined", 40).upper()
+        first = text.sentence(labels.OUTCOMES.get(outcome, outcome) or "Undetermined", 40).upper()
         facts = [text.sentence(view.category(document), 40), f"{word} ({meaning})" if word else ""]
         rest = " · ".join(fact for fact in facts if fact)
         if len(first) + 2 + text.cells(rest) > self.width:
@@ -92,7 +93,8 @@ class _Page:
         self.lines += [self.paint(line, tone) for line in wrap(words, self.width)]
 
     def field(self, label: str, items: list[str], tone: str = "", whole: bool = False) -> None:
-        """A label and its items, each on a line of its own; several items are numbered. `whole` keeps an item unwrapped."""
+        """A label and its items, each on a line of its own; several items are numbered.
+        `whole` keeps an item unwrapped."""
         numbered = len(items) > 1
         for place, item in enumerate(items, 1):
             sign = f"{place}. " if numbered else ""
@@ -104,7 +106,8 @@ class _Page:
                 self.lines.append(name + (sign if count == 0 else " " * len(sign)) + self.paint(line, tone))
 
     def proof(self, found: list[view.Proof]) -> None:
-        """`path:line  text` of the first piece of evidence; the address is never broken, so that it can be copied."""
+        """`path:line  text` of the first piece of evidence;
+        the address is never broken, so that it can be copied."""
         if not found:
             return
         first = found[0]

@@ -4,8 +4,8 @@
     [0, 1, 2, 5]                          ->  0-2, 5
     "2026-11-20T21:13:48.704416Z"         ->  21:13:48.704
 
-Log text may hold terminal escapes, bidirectional overrides, NUL or halves of surrogate pairs. Nothing here removes them:
-an engineer should see that they are there. They are written as Python would write them.
+Log text may hold terminal escapes, bidirectional overrides, NUL or halves of surrogate pairs. Nothing here
+removes them: an engineer should see that they are there. They are written as Python would write them.
 """
 
 from __future__ import annotations
@@ -16,16 +16,19 @@ import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-# C0 without tab, DEL and C1, invisible and direction-changing characters, halves of surrogate pairs, tag characters.
+# C0 without tab, DEL and C1, invisible and direction-changing characters,
+# halves of surrogate pairs, tag characters.
 # Joiners (U+200C, U+200D) stay: emoji and several scripts need them, and they move nothing.
 _UNSEEN = re.compile(
-    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
+    "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
 def visible(text: str) -> str:
-    """Return `text` with every character that acts instead of showing written out. Tabs stay; line ends do not."""
+    """Return `text` with every character that acts instead of showing written out.
+    Tabs stay; line ends do not."""
     return _UNSEEN.sub(_written, text)
 
 

@@ -1,9 +1,11 @@
-"""The events of the timeline -> a trace for ui.perfetto.dev, chrome://tracing or speedscope: hosts as processes, ranks as threads.
+"""The events of the timeline -> a trace for ui.perfetto.dev, chrome://tracing or speedscope:
+hosts as processes, ranks as threads.
 
-    {"traceEvents": [{"ph": "i", "pid": 2, "tid": 4, "ts": 12573100, "s": "t", "name": "kernel-oom-killed-process", "args": {…}}, …
+    {"traceEvents": [{"ph": "i", "pid": 2, "tid": 4, "ts": 12573100, "name": "kernel-oom-…", …}, …
 
-Times are microseconds from the first event. The life of each rank, first line to last, is a slice; each event an instant,
-the decisive one across all lanes. Made for files up to some 100 MB: those viewers hold all of it in memory.
+Times are microseconds from the first event. The life of each rank, first line to last, is a slice; each event
+an instant, the decisive one across all lanes. Made for files up to some 100 MB: those viewers hold all of it
+in memory.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from typing import Any
 
 from postmortem.report import json as plain
 from postmortem.report import lanes, ndjson, text, view
+from postmortem.report.events import Row, read_events
 
 
 def render_trace(incident: view.Incident) -> str:
     """Return the JSON object form of the trace event format."""
     document = incident.document
     decisive, culprit = lanes.decisive(document)
-    rows = [row for row in lanes.read(incident) if math.isfinite(row.time)]
+    rows = [row for row in read_events(incident) if math.isfinite(row.time)]
     rows = [row._replace(rank=culprit) if row.rank is None and row.place == decisive else row for row in rows]
     rows.sort(key=lambda row: (row.host, -1 if row.rank is None else row.rank, row.time, row.address))
     base = min((row.time for row in rows), default=0.0)
@@ -34,14 +37,17 @@ def render_trace(incident: view.Incident) -> str:
         "start": ndjson.iso(base) if rows else None,
     }
     listed = ",\n".join(plain.dump(event, order=False) for event in events)
-    return f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n]}}\n'
+    return (
+        f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n'
+        f"]}}\n"
+    )
 
 
-def _thread(row: lanes.Row) -> int:
+def _thread(row: Row) -> int:
     return 0 if row.rank is None else row.rank + 1
 
 
-def _names(rows: Iterable[lanes.Row], hosts: dict[str, int]) -> list[dict[str, Any]]:
+def _names(rows: Iterable[Row], hosts: dict[str, int]) -> list[dict[str, Any]]:
     out = [
         _meta("process_name", pid, 0, text.line(host, 120) or "no host named") for host, pid in hosts.items()
     ]
@@ -62,7 +68,7 @@ def _meta(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 
 def _lives(
-    rows: Iterable[lanes.Row], hosts: dict[str, int], states: dict[Any, str], base: float
+    rows: Iterable[Row], hosts: dict[str, int], states: dict[Any, str], base: float
 ) -> list[dict[str, Any]]:
     spans: dict[tuple[str, int], tuple[float, float]] = {}
     for row in rows:
@@ -88,7 +94,7 @@ def _life(process: int, rank: int, start: float, length: float, state: str | Non
     }
 
 
-def _instant(row: lanes.Row, process: int, base: float, decisive: bool) -> dict[str, Any]:
+def _instant(row: Row, process: int, base: float, decisive: bool) -> dict[str, Any]:
     told = {
         "text": text.line(row.text, 400),
         "where": row.address,

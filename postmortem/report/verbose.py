@@ -1,9 +1,10 @@
-"""The incident -> how the verdict came about: what was seen, what explains what and why, what each guard removed.
+"""The incident -> how the verdict came about:
+what was seen, what explains what and why, what each guard removed.
 
 Seen
   f1  cause    kernel-oom-killed-process    rank 3 on node-b      node-b/dmesg.txt:81
 Explained
-  f1 explains f2: pid 29502 is rank 3, and the kernel killed it 0.3 s before …
+  kernel-oom-killed-process explains nccl-remote-error of rank 0: pid 29502 is rank 3, and the kernel …
 Steps
   guard stale-kernel-lines: removed 2 findings from before the job
 """
@@ -16,10 +17,9 @@ from postmortem.report import text, view
 def render_verbose(incident: view.Incident) -> str:
     """Return plain text for a terminal; control characters of log text are written out."""
     document = incident.document
-    findings = view.rows(document.get("findings")) or view.rows(document.get("chain"))
     blocks = [
         ("Seen", _seen(document, "findings" if view.rows(document.get("findings")) else "chain")),
-        ("Explained", _edges(findings)),
+        ("Explained", _edges(document)),
         ("Steps", [_traced(item) for item in view.rows(document.get("trace"))]),
         ("Rejected", [_rejected(item) for item in view.rows(document.get("alternatives"))]),
         (
@@ -54,14 +54,15 @@ def _seen(document: view.Document, key: str) -> list[str]:
     return lines
 
 
-def _edges(findings: list[dict[str, object]]) -> list[str]:
+def _edges(document: view.Document) -> list[str]:
+    steps = view.steps(document)
     lines = []
-    for item in findings:
-        because = text.sentence(item.get("because") or "no reason is recorded", 400)
-        lines += [
-            text.sentence(f"{item.get('id')} explains {other}: {because}", 500)
-            for other in view.words(item.get("explains"))
-        ]
+    for step in steps:
+        because = text.sentence(step.because or "no reason is recorded", 400)
+        for number in step.explains:
+            other = steps[int(number) - 1]
+            who = f" of {other.who}" if other.who else ""
+            lines.append(text.sentence(f"{step.pattern} explains {other.pattern}{who}: {because}", 500))
     return lines
 
 
@@ -77,6 +78,7 @@ def _rejected(item: dict[str, object]) -> str:
 def _clock(item: dict[str, object]) -> str:
     shown, sigma = view.offset(item.get("offset_s")), text.seconds(item.get("uncertainty_s"))
     return text.sentence(
-        f"{view.known(item.get('host')) or 'unknown host'} ({view.known(item.get('kind'))}): {view.known(item.get('state'))}, {shown}"
+        f"{view.known(item.get('host')) or 'unknown host'} "
+        f"({view.known(item.get('kind'))}): {view.known(item.get('state'))}, {shown}"
         f"{f' ± {sigma}' if sigma else ''}. {view.known(item.get('reason'))}", 400,
     )  # fmt: skip

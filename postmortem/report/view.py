@@ -1,7 +1,8 @@
 """The incident document -> what every output shows of it: proofs, steps, groups of ranks, notices.
 
-In goes the fixed JSON document, with absent keys or nulls wherever nothing is known; out come small frozen values whose
-texts still hold what the logs held. Whoever prints them makes them safe (`text.visible`, autoescape, fences).
+In goes the fixed JSON document, with absent keys or nulls wherever nothing is known; out come small frozen
+values whose texts still hold what the logs held. Whoever prints them makes them safe (`text.visible`,
+autoescape, fences).
 """
 
 from __future__ import annotations
@@ -12,54 +13,10 @@ from typing import Any, Protocol
 
 from postmortem.library.titles import entitled
 from postmortem.report import text
+from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
 
 Document = Mapping[str, Any]
 
-OUTCOMES = {
-    "incident": "Incident",
-    "recovered": "Recovered",
-    "healthy": "Healthy",
-    "undetermined": "Undetermined",
-}
-CATEGORIES = {
-    "host-oom": "host memory",
-    "gpu-oom": "GPU memory",
-    "gpu-hardware": "GPU hardware",
-    "gpu-fault": "GPU fault",
-    "native-crash": "native crash",
-    "shared-memory": "shared memory",
-    "collective-mismatch": "collective mismatch",
-    "hang": "hang",
-    "network": "network",
-    "rendezvous": "rendezvous",
-    "python-exception": "Python exception",
-    "ddp-usage": "DDP usage",
-    "numerics": "numerics",
-    "storage": "storage",
-    "checkpoint": "checkpoint",
-    "resource-limit": "resource limit",
-    "environment": "environment",
-    "scheduler": "scheduler",
-    "external-signal": "external signal",
-    "peer-lost": "peer lost",
-}
-CONFIDENCE = {
-    "established": (3, "a line states it, and the logs prove who it was"),
-    "supported": (2, "the evidence points here; an alternative stays open"),
-    "hypothesis": (1, "the best reading of thin evidence"),
-}
-ACTIONS = {
-    "fix-code": "Fix the code",
-    "fix-config": "Change the configuration",
-    "add-memory": "Give it more memory",
-    "drain-host": "Drain the host",
-    "replace-gpu": "Replace the GPU",
-    "check-network": "Check the network",
-    "check-storage": "Check the storage",
-    "restart": "Restart",
-    "resubmit": "Resubmit",
-    "none": "Nothing to do",
-}
 STATES = ("cause", "silent", "unknown", "victim", "healthy")  # the odd ones first
 LOOKS = {"cause": "cause", "symptom": "victim", "confirms": "confirms", "context": "unknown"}
 MAX_CONTEXT = 5
@@ -92,7 +49,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """One piece of evidence with its surroundings. `look` is the state of its rank, which is told by colour too."""
+    """One piece of evidence with its surroundings.
+    `look` is the state of its rank, which is told by colour too."""
 
     index: int
     address: str
@@ -182,7 +140,8 @@ def category(document: Document) -> str:
 
 
 def confidence(document: Document) -> tuple[str, int, str]:
-    """The word, how many of three dots, and what the word means. Empty for healthy runs, which blame nobody."""
+    """The word, how many of three dots, and what the word means.
+    Empty for healthy runs, which blame nobody."""
     verdict = part(document, "verdict")
     word = known(verdict.get("confidence"))
     if verdict.get("outcome") == "healthy" or word not in CONFIDENCE:
@@ -332,7 +291,8 @@ def entity(value: object) -> str:
 
 
 def rank_groups(document: Document) -> list[RankGroup]:
-    """Ranks of identical behaviour together: causes first, then the silent, then small groups before large ones."""
+    """Ranks of identical behaviour together:
+    causes first, then the silent, then small groups before large ones."""
     groups: dict[object, list[dict[str, Any]]] = {}
     for item in rows(document.get("ranks")):
         same = item.get("group")

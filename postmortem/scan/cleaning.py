@@ -1,9 +1,11 @@
 r"""One line of bytes -> what a regex may see of it: no colours, no NUL, no neighbours behind a `\r`.
 
-    b"\x1b[31m 12%|#   | 5/40\rTraceback (most recent call last):"  ->  " 12%|#   | 5/40", "Traceback (most recent call last):"
+    b"\x1b[31m 12%|#   | 5/40\rTraceback (most recent call last):"
+    ->  " 12%|#   | 5/40", "Traceback (most recent call last):"
 
-Colours come from rich, structlog and torchrun's own `--log-line-prefix-template`; NUL bytes from a file that was truncated
-while its writer kept its offset (`copytruncate`), or from a console that lost power; `\r` from tqdm.
+Colours come from rich, structlog and torchrun's own `--log-line-prefix-template`; NUL bytes from a file that
+was truncated while its writer kept its offset (`copytruncate`), or from a console that lost power; `\r` from
+tqdm.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ from collections.abc import Iterator
 WINDOW = 8 << 10
 WHOLE = 2 * WINDOW  # a part of a line up to this length is looked at in one piece, a longer one in windows
 
-# ECMA-48: CSI (colours, cursor), OSC (titles, links; ended by BEL or ST), and the character set that `tput sgr0` selects.
+# ECMA-48: CSI (colours, cursor), OSC (titles, links;
+# ended by BEL or ST), and the character set that `tput sgr0` selects.
 DIRT = re.compile(rb"\x00+|\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r\n]*(?:\x07|\x1b\\)|\([0-9A-Z])")
 
 
@@ -40,8 +43,8 @@ def raw_index(raw: bytes, index: int) -> int:
 def units(text: bytes, *, inside: bool = False) -> Iterator[tuple[int, int]]:
     r"""Cut a cleaned line into (start, end): its parts between two `\r`, and long parts into windows.
 
-    Windows are 24 KiB on a grid of 8 KiB, so that each match of up to 8 KiB stands in one of them with as much again
-    behind it. `inside`: the first byte is only there to tell that the line did not begin here.
+    Windows are 24 KiB on a grid of 8 KiB, so that each match of up to 8 KiB stands in one of them with as
+    much again behind it. `inside`: the first byte is only there to tell that the line did not begin here.
     """
     start = 1 if inside else 0
     while start < len(text):

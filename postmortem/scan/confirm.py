@@ -1,6 +1,7 @@
 r"""A cleaned line and the gates on it -> the matches that its regexes confirm.
 
-"[rank3]: ncclRemoteError: A call failed"  +  gate of nccl-remote-error  ->  Match("nccl-remote-error", {"rank": "3"})
+"[rank3]: ncclRemoteError: A call failed"  +  gate of nccl-remote-error  ->  Match("nccl-remote-error",
+{"rank": "3"})
 """
 
 from __future__ import annotations
@@ -16,14 +17,16 @@ from postmortem.scan.tally import Found
 
 
 class Confirm:
-    """The slow and exact half of the scan. `gave_up` names the patterns whose regex did not end on some line."""
+    """The slow and exact half of the scan.
+    `gave_up` names the patterns whose regex did not end on some line."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.gave_up: set[str] = set()
 
     def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
-        """Search one part of a line. A regex that took too long once is not tried on long lines of this source again."""
+        """Search one part of a line.
+        A regex that took too long once is not tried on long lines of this source again."""
         if self.gave_up and len(text) >= LONG and self.engine.signatures[number].id in self.gave_up:
             return None
         try:
@@ -43,11 +46,13 @@ class Confirm:
         return None
 
     def agrees(self, number: int, line: bytes) -> bool:
-        """Whether a line that passed a gate is a hit. Where the gate says all that the regex says, nobody has to ask."""
+        """Whether a line that passed a gate is a hit.
+        Where the gate says all that the regex says, nobody has to ask."""
         return (self.engine.exact[number] and b"\r" not in line) or self.on_line(number, line) is not None
 
     def short(self, numbers: Sequence[int], line: bytes) -> Found:
-        """Confirm all the gates of a line: one match for each id, by the first of its variants that agrees."""
+        """Confirm all the gates of a line: one match for each id,
+        by the first of its variants that agrees."""
         found: Found = {}
         for number in numbers:
             name = self.engine.signatures[number].id
@@ -58,7 +63,8 @@ class Confirm:
         return found
 
     def long(self, line: bytes, *, inside: bool = False, stop: int | None = None) -> Found:
-        """The same for a line (or a piece of one) that is too long to be looked at whole. Units from `stop` on are left out."""
+        """The same for a line (or a piece of one) that is too long to be looked at whole.
+        Units from `stop` on are left out."""
         wanted = {self.engine.signatures[key & NUMBER].id for key in self.engine.find(line)}
         found: Found = {}
         for low, high in units(line, inside=inside):
@@ -68,14 +74,14 @@ class Confirm:
         return found
 
     def _unit(self, line: bytes, low: int, high: int, found: Found) -> None:
-        lead = (
-            0 if begins(line, low) else 1
-        )  # one byte more, so that neither `^` nor `\b` takes the cut for a start
+        # one byte more, so that neither `^` nor `\b` takes the cut for a start
+        lead = 0 if begins(line, low) else 1
         part = line[low - lead : high]
         for number in sorted({key & NUMBER for key in self.engine.find(part)}):
             name = self.engine.signatures[number].id
             match = None if name in found else self.search(number, part, lead)
-            # A match that the window's end may have cut short waits for the next window, which holds more of it.
+            # A match that the window's end may have cut short waits for the next
+            # window, which holds more of it.
             if match and (match.end() < len(part) or match.start() < WINDOW or ends(line, high)):
                 found[name] = low - lead + match.start(), self._match(number, match)
 

@@ -2,8 +2,8 @@ r"""Signatures -> an engine that finds their gates in bytes, and their regexes o
 
     Engine.compile(load().signatures()).find(b"ok\nKilled process 12 (python)\n")  ->  [(17 << 16) | 0]
 
-Two automata give the same answers: Hyperscan (one pass over a whole block) and RE2's Set (line by line, about a third of
-the speed), for machines where Hyperscan has no wheel or the processor lacks AVX2.
+Two automata give the same answers: Hyperscan (one pass over a whole block) and RE2's Set (line by line, about
+a third of the speed), for machines where Hyperscan has no wheel or the processor lacks AVX2.
 """
 
 from __future__ import annotations
@@ -36,13 +36,15 @@ Bytes = bytes | memoryview
 
 
 class Automaton(Protocol):
-    """Finds gates. Ends are offsets into the text, of a byte on the gate's line or its end. Sorted, without duplicates."""
+    """Finds gates. Ends are offsets into the text, of a byte on the gate's line or its end.
+    Sorted, without duplicates."""
 
     def find(self, text: Bytes) -> list[int]: ...
 
 
 class Engine:
-    """Compiled gates and, compiled at first use, the regexes behind them. Build one for each process and thread."""
+    """Compiled gates and, compiled at first use, the regexes behind them.
+    Build one for each process and thread."""
 
     def __init__(self, signatures: Sequence[Signature], automaton: Automaton, name: str) -> None:
         self.signatures = tuple(signatures)
@@ -62,7 +64,8 @@ class Engine:
 
     @classmethod
     def compile(cls, signatures: Sequence[Signature], *, prefer: str = "auto", cache: bool = True) -> Engine:
-        """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto"). `cache`: on disk."""
+        """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto").
+        `cache`: on disk."""
         if len(signatures) >= 1 << SHIFT:
             raise PatternError(
                 f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})"
@@ -101,7 +104,8 @@ _OWN = threading.local()
 
 
 def own_engine(key: Hashable, signatures: Callable[[], Sequence[Signature]]) -> Engine:
-    """This thread's engine for what `key` stands for: an engine's scratch memory is no two threads' at once."""
+    """This thread's engine for what `key` stands for:
+    an engine's scratch memory is no two threads' at once."""
     engines: dict[Hashable, Engine] = _OWN.__dict__.setdefault("engines", {})
     engine = engines.pop(key, None) or Engine.compile(signatures())
     engines[key] = engine  # the latest stands last
@@ -161,9 +165,8 @@ class _Hyperscan:
     def find(self, text: Bytes) -> list[int]:
         found: list[int] = []
         self._db.scan(text, match_event_handler=_note, context=found)
-        return (
-            sorted(dict.fromkeys(found)) if len(found) > 1 else found
-        )  # they come almost sorted, and a set would shuffle them
+        # they come almost sorted, and a set would shuffle them
+        return sorted(dict.fromkeys(found)) if len(found) > 1 else found
 
 
 def _note(number: int, _start: int, end: int, _flags: int, found: list[int]) -> None:
@@ -183,7 +186,8 @@ def _try_alone(signature: Signature, gate: bytes, flags: int) -> None:
 
 
 def _hyperscan_runs_here() -> bool:
-    """Whether `import hyperscan` works. Without AVX2 its wheel dies of SIGILL on import, which nobody can catch: look first."""
+    """Whether `import hyperscan` works. Without AVX2 its wheel dies of SIGILL on import,
+    which nobody can catch: look first."""
     if platform.machine().lower() in ("x86_64", "amd64") and "avx2" not in _cpu_flags().split():
         return not Path("/proc/cpuinfo").exists()
     try:
@@ -203,7 +207,7 @@ def _cpu_flags() -> str:
     return found[1].strip() if found else ""
 
 
-# ── the compiled database on disk: compiling takes 0.5 s, loading 1 ms ────────────────────────────────────────────────
+# ── the compiled database on disk: compiling takes 0.5 s, loading 1 ms ──────────────────────────────────────
 
 
 def _cache_path(gates: list[bytes]) -> Path:
@@ -216,7 +220,8 @@ def _cache_path(gates: list[bytes]) -> Path:
 
 
 def _load(path: Path) -> Any:
-    """Return the cached database, or None. Hyperscan itself takes a damaged one without a word, hence the digest.
+    """Return the cached database, or None.
+    Hyperscan itself takes a damaged one without a word, hence the digest.
 
     A database is as good as machine code, so only a file of this user (or of root) counts.
     """
@@ -251,7 +256,7 @@ def _store(path: Path, body: bytes) -> None:
             Path(temporary).unlink(missing_ok=True)
 
 
-# ── RE2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── RE2 ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _RE2:
@@ -262,9 +267,8 @@ class _RE2:
 
         options = re2.Options()
         options.encoding = re2.Options.Encoding.LATIN1
-        options.max_mem = (
-            128 << 20
-        )  # the default of 8 MiB is too small for 100 gates: the set would find nothing
+        # the default of 8 MiB is too small for 100 gates: the set would find nothing
+        options.max_mem = 128 << 20
         options.log_errors = False
         self._set = re2.Set.SearchSet(options)
         for signature, gate in zip(signatures, gates, strict=True):
@@ -277,7 +281,10 @@ class _RE2:
         self._set.Compile()
         for number in self._set.Match(b"") or ():
             raise PatternError(
-                f"pattern {signatures[number].id}: the gate `{gates[number].decode()}` matches the empty text",
+                (
+                    f"pattern {signatures[number].id}: the gate `{gates[number].decode()}` matches the "
+                    f"empty text"
+                ),
                 HINT,
             )
 

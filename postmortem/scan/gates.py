@@ -5,11 +5,11 @@ r"""Signature -> gate: the cheap superset of its regex that the automaton looks 
 What is rewritten, and why:
 
 * Named groups become plain ones: Hyperscan knows no names.
-* Greedy ends go (`X+` -> `X`, `X*` -> nothing): Hyperscan reports every end position, 400 of them for one line of 400
-  letters, and a search finds the same lines without them.
+* Greedy ends go (`X+` -> `X`, `X*` -> nothing): Hyperscan reports every end position, 400 of them for one
+  line of 400 letters, and a search finds the same lines without them.
 * `^` and `$` also hold at a `\r`: a traceback often stands right behind a progress bar.
-* Negated classes, `\D`, `\W` and `\S` never eat a line end, and `\s` is spelt out: otherwise a gate could match across
-  two lines, and RE2 and Hyperscan disagree on whether VT is white space.
+* Negated classes, `\D`, `\W` and `\S` never eat a line end, and `\s` is spelt out: otherwise a gate could
+  match across two lines, and RE2 and Hyperscan disagree on whether VT is white space.
 """
 
 from __future__ import annotations
@@ -96,12 +96,14 @@ def gate_of(signature: Signature) -> bytes:
     return gate.encode()
 
 
-# Where a derived gate says less than its regex (it drops the end `$` and the flag of `(?-i:…)`), or where engines may differ.
+# Where a derived gate says less than its regex (it drops the end `$` and the flag of `(?-i:…)`),
+# or where engines may differ.
 _LOOSE = re.compile(r"\$|\\(?![dDsSwWbBtrnx\W])|\\x\{|\(\?(?!:|i[:)]|P?<\w)|\{(?!\d)|\[:\^?[a-z]+:\]")
 
 
 def is_exact(signature: Signature) -> bool:
-    """Whether the regex matches each line without `\\r` that passes the gate: what else a gate drops, a search does not need."""
+    """Whether the regex matches each line without `\\r` that passes the gate:
+    what else a gate drops, a search does not need."""
     return signature.regex in (None, signature.gate) and not _LOOSE.search(signature.gate)
 
 
@@ -204,7 +206,8 @@ def _opening(text: str) -> str:
 
 
 def _strip_tail(branch: list[_Item], *, ends: bool) -> None:
-    """Cut what a search finds without: `X*` at the end matches wherever nothing stands, `X+` wherever one X does."""
+    """Cut what a search finds without: `X*` at the end matches wherever nothing stands,
+    `X+` wherever one X does."""
     while branch:
         last = branch[-1]
         if last.least == 0 or (ends and last.text == _ANCHORS["$"] and len(branch) > 1):

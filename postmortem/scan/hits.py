@@ -1,9 +1,10 @@
-r"""Lines that passed a gate -> hits with what stands around them, made when the text of their block is about to be let go.
+r"""Lines that passed a gate -> hits with what stands around them,
+made when the text of their block is about to be let go.
 
     rows of lines 10, 11 and 90 of a block  ->  the hits of 10 and 11 on one page, the hit of 90 on another
 
-Of a log that floods all patterns, 64 lines of each are kept, and they stand side by side: each with a copy of its own
-surroundings, they would take twenty times the memory that the text takes.
+Of a log that floods all patterns, 64 lines of each are kept, and they stand side by side:
+each with a copy of its own surroundings, they would take twenty times the memory that the text takes.
 """
 
 from __future__ import annotations
@@ -17,9 +18,8 @@ from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import Engine
 from postmortem.scan.tally import Block, Found, Row
 
-PAGE = (
-    16 << 10
-)  # a page lives as long as one of its hits: the last one shall not hold much more than it asked for
+# a page lives as long as one of its hits: the last one shall not hold much more than it asked for
+PAGE = 16 << 10
 
 
 class Span(NamedTuple):
@@ -105,12 +105,14 @@ def part_of(raw: bytes, found: Found) -> bytes:
 
 
 def start_before(data: bytes, start: int, most: int) -> int:
-    """Return where the whole lines begin that stand in front of the line at `start`, up to `most` bytes of them."""
+    """Return where the whole lines begin that stand in front of the line at `start`,
+    up to `most` bytes of them."""
     low = start - most - 1
     return data.find(b"\n", low, start) + 1 if low >= 0 else 0
 
 
 def end_after(data: bytes, end: int, most: int) -> int:
-    """Return where the whole lines end that begin at `end`, up to `most` bytes; the source's last line is whole without a line end."""
+    """Return where the whole lines end that begin at `end`, up to `most` bytes;
+    the source's last line is whole without a line end."""
     high = end + most
     return max(end, data.rfind(b"\n", end, high) + 1) if high < len(data) else len(data)

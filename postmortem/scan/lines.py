@@ -1,9 +1,11 @@
 r"""One source's bytes -> its hits, samples, counts and line numbers, in one pass and bounded memory.
 
-    b"step 1\n[rank3]: RuntimeError: NCCL error\nstep 2\n"  ->  Hit(line=2, offset=7, …) between b"step 1\n" and b"step 2\n"
+    b"step 1\n[rank3]: RuntimeError: NCCL error\nstep 2\n"
+    ->  Hit(line=2, offset=7, …) between b"step 1\n" and b"step 2\n"
 
-Only what stands in the file decides what comes out, never how the bytes arrived: a block is scanned when the bytes behind it
-are there, and a line above 4 MiB is looked at in pieces that start at multiples of 1 MiB of that line.
+Only what stands in the file decides what comes out, never how the bytes arrived: a block is scanned when the
+bytes behind it are there, and a line above 4 MiB is looked at in pieces that start at multiples of 1 MiB of
+that line.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ MARGIN = 3 * WINDOW
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much one source may bring back, and how it is read. Only tests and very small machines need others."""
+    """How much one source may bring back, and how it is read.
+    Only tests and very small machines need others."""
 
     first: int = 32  # hits kept for each pattern from the start of the source
     last: int = 32  # and from its end
@@ -39,9 +42,8 @@ class Limits:
     stride: int = 1 << 20  # one sampled line for each
     sample: int = 4 << 10  # of a sampled line
     line: int = 4 << 20  # longer lines are scanned in pieces
-    chunk: int = (
-        1 << 20
-    )  # bytes read at once: a megabyte stays in the cache between reading, scanning and counting
+    # bytes read at once: a megabyte stays in the cache between reading, scanning and counting
+    chunk: int = 1 << 20
 
 
 DEFAULT = Limits()
@@ -50,7 +52,8 @@ DEFAULT = Limits()
 def scan(
     source: Source, stream: Readable, engine: Engine, *, limits: Limits = DEFAULT, want_content: bool = False
 ) -> Scanned:
-    """Read `stream` to its end. `Scanned.counts` are lines by id; see `Tally` for what they mean above 1,000."""
+    """Read `stream` to its end. `Scanned.counts` are lines by id;
+    see `Tally` for what they mean above 1,000."""
     return Pass(source, stream, engine, limits, want_content).run()
 
 
@@ -92,7 +95,7 @@ class Pass:
             else:
                 return self._result()
 
-    # ── what to scan next ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── what to scan next ───────────────────────────────────────────────────────────────────────────────────
 
     def _fill(self, want: int) -> None:
         drop = max(0, self.at - self.keep)
@@ -102,16 +105,16 @@ class Pass:
         self.at -= drop
 
     def _whole_lines(self) -> int:
-        """Return where the lines end that can be scanned now: all that their hits may want behind them is here, none is too long."""
+        """Return where the lines end that can be scanned now:
+        all that their hits may want behind them is here, none is too long."""
         data, at = self.reader.data, self.at
         cut = (
             len(data)
             if self.reader.eof
             else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
         )
-        if cut > (
-            stop := self.stop - self.reader.base
-        ):  # the last line is the one that begins in front of the stop
+        # the last line is the one that begins in front of the stop
+        if cut > (stop := self.stop - self.reader.base):
             cut = data.find(b"\n", stop - 1, cut) + 1 or cut
         while cut - at > self.limits.line:
             end = data.rfind(b"\n", at, at + self.limits.line) + 1
@@ -124,7 +127,7 @@ class Pass:
         data, limit = self.reader.data, self.limits.line
         return len(data) - self.at > limit and data.find(b"\n", self.at, self.at + limit) < 0
 
-    # ── a block of whole lines ───────────────────────────────────────────────────────────────────────────────────────
+    # ── a block of whole lines ──────────────────────────────────────────────────────────────────────────────
 
     def _block(self, cut: int) -> None:
         block = Block(self.reader.data, self.reader.base)
@@ -201,7 +204,8 @@ class Pass:
         self.line = line + newlines(text, start, high)
 
     def _see(self, block: Block, row: Row) -> None:
-        """Count a line for each of its patterns, and remember it if it is among the first or, so far, the last."""
+        """Count a line for each of its patterns,
+        and remember it if it is among the first or, so far, the last."""
         if row.end - row.start > WHOLE:
             self._see_long(block, row)
             return
@@ -227,7 +231,7 @@ class Pass:
             name = self.engine.signatures[number].id
             self.tallies[name].missed |= name not in row.found
 
-    # ── a line that is too long for a block ──────────────────────────────────────────────────────────────────────────
+    # ── a line that is too long for a block ─────────────────────────────────────────────────────────────────
 
     def _long_line(self) -> None:
         reader, line, offset = self.reader, self.line, self.reader.base + self.at
@@ -248,7 +252,8 @@ class Pass:
             self.tallies[name].add(row)
 
     def _pieces(self) -> tuple[Found, bytes, bool]:
-        r"""Go through the line at `self.at` to its end, 1 MiB at a time with 24 KiB of its neighbours. Return whether a `\n` ended it."""
+        r"""Go through the line at `self.at` to its end, 1 MiB at a time with 24 KiB of its neighbours.
+        Return whether a `\n` ended it."""
         reader, found, text, inside = self.reader, Found(), b"", False
         while True:
             stop = self.at + PIECE + MARGIN
@@ -277,7 +282,7 @@ class Pass:
         inside = inside and raw[0] not in b"\0\x1b"  # behind a hole of NULs the line begins anew
         return self.confirm.long(clean(raw), inside=inside, stop=stop and len(clean(raw[:stop])))
 
-    # ── lines without a hit that are read all the same ───────────────────────────────────────────────────────────────
+    # ── lines without a hit that are read all the same ──────────────────────────────────────────────────────
 
     def _sample_starts(self, cut: int) -> Iterator[int]:
         """Give the first line that starts in each MiB, once: where it starts in the data."""
@@ -316,7 +321,7 @@ class Pass:
         middle = [s for s in self.samples if s.offset < last.offset] if last.text else self.samples
         return tuple(s for s in (head, *middle, last) if s.text)
 
-    # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _result(self) -> Scanned:
         self._make_hits(0)
@@ -353,10 +358,14 @@ class Pass:
             yield Skip(
                 path,
                 0,
-                f"the regex of pattern {name} took too long on a line of this file, and was left out on its long lines from there on",
+                (
+                    f"the regex of pattern {name} took too long on a line of this file, and was left out on "
+                    f"its long lines from there on"
+                ),
             )
 
 
 def history(engine: Engine, limits: Limits) -> int:
-    """Bytes in front of a line that are held: its surroundings, and at the end of a source what it is sampled from."""
+    """Bytes in front of a line that are held:
+    its surroundings, and at the end of a source what it is sampled from."""
     return max(engine.before, limits.head + limits.tail, MARGIN) + 1

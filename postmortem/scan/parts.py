@@ -1,10 +1,13 @@
-"""A large source in parts, each scanned by itself, and the whole put together from them: the same rows as from one pass.
+"""A large source in parts, each scanned by itself, and the whole put together from them:
+the same rows as from one pass.
 
-    joined(source, [scan_part(source, stream, engine, part, at) for part in parts(source.size)])   ==   scan(source, stream, engine)
+    joined(source, [scan_part(source, stream, engine, part) for part in parts(source.size)])
+    ==   scan(source, stream, engine)
 
-A part has the lines that begin in it. It is read with what stands in front of it, so that the first of its hits have their
-surroundings too, and to the end of its last line, however long. Only counts above 1,000 may differ by lines that pass a
-pattern's gate and not its regex, because each part trusts a pattern anew (see `tally`).
+A part has the lines that begin in it. It is read with what stands in front of it, so that the first of its
+hits have their surroundings too, and to the end of its last line, however long. Only counts above 1,000 may
+differ by lines that pass a pattern's gate and not its regex, because each part trusts a pattern anew (see
+`tally`).
 """
 
 from __future__ import annotations
@@ -46,7 +49,8 @@ def reads_from(part: Part, engine: Engine, limits: Limits = DEFAULT) -> int:
 def scan_part(
     source: Source, stream: Readable, engine: Engine, part: Part, limits: Limits = DEFAULT
 ) -> Scanned:
-    """Scan the lines that begin in `part`; they are numbered from 1. `stream` begins at `reads_from(part)`."""
+    """Scan the lines that begin in `part`; they are numbered from 1.
+    `stream` begins at `reads_from(part)`."""
     one = Pass(source, stream, engine, limits, False)
     one.stop = part.stop
     if part.start:

@@ -1,7 +1,8 @@
-"""A stream of bytes -> a window over it that slides from line to line: some history, what is being read, some of what follows.
+"""A stream of bytes -> a window over it that slides from line to line:
+some history, what is being read, some of what follows.
 
-Nothing here knows lines or patterns. A read that fails (a truncated `.gz` after a crash is normal) ends the stream; what was
-read before counts.
+Nothing here knows lines or patterns.
+A read that fails (a truncated `.gz` after a crash is normal) ends the stream; what was read before counts.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class Reader:
 
 
 class LineCounter:
-    r"""Counts `\n`. CPython's count of one byte does 3 GB/s, numpy 20, but its import has to be earned first."""
+    r"""Counts `\n`. CPython's count of one byte does 3 GB/s, numpy 20,
+    but its import has to be earned first."""
 
     def __init__(self) -> None:
         self.counted = 0  # bytes, in all sources

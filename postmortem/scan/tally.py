@@ -1,6 +1,7 @@
 """What the scan remembers of each pattern: how many lines, the first few, the last few.
 
-A rank may print one warning a million times. The first and the last lines tell the story, the number tells the rest.
+A rank may print one warning a million times.
+The first and the last lines tell the story, the number tells the rest.
 """
 
 from __future__ import annotations
@@ -11,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from postmortem.model import Hit, Match
 
 TRUST = 1000
-Found = dict[
-    str, tuple[int, Match | None]
-]  # id -> where it stands in the cleaned line, and what it says; None for openers
+# id -> where it stands in the cleaned line, and what it says; None for openers
+Found = dict[str, tuple[int, Match | None]]
 
 
 class Block:
-    """Bytes of the source that hits are still to be made from: `data[0]` is byte `base`. `tallies` have rows in it."""
+    """Bytes of the source that hits are still to be made from: `data[0]` is byte `base`.
+    `tallies` have rows in it."""
 
     __slots__ = ("base", "data", "tallies")
 
@@ -28,7 +29,8 @@ class Block:
 
 
 class Row:
-    """One line with gates on it. `hit` is filled in late: most lines of a flood are pushed out before by later ones."""
+    """One line with gates on it. `hit` is filled in late:
+    most lines of a flood are pushed out before by later ones."""
 
     __slots__ = ("block", "end", "found", "hit", "line", "numbers", "start", "text")
 
@@ -60,8 +62,8 @@ class Row:
 class Tally:
     """The lines of one id. `count` is exact, with one exception.
 
-    Where each of the first 1,000 lines that passed the gate was confirmed by the regex, later ones are counted by the gate
-    alone: that is what keeps a log in which every line matches at reading speed.
+    Where each of the first 1,000 lines that passed the gate was confirmed by the regex, later ones are
+    counted by the gate alone: that is what keeps a log in which every line matches at reading speed.
     """
 
     __slots__ = ("count", "first", "last", "missed", "room", "seen", "trusted")

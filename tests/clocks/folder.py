@@ -2,9 +2,10 @@
 
     truth = write(tmp_path / "logs", seed=11, hosts=4, scenario="oom")
 
-Formats, zones, skews and drifts differ from host to host. One rank dies at a known true moment: of the kernel's OOM killer, whose
-line stands in seconds since boot, of an exception, or ("hang") it waits in silence and the others' NCCL watchdogs bark. The truth is
-returned, never written into the folder; the same seed gives the same bytes.
+Formats, zones, skews and drifts differ from host to host. One rank dies at a known true moment: of the
+kernel's OOM killer, whose line stands in seconds since boot, of an exception, or ("hang") it waits in silence
+and the others' NCCL watchdogs bark. The truth is returned, never written into the folder; the same seed gives
+the same bytes.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ def write(
     start: float = START,
     change: Callable[[int, Host], Host] = lambda _, host: host,
 ) -> Truth:
-    """Two ranks per host print every step; one dies behind the last; the others complain a moment later. `change` makes a host odd."""
+    """Two ranks per host print every step; one dies behind the last; the others complain a moment later.
+    `change` makes a host odd."""
     rng = random.Random(seed)
     made = tuple(change(i, _host(rng, i, steps * period, stepping, start)) for i in range(hosts))
     rank = rng.randrange(2 * hosts)
@@ -133,7 +135,8 @@ def _rank(
     pid = 5000 + rank
     lines = [f"{host.stamp(host.start - 9 + rng.uniform(0, 3))} initializing process group backend=nccl"]
     lines.append(
-        f"{host.stamp(host.start - 5 + rng.expovariate(200))} process group ready: rank {rank} of {world}, pid {pid}, torch 2.13.0+cu130"
+        f"{host.stamp(host.start - 5 + rng.expovariate(200))} process group ready: rank {rank} of {world}, "
+        f"pid {pid}, torch 2.13.0+cu130"
     )
     for n in range(steps if host.words else 0):
         at = host.stamp(host.start + n * period + rng.expovariate(200))
@@ -156,13 +159,17 @@ def _rank(
 
 
 def _watchdog(rng: random.Random, host: Host, rank: int, steps: int, death: float) -> str:
-    """Looks once a minute, so ranks give up at different times; how long each had waited tells when that began."""
+    """Looks once a minute, so ranks give up at different times;
+    how long each had waited tells when that began."""
     waited = 600_000 + rng.randrange(60_000)
     t = host.local(death + rng.expovariate(20) + waited / 1000)
     work = (
         f"WorkNCCL(SeqNum={steps}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, Timeout(ms)=600000)"
     )
-    told = f"[Rank {rank}] Watchdog caught collective operation timeout: {work} ran for {waited} milliseconds before timing out."
+    told = (
+        f"[Rank {rank}] Watchdog caught collective operation timeout: {work} ran for {waited} milliseconds "
+        f"before timing out."
+    )
     return f"[rank{rank}]:[E{t:%m%d %H:%M:%S}.{t.microsecond:06d}551 ProcessGroupNCCL.cpp:629] {told}"
 
 
@@ -179,9 +186,15 @@ def _agent(host: Host, ends: dict[int, float], dead: int, scenario: str) -> list
     code = {r: (-9 if scenario == "oom" else 1) if r == dead else 1 for r in ends}
     first = min(ends, key=lambda r: ends[r])
     t = host.local(ends[first])
-    noticed = f"failed (exitcode: {code[first]}) local_rank: {first % 2} (pid: {5000 + first}) of binary: /usr/bin/python3"
+    noticed = (
+        f"failed (exitcode: {code[first]}) local_rank: {first % 2} (pid: {5000 + first}) of binary: "
+        f"/usr/bin/python3"
+    )
     lines = [
-        f"E{t:%m%d %H:%M:%S}.{t.microsecond:06d} 4000 torch/distributed/elastic/multiprocessing/api.py:1037] {noticed}",
+        (
+            f"E{t:%m%d %H:%M:%S}.{t.microsecond:06d} 4000 "
+            f"torch/distributed/elastic/multiprocessing/api.py:1037] {noticed}"
+        ),
         "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
         "=" * 60,
         "train.py FAILED",
@@ -215,10 +228,16 @@ def _dmesg(rng: random.Random, host: Host, dead: int | None, death: float, scena
     ]
     if dead is not None and scenario == "oom":
         task = f"mems_allowed=0,global_oom,task_memcg=/,task=python3,pid={5000 + dead},uid=0"
-        sizes = f"total-vm:{rng.randrange(10**7, 10**8)}kB, anon-rss:61000000kB, file-rss:0kB, shmem-rss:0kB, UID:0 pgtables:123kB"
+        sizes = (
+            f"total-vm:{rng.randrange(10**7, 10**8)}kB, anon-rss:61000000kB, file-rss:0kB, shmem-rss:0kB, "
+            f"UID:0 pgtables:123kB"
+        )
         lines += [
             f"{at(death)} python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
             f"{at(death + 0.0002)} oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,{task}",
-            f"{at(death + 0.0003)} Out of memory: Killed process {5000 + dead} (python3) {sizes} oom_score_adj:0",
+            (
+                f"{at(death + 0.0003)} Out of memory: Killed process {5000 + dead} (python3) {sizes} "
+                f"oom_score_adj:0"
+            ),
         ]
     return lines

@@ -2,10 +2,11 @@
 
     world = World.make(seed=5001, hosts=125, marks=20)
     world.events            what the parsers would hand to `align`
-    world.truth["node-007"] zone, skew, drift, steps, turns of the rate; world.crash: the moment at which errors are measured
+    world.truth["node-007"] zone, skew, drift, steps, turns of the rate; world.crash: when errors are measured
 
-Every host has ranks that print the same step lines, late by an exponential time, now and then by up to a minute. One more
-event per host is stamped exactly at the crash: what `align` says of it is what the tests and the benchmark look at.
+Every host has ranks that print the same step lines, late by an exponential time, now and then by up to a
+minute. One more event per host is stamped exactly at the crash: what `align` says of it is what the tests and
+the benchmark look at.
 """
 
 from __future__ import annotations

@@ -7,65 +7,83 @@ DistNetworkError: The client socket has timed out after 10000ms while trying to 
 
 from __future__ import annotations
 
-from postmortem.diagnose.case import Case
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from postmortem.diagnose.case import BROAD, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.views import make, ranks_text
+from postmortem.diagnose.derive.hangs.views import MOST, make
+from postmortem.diagnose.wording import ranks_text
 from postmortem.digits import number
 from postmortem.model import Event
 
-Accusation = tuple[list[int], list[Event], str]  # who, the proof, and why
+ALIVE = ("line", "identity", "progress", "exception")
+START = ("line", "identity")
+PATIENCE_S = 10.0  # how long a client looks for the store where it does not say
+MARGIN_S = 0.5
 
 
-def derive(case: Case, claims: list[Claim]) -> list[Claim]:
-    """Claims about ranks that did not join. Empty unless a store or a rendezvous complained."""
-    complaints = [o.event for o in claims if o.tells("join-wait") and o.role in ("cause", "symptom")]
+@dataclass(frozen=True)
+class Meeting:
+    """The ranks around the store of one job."""
+
+    case: Case
+    claims: Sequence[Claim]
+    complaints: list[Event]  # of those who waited in the store for others
+
+    @cached_property
+    def world(self) -> int:
+        said = (number(e.fields.get("world")) or 0 for e in self.complaints)
+        return self.case.registry.world or max(said, default=0)
+
+    @cached_property
+    def present(self) -> set[int]:
+        """Ranks that left a line."""
+        return {r for r, events in self.case.by_rank.items() if any(e.kind in ALIVE for e in events)}
+
+    @cached_property
+    def missing(self) -> list[int]:
+        return sorted(set(range(self.world)) - self.present) if 0 < self.world <= MOST else []
+
+    @cached_property
+    def waiting(self) -> set[int]:
+        return self.case.ranks_of(self.complaints)
+
+    @cached_property
+    def outside(self) -> dict[int, Event]:
+        """Ranks that found no store, with the line that says so."""
+        found = {}
+        for c in self.claims:
+            rank = self.case.rank_of(c.event)
+            if c.tells("no-store") and rank is not None:
+                found[rank] = c.event
+        return found
+
+    def make(self, pattern: str, ranks: Iterable[int], proof: Iterable[Event], because: str) -> Claim | None:
+        return make(self.case, pattern, ranks, proof, because)
+
+
+def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """At most one claim about ranks that did not join, best reasons first. Empty unless a store or a
+    rendezvous complained."""
+    complaints = [c.event for c in claims if c.tells("join-wait") and c.accuses]
     if not complaints:
-        return _found(_counted(case))
-    world = case.registry.world or max((number(e.fields.get("world")) or 0 for e in complaints), default=0)
-    present = {
-        r
-        for r, events in case.by_rank.items()
-        if any(e.kind in ("line", "identity", "progress", "exception") for e in events)
-    }
-    twice = sorted(r for r, stems in case.registry.claims.items() if len(stems) > 1 and _separate(stems))
-    missing = sorted(set(range(world)) - present) if 0 < world <= 65536 else []
-    if twice:
-        proof = [e for e in case.of_kind("line", "identity") if case.rank_of(e) in twice]
-        return _found(
-            make(
-                case,
-                "rank-started-twice",
-                [*twice, *missing],
-                [*_one_per_source(proof), *complaints],
-                _twice_text(twice, missing),
-            )
-        )
-    late = _late(case, claims, complaints)
-    if late:
-        ranks, proof, why = late
-        return _found(make(case, "rank-joined-late", ranks, [*proof, *complaints], why))
-    larger = _larger_world(case, complaints, present)
-    if larger:
-        ranks, proof, why = larger
-        return _found(make(case, "world-sizes-differ", ranks, proof, why))
-    lost = _found_no_store(case, claims, complaints)
-    if lost:
-        ranks, proof, why = lost
-        return _found(make(case, "rank-found-no-store", ranks, [*proof, *complaints], why))
-    stuck = _stuck(case, claims, complaints, present)
-    if stuck:
-        return _found(make(case, "rank-stuck-before-init", *stuck))
-    unlabelled = [o for o in claims if o.role == "cause" and not o.ranks and o.pattern.entity == "self"]
-    if missing and len(missing) <= max(1, world // 2) and not unlabelled:
-        text = f"{world - len(missing)} of {world} ranks left logs and waited, and {ranks_text(missing)} left no line"
-        return _found(make(case, "rank-never-joined", missing, complaints, text))
+        counted = _counted(case)
+        return [counted] if counted else []
+    meeting = Meeting(case, claims, complaints)
+    for step in STEPS:
+        claim = step(meeting)
+        if claim is not None:
+            return [claim]
     return []
 
 
 def _counted(case: Case) -> Claim | None:
     """The barrier of start-up counts who came. If those who complain are all that came, the others did not.
 
-    Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=1, …
+    Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1
+    (world_size=2, worker_count=1, …
     """
     complaints = [
         e for e in case.telling("join-count") if str(e.fields.get("store_key")).endswith("barrier_key:1")
@@ -73,87 +91,84 @@ def _counted(case: Case) -> Claim | None:
     came = {r for e in complaints if (r := number(e.fields.get("rank"))) is not None}
     world = max((number(e.fields.get("world")) or 0 for e in complaints), default=0)
     joined = {number(e.fields.get("joined")) for e in complaints}
-    missing = sorted(set(range(min(world, 65536))) - came)
-    if joined != {len(came)} or not missing or len(missing) > max(1, world // 2):
+    missing = sorted(set(range(min(world, MOST))) - came)
+    if joined != {len(came)} or not 0 < len(missing) <= max(1, world // 2):
         return None
-    named = ", ".join(map(str, missing))
-    return make(
-        case,
-        "rank-never-joined",
-        missing,
-        complaints,
-        f"{len(came)} of {world} ranks came, and all of them say so; not rank {named}",
-    )
+    because = f"{len(came)} of {world} ranks came, and all of them say so; not {ranks_text(missing)}"
+    return make(case, "rank-never-joined", missing, complaints, because)
 
 
-def _found(finding: Claim | None) -> list[Claim]:
-    return [finding] if finding is not None else []
+def _twice(m: Meeting) -> Claim | None:
+    """Two processes that say they are the same rank."""
+    twice = [r for r, stems in m.case.registry.claims.items() if len(stems) > 1 and _separate(stems)]
+    if not twice:
+        return None
+    first: dict[str, Event] = {}
+    for e in m.case.of_kind(*START):
+        if m.case.rank_of(e) in twice:
+            first.setdefault(e.where.source, e)
+    because = f"two processes say they are {ranks_text(twice)}"
+    because += f", and none is {ranks_text(m.missing)}" if m.missing else ""
+    return m.make("rank-started-twice", [*twice, *m.missing], [*first.values(), *m.complaints], because)
 
 
 def _separate(stems: set[str]) -> bool:
-    """Files of separate processes stand side by side; `run/rank0` and `console` are one process seen twice."""
+    """Files of separate processes stand side by side; `run/rank0` and `console` are one process seen
+    twice."""
     return len({s.rsplit("/", 1)[0] if "/" in s else "" for s in stems}) == 1
 
 
-def _twice_text(twice: list[int], missing: list[int]) -> str:
-    text = f"two processes say they are rank {', '.join(map(str, twice))}"
-    return text + (f", and none is rank {', '.join(map(str, missing))}" if missing else "")
+def _late(m: Meeting) -> Claim | None:
+    """A client that started after the others had given up found nobody."""
+    gave_up = min((e.at for e in m.complaints if e.at is not None and _placed(e)), default=float("inf"))
+    starts = {r: s for r in m.case.by_rank if (s := _start(m.case, r)) is not None}
+    for rank, e in m.outside.items():
+        others = [s for r, s in starts.items() if r != rank]
+        if rank == 0 or rank not in starts or not others:
+            continue
+        patience = (number(e.fields.get("timeout_ms")) or PATIENCE_S * 1000) / 1000
+        after = starts[rank] - max(others)
+        if starts[rank] > gave_up - MARGIN_S or after > 0.8 * patience:
+            begun = [x for x in m.case.by_rank[rank] if x.kind in START][:1]
+            because = f"rank {rank} started {after:.0f} s after the others, which had given up"
+            return m.make("rank-joined-late", [rank], [*begun, e, *m.complaints], because)
+    return None
 
 
-def _one_per_source(events: list[Event]) -> list[Event]:
-    found: dict[str, Event] = {}
-    for e in events:
-        found.setdefault(e.where.source, e)
-    return list(found.values())
+def _placed(e: Event) -> bool:
+    return e.at is not None and e.at_sigma < BROAD
 
 
-def _stuck(case: Case, claims: list[Claim], complaints: list[Event], present: set[int]) -> Accusation | None:
-    """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before init_process_group."""
-    accused = [o.event for o in claims if o.role in ("cause", "symptom") and not _launchers(o)]
-    spoke_up = {r for e in accused if (r := case.rank_of(e)) is not None}
-    ready = {r for e in case.of_kind("progress") if (r := case.rank_of(e)) is not None}
-    waiting = {r for e in complaints if (r := case.rank_of(e)) is not None}
-    stuck = sorted(present - spoke_up - ready)
-    if not stuck or len(stuck) >= len(waiting) + 1 or not waiting:
-        return None
-    last = [
-        max(
-            (e for e in case.by_rank[r] if e.kind in ("line", "notice")),
-            key=lambda e: e.where.line or 0,
-            default=None,
-        )
-        for r in stuck
-    ]
-    why = f"{ranks_text(stuck)} started and never came to the store, where {ranks_text(waiting)} waited"
-    return stuck, [*(e for e in last if e is not None), *complaints], why
+def _start(case: Case, rank: int) -> float | None:
+    """When a rank is first heard of."""
+    return min(
+        (e.at for e in case.by_rank[rank] if e.kind in START and e.at is not None and _placed(e)),
+        default=None,
+    )
 
 
-def _launchers(o: Claim) -> bool:
-    return o.speaker == "launcher" or o.pattern.family == "launcher"
-
-
-def _larger_world(case: Case, complaints: list[Event], present: set[int]) -> Accusation | None:
-    """A few ranks wait for a rank that nobody is, and the others do not: those few have a larger WORLD_SIZE."""
+def _larger_world(m: Meeting) -> Claim | None:
+    """A few ranks wait for a rank that nobody is, and the others do not: those few have a larger
+    WORLD_SIZE."""
     awaited: dict[int, int] = {}
-    for e in complaints:
-        waiting, expected = case.rank_of(e), number(e.fields.get("rank"))
-        if waiting is not None and expected is not None and expected > max(present, default=expected):
+    for e in m.complaints:
+        waiting, expected = m.case.rank_of(e), number(e.fields.get("rank"))
+        if waiting is not None and expected is not None and expected > max(m.present, default=expected):
             awaited[waiting] = expected
-    formed = [
-        e for e in case.of_kind("exception") if _knew_all(e) and case.rank_of(e) not in (None, *awaited)
-    ]
-    met = {r for e in formed if (r := case.rank_of(e)) is not None}
+    formed = [e for e in m.case.of_kind("exception") if _knew_all(e) and m.case.rank_of(e) not in awaited]
+    met = m.case.ranks_of(formed)
     if not awaited or len(awaited) > len(met):
         return None
-    one = len(awaited) == 1
-    proof = [e for e in complaints if case.rank_of(e) in awaited] + formed
+    proof = [e for e in m.complaints if m.case.rank_of(e) in awaited] + formed
     nobody = ", ".join(map(str, sorted(set(awaited.values()))))
-    why = f"{'it waits' if one else 'they wait'} for rank {nobody}, and {ranks_text(met)} did not look for it"
-    return sorted(awaited), proof, why
+    wait = "it waits" if len(awaited) == 1 else "they wait"
+    because = f"{wait} for rank {nobody}, and {ranks_text(met)} did not look for it"
+    return m.make("world-sizes-differ", awaited, proof, because)
 
 
 def _knew_all(e: Event) -> bool:
-    """Raised by a rank that had the addresses of all: it connected to them, or had left init_process_group behind.
+    """Raised by a rank that had the addresses of all: it connected to them, or had left init_process_group
+    behind.
 
     RuntimeError: Gloo connectFullMesh failed with [...gloo/transport/tcp/pair.h:311] Connect timeout [none]
     """
@@ -162,64 +177,57 @@ def _knew_all(e: Event) -> bool:
         return "Connect timeout" in e.text
     return (
         isinstance(frames, tuple)
-        and len(frames) > 0
-        and not any(func == "init_process_group" for _, _, func in frames)
+        and bool(frames)
+        and all(func != "init_process_group" for _, _, func in frames)
     )
 
 
-def _found_no_store(case: Case, claims: list[Claim], complaints: list[Event]) -> Accusation | None:
-    """Most ranks met in the store, and a few could not reach one: those few have another address or port, or no way to it."""
-    outside = {
-        rank: o.event for o in claims if o.tells("no-store") and (rank := case.rank_of(o.event)) is not None
-    }
-    met = {r for e in complaints if (r := case.rank_of(e)) is not None} - set(outside)
-    if not outside or len(outside) >= len(met):
+def _no_store(m: Meeting) -> Claim | None:
+    """Most ranks met in the store, and a few could not reach one: those few have another address or port, or
+    no way to it."""
+    met = m.waiting - set(m.outside)
+    if not m.outside or len(m.outside) >= len(met):
         return None
-    places = {(str(e.fields.get("address")), str(e.fields.get("port"))) for e in outside.values()}
-    where = ", ".join(f"{address}:{port}" for address, port in sorted(places))
-    return (
-        sorted(outside),
-        list(outside.values()),
-        f"{ranks_text(outside)} looked for the store at {where}, and {ranks_text(met)} met elsewhere",
-    )
+    places = {f"{e.fields.get('address')}:{e.fields.get('port')}" for e in m.outside.values()}
+    looked = f"{ranks_text(m.outside)} looked for the store at {', '.join(sorted(places))}"
+    proof = [*m.outside.values(), *m.complaints]
+    return m.make("rank-found-no-store", m.outside, proof, f"{looked}, and {ranks_text(met)} met elsewhere")
 
 
-def _late(case: Case, claims: list[Claim], complaints: list[Event]) -> Accusation | None:
-    """A client that started after the others had given up found nobody."""
-    gave_up = [e.at for e in complaints if e.at is not None and e.at_sigma < 30]
-    for o in claims:
-        rank = case.rank_of(o.event)
-        if not o.tells("no-store") or rank is None or rank == 0:
-            continue
-        first = min(
-            (
-                e.at
-                for e in case.by_rank.get(rank, ())
-                if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30
-            ),
-            default=None,
-        )
-        others = [
-            min(
-                (
-                    e.at
-                    for e in events
-                    if e.kind in ("line", "identity") and e.at is not None and e.at_sigma < 30
-                ),
-                default=None,
-            )
-            for r, events in case.by_rank.items()
-            if r != rank
-        ]
-        known = [t for t in others if t is not None]
-        if first is None or not known:
-            continue
-        timeout = (number(o.event.fields.get("timeout_ms")) or 10_000) / 1000
-        if (gave_up and first > min(gave_up) - 0.5) or first > max(known) + 0.8 * timeout:
-            starts = [e for e in case.by_rank[rank] if e.kind in ("line", "identity")]
-            return (
-                [rank],
-                [*starts[:1], o.event],
-                f"rank {rank} started {first - max(known):.0f} s after the others, which had given up",
-            )
-    return None
+def _stuck(m: Meeting) -> Claim | None:
+    """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before
+    init_process_group."""
+    accused = [
+        c.event for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"
+    ]
+    ready = m.case.ranks_of(m.case.of_kind("progress"))
+    stuck = sorted(m.present - m.case.ranks_of(accused) - ready)
+    if not stuck or not m.waiting or len(stuck) > len(m.waiting):
+        return None
+    last = []
+    for r in stuck:
+        spoken = [e for e in m.case.by_rank[r] if e.kind in ("line", "notice")]
+        last += sorted(spoken, key=lambda e: e.where.line or 0)[-1:]
+    because = f"{ranks_text(stuck)} started and never came to the store, where {ranks_text(m.waiting)} waited"
+    return m.make("rank-stuck-before-init", stuck, [*last, *m.complaints], because)
+
+
+def _never_came(m: Meeting) -> Claim | None:
+    """Ranks without a line. A nameless process that says why it failed may be one of them: then that is the
+    cause."""
+    nameless = [c for c in m.claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
+    if nameless or not 0 < len(m.missing) <= max(1, m.world // 2):
+        return None
+    came = f"{m.world - len(m.missing)} of {m.world} ranks left logs and waited"
+    because = f"{came}, and {ranks_text(m.missing)} left no line"
+    return m.make("rank-never-joined", m.missing, m.complaints, because)
+
+
+STEPS: tuple[Callable[[Meeting], Claim | None], ...] = (
+    _twice,
+    _late,
+    _larger_world,
+    _no_store,
+    _stuck,
+    _never_came,
+)

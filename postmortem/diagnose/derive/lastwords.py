@@ -1,8 +1,10 @@
-"""What stands at the very end of a log, and what that shows: an error of unknown words, or a wait that nothing ended.
+"""What stands at the very end of a log, and what that shows: an error of unknown words, or a wait that
+nothing ended.
 
-    (VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/nccl/libnccl.so
-    [2025-04-16 18:02:10,426 E 4034584 4034584] core_worker.cc:228: Failed to register worker 0100ffff to Raylet.
-    2025-03-26 05:53:17 - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...
+    (VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library
+    from /root/nccl/libnccl.so [2025-04-16 18:02:10,426 E 4034584 4034584] core_worker.cc:228: Failed to
+    register worker 0100ffff to Raylet. 2025-03-26 05:53:17 - INFO - trl.extras.vllm_client - Server is not
+    up yet. Retrying in 2.0 seconds...
 
 Whoever hands in a log that ends so, and in which nobody is at work, does not hand in a healthy one.
 """
@@ -28,7 +30,8 @@ _ANSWERED = re.compile(
 
 
 def derive(case: Case, claims: list[Claim]) -> list[Claim]:
-    """What a log ends with, where no pattern knows any trouble, and nothing shows its writers at work or done after it."""
+    """What a log ends with, where no pattern knows any trouble, and nothing shows its writers at work or
+    done after it."""
     if life.all_done(case) or any(c.accuses for c in claims):
         return []
     benign = {e.where for c in claims if c.role == "context" for e in c.events}
@@ -86,7 +89,8 @@ def _end(case: Case, source: str, benign: Set[Where]) -> Iterator[tuple[Event, s
 
 
 def said_to_the_end(case: Case, e: Event) -> bool:
-    """Whether this is the last line of its log, which had said the same again and again, and no rank got on meanwhile."""
+    """Whether this is the last line of its log, which had said the same again and again, and no rank got on
+    meanwhile."""
     own = case.by_source[e.where.source]
     same = sorted(x.where for x in own if x.pattern == e.pattern)
     if len(same) < ENOUGH or e.where != same[-1] or any(x.where > e.where for x in own if x.kind == "line"):

@@ -1,19 +1,20 @@
-"""A job that had stood still long before a scheduler ended it: the time limit is the broom, and what the job waited for is the question.
+"""A job that had stood still long before a scheduler ended it: the time limit is the broom, and what the job
+waited for is the question.
 
     0: 2026-11-21 19:21:44,020 | INFO | 0 | iteration 80 loss 2.2871          the last line of any rank, and 34 minutes later
     slurmstepd: error: *** STEP 17.0 ON node-a CANCELLED AT 2026-11-21T19:56:10 DUE TO TIME LIMIT ***
 
-Only where every rank's last line has a stamp: a progress bar may have gone on without one. Clocks without a zone may differ by a
-whole number of half hours, so a silence that is little more than that proves nothing.
+Only where every rank's last line has a stamp: a progress bar may have gone on without one. Clocks without a
+zone may differ by a whole number of half hours, so a silence that is little more than that proves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from postmortem.diagnose.case import Case
+from postmortem.diagnose.case import SPOKEN, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.views import make
+from postmortem.diagnose.derive.hangs.views import make
 from postmortem.digits import number
 from postmortem.model import Event
 
@@ -21,45 +22,47 @@ SILENCE = 1800.0  # seconds: evaluations and checkpoints can take many minutes
 MONTH = 30 * 86400.0  # no job's limit is longer: then the scheduler speaks of another one
 STEPS = 20  # and as many steps as this would have fitted in
 ZONE, NEAR = 1800.0, 120.0
-SPOKEN = ("console", "json-lines", "ray")
 WORDS = ("line", "progress", "notice", "finished")
+Writer = tuple[str, int | None]  # a source and a rank
 
 
-def derive(case: Case, claims: list[Claim]) -> list[Claim]:
-    """At most one finding: that all ranks had been silent for long when the job was ended."""
+def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """At most one claim: that all ranks had been silent for long when the job was ended."""
+    end, last = _end(case, claims), _last_words(case)
+    if end is None or not last or case.finished or not all(map(_stamped, last)):
+        return []
+    final = max(last, key=_at)
+    silence, pace = _at(end) - _at(final), _pace(case)
+    if pace is None or not max(SILENCE, STEPS * pace) <= silence < MONTH:
+        return []
+    if _zoneless(end, last) and silence % ZONE < NEAR:
+        return []
+    step = max((number(e.fields.get("step")) or 0 for e in case.of_kind("progress")), default=0)
+    because = f"no rank printed a line in the last {_long(silence)}; until then, up to step {step}, a step had taken {_long(pace)}"
+    proof = [final, end, *sorted(last, key=_at, reverse=True)[1:4]]
+    made = make(case, "job-stood-still", [], proof, because)
+    return [made] if made else []
+
+
+def _at(e: Event) -> float:
+    return e.at or 0.0
+
+
+def _stamped(e: Event) -> bool:
+    return e.at is not None and bool(e.raw_time)
+
+
+def _end(case: Case, claims: Sequence[Claim]) -> Event | None:
+    """The stamped line of the scheduler that ended the job, of those that a standstill explains."""
     pattern = case.library.get("job-stood-still")
     swept = {edge.id for edge in pattern.explains} if pattern else set()
-    ends = [
-        o.event
-        for o in claims
-        if o.role == "cause" and o.pattern.id in swept and o.event.at is not None and o.event.raw_time
-    ]
-    last = _last_words(case)
-    if not ends or not last or case.finished or any(e.at is None or not e.raw_time for e in last):
-        return []
-    end = min(ends, key=lambda e: e.at or 0.0)
-    final = max(last, key=lambda e: e.at or 0.0)
-    silence = (end.at or 0.0) - (final.at or 0.0)
-    pace = _pace(case)
-    if (
-        pace is None
-        or not max(SILENCE, STEPS * pace) <= silence < MONTH
-        or (_zoneless(end, last) and silence % ZONE < NEAR)
-    ):
-        return []
-    step = max(
-        (s for e in case.of_kind("progress") if (s := number(e.fields.get("step"))) is not None), default=0
-    )
-    because = f"no rank printed a line in the last {_long(silence)}; until then, up to step {step}, a step had taken {_long(pace)}"
-    made = make(
-        case, "job-stood-still", [], [final, end, *sorted(last, key=lambda e: -(e.at or 0.0))[1:4]], because
-    )
-    return [made] if made else []
+    ends = [c.event for c in claims if c.role == "cause" and c.pattern.id in swept and _stamped(c.event)]
+    return min(ends, key=_at, default=None)
 
 
 def _last_words(case: Case) -> list[Event]:
     """The last line of every rank in each of its logs."""
-    latest: dict[tuple[str, int | None], Event] = {}
+    latest: dict[Writer, Event] = {}
     for e in case.of_kind(*WORDS):
         if e.source_kind in SPOKEN:
             key = (e.where.source, e.rank)
@@ -70,12 +73,12 @@ def _last_words(case: Case) -> list[Event]:
 
 def _pace(case: Case) -> float | None:
     """Seconds that a step took, by the rank whose steps took longest; None where no rank's steps tell."""
-    paces = []
-    by_writer: dict[tuple[str, int | None], list[tuple[float, int]]] = {}
+    by_writer: dict[Writer, list[tuple[float, int]]] = {}
     for e in case.of_kind("progress"):
         step = number(e.fields.get("step"))
         if step is not None and e.at is not None:
             by_writer.setdefault((e.where.source, e.rank), []).append((e.at, step))
+    paces = []
     for marks in by_writer.values():
         (began, first), (ended, last) = min(marks), max(marks)
         if last > first and ended > began:

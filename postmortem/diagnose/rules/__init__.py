@@ -1,7 +1,9 @@
-"""What looks like a cause and is none: each rule takes claims' parts away, and says which line or fact decides.
+"""What looks like a cause and is none: each rule takes claims' parts away, and says which line or fact
+decides.
 
-`settled` is the order: what a line is; whether its rank got over it; whether it is of this job at all; then the one
-promotion; then what follows from earlier trouble. Rules of one stratum see the same claims, so their order does not matter.
+`settled` is the order: what a line is; whether its rank got over it; whether it is of this job at all; then
+the one promotion; then what follows from earlier trouble. Rules of one stratum see the same claims, so their
+order does not matter.
 """
 
 from __future__ import annotations

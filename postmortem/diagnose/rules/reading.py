@@ -1,4 +1,5 @@
-"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence in other words."""
+"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence
+in other words."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from postmortem.diagnose.rules.view import Defeat, View
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 REQUESTS = ("KeyboardInterrupt", "SystemExit")
-DISTRIBUTED = (  # torch/distributed: what these say of is a peer or the store
+DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
     "DistBackendError",
     "DistNetworkError",
     "DistStoreError",
@@ -19,6 +20,7 @@ DISTRIBUTED = (  # torch/distributed: what these say of is a peer or the store
     "DistQueueEmptyError",
     "RendezvousTimeoutError",
     "RendezvousConnectionError",
+    "GetTimeoutError",  # ray.exceptions: an object of another process did not come
 )
 
 
@@ -51,7 +53,8 @@ def stopped_by_request(view: View) -> Iterator[Defeat]:
 
 
 def transport(view: View) -> Iterator[Defeat]:
-    """An exception of the collective library without a name of its own says that somebody else did not answer."""
+    """An exception of the collective library without a name of its own says that somebody else did not
+    answer."""
     for number, claim in view.numbered("cause"):
         said = str(claim.event.fields.get("line", ""))
         if claim.pattern.generic and (exception(claim) in DISTRIBUTED or _TRANSPORT.search(said)):
@@ -61,8 +64,8 @@ def transport(view: View) -> Iterator[Defeat]:
 
 
 def abort_of_a_collective(view: View) -> Iterator[Defeat]:
-    """An abort on an uncaught exception of the collective library only repeats that exception: with @record torchrun
-    switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
+    """An abort on an uncaught exception of the collective library only repeats that exception: with @record
+    torchrun switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
     for number, claim in view.numbered("cause"):
         fields = claim.event.fields
         told = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()

@@ -35,7 +35,8 @@ OF_RANKS = ("self", "rank", "missing-ranks")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
-    """What a rank survived was handled: the rank worked or said goodbye after it, and nobody reported its death."""
+    """What a rank survived was handled: the rank worked or said goodbye after it, and nobody reported its
+    death."""
     for at, claim in view.numbered():
         if not _may_be_handled(view.case, claim):
             continue
@@ -57,8 +58,8 @@ def finished(view: View) -> Iterator[Defeat]:
 
 
 def caught(view: View) -> Iterator[Defeat]:
-    """An exception that did not end its process: a library's own code raised and caught it, and the log goes on below it; or a
-    logger wrote it and called it no error."""
+    """An exception that did not end its process: a library's own code raised and caught it, and the log goes
+    on below it; or a logger wrote it and called it no error."""
     for at, claim in view.numbered("cause"):
         e = claim.event
         if life.uncaught(e) or not e.fields.get("frames") or claim.ranks:
@@ -97,7 +98,8 @@ def _shrugged(case: Case, e: Event) -> bool:
 
 
 def job_done(view: View) -> Iterator[Defeat]:
-    """A run that said goodbye everywhere got over whatever stands above; below, peers and stores vanish while processes leave."""
+    """A run that said goodbye everywhere got over whatever stands above; below, peers and stores vanish
+    while processes leave."""
     if not life.all_done(view.case):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
@@ -117,7 +119,8 @@ def _after_goodbye(case: Case, claim: Claim) -> bool:
 
 
 def _deadly(claim: Claim) -> bool:
-    """Whether who made this claim did not outlive it, so that a goodbye below it is another's: a shell's, mostly."""
+    """Whether who made this claim did not outlive it, so that a goodbye below it is another's: a shell's,
+    mostly."""
     return (
         life.uncaught(claim.event)
         or claim.pattern.survivable == "never"
@@ -126,19 +129,22 @@ def _deadly(claim: Claim) -> bool:
 
 
 def _of_an_end(claim: Claim) -> bool:
-    """Whether a scheduler or a launcher tells that it ended something: its batch script goes on, and may say `Finished at:`."""
+    """Whether a scheduler or a launcher tells that it ended something: its batch script goes on, and may say
+    `Finished at:`."""
     return claim.pattern.family in BATCH or any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
 
 
 def _on_leaving(claim: Claim) -> bool:
-    """Whether it may follow from the end of the job: a peer or the store is gone, or an exit handler complains."""
+    """Whether it may follow from the end of the job: a peer or the store is gone, or an exit handler
+    complains."""
     if claim.role != "cause":
         return not claim.tells("end") and not claim.tells("exit")
     return claim.pattern.category in COMPLAINTS or _first_frame(claim.event) in THREADS
 
 
 def _may_be_handled(case: Case, claim: Claim) -> bool:
-    """Whether who made this claim can have lived on: not what a process died of, what others report, or NaN."""
+    """Whether who made this claim can have lived on: not what a process died of, what others report, or
+    NaN."""
     if claim.pattern.survivable == "anyone":
         return claim.speaker not in ("kernel", "scheduler", "cluster")
     fields = claim.event.fields
@@ -163,8 +169,8 @@ def _whose(case: Case, claim: Claim) -> int | None:
 
 
 def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
-    """A sign of work or a goodbye below the claim; any line, where the claim itself says that it is tried again. A goodbye below what
-    ended the process is its shell's, unless only a good run prints it."""
+    """A sign of work or a goodbye below the claim; any line, where the claim itself says that it is tried
+    again. A goodbye below what ended the process is its shell's, unless only a good run prints it."""
     e = claim.event
     for x in life.after(case, e, rank):
         if not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e)):
@@ -182,8 +188,9 @@ def _far_below(x: Event, e: Event) -> bool:
 
 
 def _ended_one(case: Case, e: Event) -> bool:
-    """Whether an exception on a console without names may be the end of a rank that left with an error code: the others go on
-    for a while. It is the last one there, and who is told of by a launcher has raised nothing under its own name."""
+    """Whether an exception on a console without names may be the end of a rank that left with an error code:
+    the others go on for a while. It is the last one there, and who is told of by a launcher has raised
+    nothing under its own name."""
     raised = [
         x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")
     ]
@@ -212,8 +219,8 @@ def _launchers(e: Event) -> bool:
 
 
 def restored(view: View) -> Iterator[Defeat]:
-    """A file server that answers again was only slow, as was a volume, where nothing failed meanwhile. In a list of a
-    cluster's events, what comes after it says that it passed, whatever failed later."""
+    """A file server that answers again was only slow, as was a volume, where nothing failed meanwhile. In a
+    list of a cluster's events, what comes after it says that it passed, whatever failed later."""
     failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
     for at, claim in view.numbered("cause", "symptom"):
         end = _end_of(view.case, claim)

@@ -1,1 +1,2 @@
-"""The jobs: stand-alone training scripts, copied beside `trainer.py` and run in their own processes, never imported here."""
+"""The jobs: stand-alone training scripts,
+copied beside `trainer.py` and run in their own processes, never imported here."""

@@ -13,7 +13,8 @@ import trainer
 
 
 def tokenize(line: str) -> int:
-    """Stands for a native tokenizer: the C++ runtime raises out_of_range on an empty line, as vector::at would."""
+    """Stands for a native tokenizer: the C++ runtime raises out_of_range on an empty
+    line, as vector::at would."""
     if not line:
         what = b"vector::_M_range_check: __n (which is 512) >= this->size() (which is 512)"
         ctypes.CDLL("libstdc++.so.6")._ZSt20__throw_out_of_rangePKc(what)

@@ -1,4 +1,5 @@
-"""One rank starts its last reduction asynchronously, never waits for the handle and leaves; the others still need its data.
+"""One rank starts its last reduction asynchronously, never waits for the handle and leaves;
+the others still need its data.
 
 Shows: the leaving rank ends well, its peers lose the connection
 Expected: pattern rank-left-early, category hang, culprit the rank at fault.

@@ -1,4 +1,5 @@
-"""A pipeline in which every stage receives from its left neighbour before it sends to its right one: all wait for each other.
+"""A pipeline in which every stage receives from its left neighbour before it sends to its right one:
+all wait for each other.
 
 Shows: every rank times out in recv in the same second; no rank is late
 Expected: pattern ranks-all-receive, category hang, culprit nobody: all wait alike.

@@ -1,7 +1,8 @@
-"""The store's port is open between the hosts, all other ports are filtered: the ranks meet and then cannot reach each other.
+"""The store's port is open between the hosts, all other ports are filtered:
+the ranks meet and then cannot reach each other.
 
 Shows: `Gloo connectFullMesh failed` on all ranks after the store had worked
-Expected: pattern gloo-connect-full-mesh-failed, category network, culprit nobody: the network is filtered.
+Expected: pattern gloo-connect-full-mesh-failed, category rendezvous, culprit nobody: the network is filtered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A DataLoader forks its worker while another thread of the rank holds a lock; in the child nobody will ever release it.
+"""A DataLoader forks its worker while another thread of the rank holds a lock;
+in the child nobody will ever release it.
 
 Shows: one rank waits for its DataLoader for ever, the others time out
 Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.

@@ -1,4 +1,5 @@
-"""One rank's batch holds a token that the embedding does not have; on a GPU this is an assertion inside the kernel.
+"""One rank's batch holds a token that the embedding does not have;
+on a GPU this is an assertion inside the kernel.
 
 Shows: `Assertion ... failed` of each thread, then `device-side assert triggered` wherever the rank looks next
 Expected: pattern cuda-device-assert, category gpu-fault, culprit the rank at fault.

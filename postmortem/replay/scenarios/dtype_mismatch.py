@@ -1,7 +1,7 @@
 """One rank computes its metrics in double precision (a numpy default), the others in single precision.
 
-Shows: half of the message is missing or too much; DETAIL names both dtypes
-Expected: pattern gloo-size-mismatch, category collective-mismatch, culprit not compared: gloo names no sender.
+Shows: half of the message is missing or too much; DETAIL names both dtypes Expected:
+pattern gloo-size-mismatch, category collective-mismatch, culprit not compared: gloo names no sender.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The group is formed with the backends `cpu:gloo` only, and one tensor on its way to a reduction lies on the GPU.
+"""The group is formed with the backends `cpu:gloo` only,
+and one tensor on its way to a reduction lies on the GPU.
 
 Shows: `No backend type associated with device type cuda` on every rank
 Expected: pattern gloo-with-wrong-device, category python-exception, culprit any rank: all run the same line.

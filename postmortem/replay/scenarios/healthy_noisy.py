@@ -1,4 +1,5 @@
-"""A training run that ends well and warns a lot: handled exceptions, retries, loss-scale skips, words that sound like trouble.
+"""A training run that ends well and warns a lot: handled exceptions, retries, loss-scale skips,
+words that sound like trouble.
 
 Shows: scary lines and no failure: no cause may be named
 Expected: pattern none, category none, culprit nobody.
@@ -33,7 +34,8 @@ def label(job: trainer.Job, text: str) -> int:
 def main() -> None:
     job = trainer.begin()
     job.log.info(
-        "config: timeout_s=8 oom_retries=0 on_error=raise killed_workers=0 nan_check=False grad_norm_limit=inf"
+        "config: timeout_s=8 oom_retries=0 on_error=raise killed_workers=0 nan_check=False "
+        "grad_norm_limit=inf"
     )
     model = job.network(find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -1,7 +1,8 @@
-"""A DataLoader worker keeps what it decodes; its memory cgroup runs full and the kernel kills the worker, not the rank.
+"""A DataLoader worker keeps what it decodes;
+its memory cgroup runs full and the kernel kills the worker, not the rank.
 
-Shows: `Killed process N (pt_data_worker)` and `DataLoader worker (pid N) is killed by signal: Killed.` on one rank
-Expected: pattern kernel-oom-killed-process, category host-oom, culprit the rank at fault.
+Shows: `Killed process N (pt_data_worker)` and `DataLoader worker (pid N) is killed by signal: Killed.` on one
+rank Expected: pattern kernel-oom-killed-process, category host-oom, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The loss is appended to a list for a plot at the end, with its autograd graph: every step's activations stay alive.
-One rank logs every step, the others only now and then, so that one grows and is killed by the kernel.
+"""The loss is appended to a list for a plot at the end, with its autograd graph: every step's activations
+stay alive. One rank logs every step, the others only now and then, so that one grows and is killed by the
+kernel.
 
 Shows: memory that grows by the same amount each step, then a kernel OOM block
 Expected: pattern kernel-oom-killed-process, category host-oom, culprit the rank at fault.

@@ -28,9 +28,8 @@ def main() -> None:
         limit_address_space(job.args.limit_mb)
     for step in job.steps():
         if job.faulty and step >= job.args.step:
-            cache.append(
-                torch.ones(job.args.megabytes, 1024, 256)
-            )  # decoded samples, kept "for the next epoch"
+            # decoded samples, kept "for the next epoch"
+            cache.append(torch.ones(job.args.megabytes, 1024, 256))
         job.report(step, job.learn(model, optimizer, *job.batch(step)))
     job.done()
 

@@ -1,7 +1,7 @@
 """A custom operator on one rank trusts a length that it was given and reads far beyond its tensor.
 
-Shows: `an illegal memory access was encountered`, often a few calls later; Xid 31 in the kernel log where it can be read
-Expected: pattern cuda-illegal-address, category gpu-fault, culprit the rank at fault.
+Shows: `an illegal memory access was encountered`, often a few calls later; Xid 31 in the kernel log where it
+can be read Expected: pattern cuda-illegal-address, category gpu-fault, culprit the rank at fault.
 """
 
 from __future__ import annotations

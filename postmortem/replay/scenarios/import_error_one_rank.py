@@ -1,4 +1,5 @@
-"""A package is installed on all hosts but one: that rank fails at its imports, the others wait for it in init_process_group.
+"""A package is installed on all hosts but one:
+that rank fails at its imports, the others wait for it in init_process_group.
 
 Shows: ModuleNotFoundError on one rank, store time-outs on the others
 Expected: pattern module-not-found, category python-exception, culprit the rank at fault.

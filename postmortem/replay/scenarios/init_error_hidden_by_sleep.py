@@ -1,4 +1,5 @@
-"""One rank fails before the group forms, catches its own exception and sleeps before it would retry: the others only see a time-out.
+"""One rank fails before the group forms, catches its own exception and sleeps before it would retry:
+the others only see a time-out.
 
 Shows: a logged exception long before the time-out of the others
 Expected: pattern rank-stuck-before-init, category rendezvous, culprit the rank at fault.

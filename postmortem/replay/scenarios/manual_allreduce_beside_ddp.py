@@ -1,7 +1,7 @@
 """A hand-written reduction of the gradients after the backward pass, on one rank only, beside those of DDP.
 
-Shows: DDP's own bucket meets the foreign reduction: wrong size or time-out
-Expected: pattern gloo-size-mismatch, category collective-mismatch, culprit not compared: gloo names no sender.
+Shows: DDP's own bucket meets the foreign reduction: wrong size or time-out Expected:
+pattern gloo-size-mismatch, category collective-mismatch, culprit not compared: gloo names no sender.
 """
 
 from __future__ import annotations

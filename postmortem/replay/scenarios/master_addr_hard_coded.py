@@ -1,4 +1,5 @@
-"""MASTER_ADDR=127.0.0.1 is written into the script: fine on one host, but the second host looks for the store on itself.
+"""MASTER_ADDR=127.0.0.1 is written into the script:
+fine on one host, but the second host looks for the store on itself.
 
 Shows: ranks of the second host cannot connect; rank 0 counts too few clients
 Expected: pattern store-clients-joined, category rendezvous, culprit the ranks of the second host.

@@ -1,4 +1,5 @@
-"""Rank 0, which also hosts the store, loads the whole vocabulary before the group forms and is killed for memory: nobody finds the master.
+"""Rank 0, which also hosts the store, loads the whole vocabulary before the group forms and is killed for
+memory: nobody finds the master.
 
 Shows: a kernel OOM kill during start-up; the other ranks only see a store that went away or never answered
 Expected: pattern kernel-oom-killed-process, category host-oom, culprit the rank at fault.

@@ -1,4 +1,5 @@
-"""One rank meets a sample with an infinite value; a step later every rank's loss is NaN, and nothing complains.
+"""One rank meets a sample with an infinite value;
+a step later every rank's loss is NaN, and nothing complains.
 
 Shows: `nan` in the progress lines, first on one rank; exit 0
 Expected: pattern loss-is-nan, category numerics, culprit the rank at fault.

@@ -1,4 +1,5 @@
-"""One rank queues a kernel that does not come to its end (a deadlocked custom operator); the reduction behind it never starts.
+"""One rank queues a kernel that does not come to its end (a deadlocked custom operator);
+the reduction behind it never starts.
 
 Shows: the NCCL watchdog's time-out on every rank, and a flight-recorder dump of each
 Expected: pattern nccl-watchdog-timeout, category hang, culprit any rank: all time out alike.

@@ -1,4 +1,5 @@
-"""An odd sample in one rank's shard raises an ordinary exception; `error` chooses which, each through the code that really raises it.
+"""An odd sample in one rank's shard raises an ordinary exception;
+`error` chooses which, each through the code that really raises it.
 
 Shows: a traceback on one rank; the others lose their connection
 Expected: pattern python-exception, category python-exception, culprit the rank at fault.

@@ -1,4 +1,5 @@
-"""A logging thread reduces metrics on the same process group as the training thread: the order of collectives differs from rank to rank.
+"""A logging thread reduces metrics on the same process group as the training thread:
+the order of collectives differs from rank to rank.
 
 Shows: messages of the wrong size (an abort) or a time-out on all ranks
 Expected: pattern gloo-size-mismatch, category collective-mismatch, culprit any rank: all run the same race.
@@ -15,7 +16,8 @@ import trainer
 
 
 class Metrics(threading.Thread):
-    """Reduces its counters whenever a step begins; same default group as the gradients: no order between the two threads."""
+    """Reduces its counters whenever a step begins; same default group as the gradients:
+    no order between the two threads."""
 
     def __init__(self, slow_s: float) -> None:
         super().__init__(daemon=True)
@@ -42,9 +44,8 @@ def main() -> None:
         if step < job.args.step:
             metrics.idle.wait()
         elif job.rank % 2:
-            time.sleep(
-                0.1
-            )  # a longer forward pass: here the metrics go first, on the other ranks the gradients do
+            # a longer forward pass: here the metrics go first, on the other ranks the gradients do
+            time.sleep(0.1)
         job.report(step, job.learn(model, optimizer, *job.batch(step)))
     job.done()
 

@@ -1,4 +1,5 @@
-"""One rank is frozen (SIGSTOP: a debugger, a cgroup freezer, a sick hypervisor); it neither works nor complains.
+"""One rank is frozen (SIGSTOP: a debugger, a cgroup freezer, a sick hypervisor);
+it neither works nor complains.
 
 Shows: all others time out in a collective; the agent needs SIGKILL to get rid of the frozen rank
 Expected: pattern rank-never-arrived, category hang, culprit the rank at fault.

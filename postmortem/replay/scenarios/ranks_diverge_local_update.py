@@ -1,4 +1,5 @@
-"""One rank changes its weights outside the collectives (a local clip after the step); nobody notices until a consistency check.
+"""One rank changes its weights outside the collectives (a local clip after the step);
+nobody notices until a consistency check.
 
 Shows: an assertion that names the rank whose weights differ
 Expected: pattern python-exception, category python-exception, culprit any rank: all raise.

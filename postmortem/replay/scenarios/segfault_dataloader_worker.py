@@ -1,6 +1,7 @@
 """A native image decoder crashes inside a DataLoader worker of one rank.
 
-Shows: `ERROR: Unexpected segmentation fault encountered in worker.` and `DataLoader worker (pid N) is killed by signal: Segmentation fault`
+Shows: `ERROR: Unexpected segmentation fault encountered in worker.` and
+`DataLoader worker (pid N) is killed by signal: Segmentation fault`
 Expected: pattern dataloader-worker-segfault, category native-crash, culprit the rank at fault.
 """
 

@@ -1,6 +1,8 @@
-"""A native extension reads through a null pointer on one rank; faulthandler is on and writes the Python frame.
+"""A native extension reads through a null pointer on one rank;
+faulthandler is on and writes the Python frame.
 
-Shows: `Fatal Python error: Segmentation fault` with the frame, exit -11, and no kernel line, because the signal was handled
+Shows: `Fatal Python error: Segmentation fault` with the frame, exit -11, and no kernel line, because the
+signal was handled
 Expected: pattern faulthandler-fatal-error, category native-crash, culprit the rank at fault.
 """
 

@@ -1,7 +1,7 @@
 """The last batch of one rank is larger, and so is the tensor it reduces.
 
-Shows: gloo aborts on a message of the wrong size, or waits; DETAIL names both shapes
-Expected: pattern gloo-size-mismatch, category collective-mismatch, culprit not compared: gloo names no sender.
+Shows: gloo aborts on a message of the wrong size, or waits; DETAIL names both shapes Expected:
+pattern gloo-size-mismatch, category collective-mismatch, culprit not compared: gloo names no sender.
 """
 
 from __future__ import annotations

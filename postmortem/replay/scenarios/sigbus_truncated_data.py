@@ -1,4 +1,5 @@
-"""A memory-mapped data file is rewritten by another job while this one reads it: the page behind the pointer is gone.
+"""A memory-mapped data file is rewritten by another job while this one reads it:
+the page behind the pointer is gone.
 
 Shows: `Fatal Python error: Bus error` or exit -7 on one rank
 Expected: pattern faulthandler-fatal-error, category native-crash, culprit the rank at fault.

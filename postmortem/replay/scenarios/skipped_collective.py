@@ -1,7 +1,9 @@
-"""One rank skips a reduction (`if loss is fine: log it`), and is one collective ahead of the others from there on.
+"""One rank skips a reduction (`if loss is fine: log it`),
+and is one collective ahead of the others from there on.
 
-Shows: time-outs on the waiting ranks; the rank at fault waits in a different collective, or was terminated silently
-Expected: pattern ranks-in-different-collectives, category collective-mismatch, culprit the rank at fault.
+Shows: time-outs on the waiting ranks; the rank at fault waits in a different collective, or was terminated
+silently Expected: pattern ranks-in-different-collectives, category collective-mismatch, culprit the rank at
+fault.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A try/except around the forward pass skips bad batches: the rank goes on with the next one and misses a reduction.
+"""A try/except around the forward pass skips bad batches:
+the rank goes on with the next one and misses a reduction.
 
 Shows: one handled exception, logged or not, on one rank; then time-outs on the others
 Expected: pattern tensor-shape-mismatch, category python-exception, culprit the rank at fault.

@@ -1,6 +1,8 @@
-"""What the jobs of this folder share: arguments, a process group, a tiny model, and log lines as real trainers write them.
+"""What the jobs of this folder share: arguments, a process group, a tiny model,
+and log lines as real trainers write them.
 
-In: the command line of a job and the environment a launcher gives it. Out: log lines in one of `STYLES`, for example
+In: the command line of a job and the environment a launcher gives it.
+Out: log lines in one of `STYLES`, for example
 
     2026-11-21 12:40:07,113 INFO [rank1] train: epoch 0 step 5 loss 2.3050
     {'loss': 2.305, 'grad_norm': 0.4182, 'learning_rate': 0.01, 'epoch': 0.25}
@@ -29,19 +31,21 @@ from torch.nn.parallel import DistributedDataParallel
 
 FEATURES, CLASSES, BATCH = 32, 10, 8
 
-# A thread of gloo's lets go of a finished reduction, with what Python left in it, a moment after the rank goes on, and asks for the
-# interpreter lock to do so. If the interpreter is on its way out by then, it ends that thread inside a destructor, and C++ aborts the
-# process: `terminate called without an active exception`, exit -6. If DDP's model goes first, it waits for that thread, and keeps the lock.
+# A thread of gloo's lets go of a finished reduction, with what Python left in it, a moment after the rank
+# goes on, and asks for the interpreter lock to do so. If the interpreter is on its way out by then, it ends
+# that thread inside a destructor, and C++ aborts the process: `terminate called without an active exception`,
+# exit -6. If DDP's model goes first, it waits for that thread, and keeps the lock.
 # So a rank that is done ends at once, with the model alive, and one that fails gives up the lock for a while.
 QUIET_S = 0.5
 
 
-# ── log lines ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a code base logs: `line` wraps any message, `step` words the progress, `who` prints the progress."""
+    """How a code base logs: `line` wraps any message, `step` words the progress,
+    `who` prints the progress."""
 
     line: str
     step: Callable[[int, int, float, float], str]
@@ -55,7 +59,10 @@ def _seconds(elapsed: float) -> str:
 
 def _bar(step: int, steps: int, loss: float, elapsed: float) -> str:
     full = 20 * (step + 1) // steps
-    return f"{100 * (step + 1) // steps:3d}%|{'█' * full}{' ' * (20 - full)}| {step + 1}/{steps} [{_seconds(elapsed)}, loss={loss:.3f}]"
+    return (
+        f"{100 * (step + 1) // steps:3d}%|{'█' * full}{' ' * (20 - full)}| {step + 1}/{steps} "
+        f"[{_seconds(elapsed)}, loss={loss:.3f}]"
+    )
 
 
 def _hf(step: int, steps: int, loss: float, elapsed: float) -> str:
@@ -64,8 +71,10 @@ def _hf(step: int, steps: int, loss: float, elapsed: float) -> str:
 
 def _megatron(step: int, steps: int, loss: float, elapsed: float) -> str:
     return (
-        f" iteration {step + 1:8d}/{steps:8d} | consumed samples: {BATCH * (step + 1):12d} | elapsed time per iteration (ms): "
-        f"{1000 * elapsed / (step + 1):.1f} | learning rate: 1.000E-02 | lm loss: {loss:.6E} | number of nan iterations: 0 |"
+        f" iteration {step + 1:8d}/{steps:8d} | consumed samples: {BATCH * (step + 1):12d} | elapsed time "
+        f"per iteration (ms): "
+        f"{1000 * elapsed / (step + 1):.1f} | learning rate: 1.000E-02 | lm loss: {loss:.6E} | number of "
+        f"nan iterations: 0 |"
     )
 
 
@@ -131,13 +140,14 @@ class Lines(logging.Formatter):
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
-# ── a job ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a job ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def arguments(**extra: float | str) -> argparse.Namespace:
     """Every job takes these; `extra` are the job's own, with their defaults, which also give their types.
 
-    They come from the command line or, so that a process table does not tell the plot, from a JSON file named by --config.
+    They come from the command line or, so that a process table does not tell the plot,
+    from a JSON file named by --config.
     """
     common: dict[str, float | str] = {
         "backend": "gloo",
@@ -200,12 +210,12 @@ class Job:
     def place(self) -> None:
         """Put what is made from here on where this rank computes.
 
-        NCCL refuses two ranks of one host on one GPU. Where the job has fewer GPUs than ranks, each rank says that it is
-        a host of its own; NCCL then talks over loopback sockets, and all else is as it is on as many hosts.
+        NCCL refuses two ranks of one host on one GPU. Where the job has fewer GPUs than ranks, each rank says
+        that it is a host of its own; NCCL then talks over loopback sockets, and all else is as it is on as
+        many hosts.
         """
-        if (
-            self.device.type != "cuda" or not torch.cuda.device_count()
-        ):  # without a GPU the process group itself says so
+        # without a GPU the process group itself says so
+        if self.device.type != "cuda" or not torch.cuda.device_count():
             return
         if self.args.backend == "nccl" and self.world > torch.cuda.device_count() and self.args.share:
             os.environ |= {"NCCL_HOSTID": f"replay-host-{self.rank}", "NCCL_SOCKET_IFNAME": "lo"}
@@ -214,7 +224,9 @@ class Job:
 
     def join(self) -> None:
         """Form the process group, as every trainer does, with a time-out a test can wait for."""
-        import torch._dynamo  # DDP would import it in a formed group: a second of work, or ten on a busy machine, while the time-out runs
+        # DDP would import it in a formed group:
+        # a second of work, or ten on a busy machine, while the time-out runs
+        import torch._dynamo
 
         self.log.info("initializing process group backend=%s", self.args.backend)
         self.place()
@@ -306,7 +318,8 @@ def begin(**extra: float | str) -> Job:
 
 
 def child(index: int, main: Callable[[], None], world: int) -> None:
-    """One process of torch.multiprocessing.spawn: it gets its rank as an argument, the rest from the environment."""
+    """One process of torch.multiprocessing.spawn:
+    it gets its rank as an argument, the rest from the environment."""
     os.environ |= {"RANK": str(index), "LOCAL_RANK": str(index), "WORLD_SIZE": str(world)}
     main()
 
@@ -328,7 +341,8 @@ def arguments_of_launch() -> argparse.Namespace:
 
 
 def call(main: Callable[[], None]) -> None:
-    """Run `main` as the job asks for: under @record (which writes error.json and turns faulthandler on), spawned, or bare."""
+    """Run `main` as the job asks for: under @record (which writes error.json and turns faulthandler on),
+    spawned, or bare."""
     args = arguments_of_launch()
     if args.record:
         from torch.distributed.elastic.multiprocessing.errors import record

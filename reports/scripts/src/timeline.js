@@ -309,8 +309,10 @@ export class Timeline {
 
   follow() {
     const link = this.parts.chosen.querySelector("a");
-    if (link) link.click();
-    else if (this.state.chosen < 0) this.fold(this.state.at);
+    if (link) {
+      clearTimeout(this.later); // the address is the evidence's from here on; the window's, still to be written, would replace it
+      link.click();
+    } else if (this.state.chosen < 0) this.fold(this.state.at);
   }
 
   share(event) {

@@ -1,0 +1,173 @@
+"""Those who wait shout; the one they wait for says nothing, comes late, or was last heard elsewhere."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.views import Scene, View, words_of
+from postmortem.diagnose.wording import gist, ranks_text, shape
+from postmortem.digits import number
+from postmortem.model import Event
+
+_BAR = re.compile(
+    r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<"
+)
+_FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
+_LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
+_COMPLAINT = re.compile(
+    r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket"
+)
+FEW = 8  # a collective number this low means that the job was still setting up
+SHOWN = 80
+
+
+def silence(scene: Scene) -> Claim | None:
+    """It counts only if the rank's own log is there, or all others' are."""
+    suspects = _suspects(scene)
+    if not suspects:
+        return None
+    views, shouting = scene.views, scene.shouting
+    if not scene.waiting and not any(c.pattern.category == "collective-mismatch" for c in scene.claims):
+        proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
+        because = (
+            f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection to a peer"
+        )
+        return scene.make("rank-vanished", suspects, proof, because)
+    stack = views[suspects[0]].stack
+    where = f" (it was at {stack.fields.get('code') or '?'})" if stack else ""
+    proof = [views[r].stack or views[r].last for r in suspects] + [views[r].proof for r in shouting]
+    because = f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}"
+    return scene.make("rank-never-arrived", suspects, proof, because)
+
+
+def _suspects(scene: Scene) -> list[int]:
+    """The silent ranks whose silence means something."""
+    quiet = scene.quiet
+    if not 0 < len(quiet) <= len(scene.shouting):
+        return []
+    logged = [r for r in quiet if scene.views[r].lines]
+    if logged:
+        return elsewhere(scene, logged) or logged
+    return quiet if len(quiet) == 1 and _logs_are_complete(scene) else []
+
+
+def _logs_are_complete(scene: Scene) -> bool:
+    """Whether every other rank has a file of its own here, or speaks on a common console, so that one rank's silence means something."""
+    own = set(scene.case.registry.by_source.values())
+    world = scene.case.registry.world or len(scene.views)
+    stopped = any(
+        v.silent and v.stopped for v in scene.views.values()
+    )  # it lived until the launcher ended it
+    return world >= 2 and (len(own) >= world - 1 or (stopped and len(scene.waiting) == world - 1))
+
+
+def elsewhere(scene: Scene, quiet: Sequence[int]) -> list[int]:
+    """Of several silent ranks those whose last words none who waited said: the others got as far as these, and wait like them.
+    Not rank 0 alone, which is often the only one that talks."""
+    words = {r: said for r in (*scene.shouting, *quiet) if (said := words_of(scene.views[r])) is not None}
+    usual = {words[r] for r in scene.shouting if r in words}
+    odd = [r for r in quiet if r in words and words[r] not in usual]
+    if not usual or odd == [0] or len(odd) >= len(quiet):
+        return []
+    return odd if all(r in words for r in quiet) else []
+
+
+def late(scene: Scene) -> Claim | None:
+    """No rank is silent. The others timed out, and one found their connections closed: it came when they had given up, for had it
+    waited with them it would have timed out with them."""
+    if scene.quiet or not scene.waiting:
+        return None
+    views = scene.views
+    came = [r for r, v in views.items() if v.complaint is None and v.lost is not None and v.fatal is None]
+    if (
+        len(came) != 1
+        or len(scene.waiting) + 1 != len(views)
+        or not _after(views[came[0]], views, scene.waiting)
+    ):
+        return None
+    rank = came[0]
+    proof = [*views[rank].last_words[:1], views[rank].lost, *(views[r].complaint for r in scene.waiting)]
+    because = f"rank {rank} came when {ranks_text(scene.waiting)} had timed out waiting, and found the connection closed"
+    return scene.make("rank-never-arrived", [rank], proof, because)
+
+
+def _after(view: View, views: dict[int, View], waiting: Sequence[int]) -> bool:
+    """Whether a rank's loss is not known to have come before the others' time-outs."""
+    lost = view.lost.at if view.lost is not None else None
+    gave_up = [e.at for r in waiting if (e := views[r].complaint) is not None and e.at is not None]
+    if lost is None or not gave_up or view.lost is None:
+        return True
+    return lost + 2 * view.lost.at_sigma + 1.0 >= min(gave_up)
+
+
+def busy_rank0(scene: Scene) -> Claim | None:
+    """In a merged console only rank 0 draws progress bars. One that still moves when the others time out is what they waited for."""
+    complaints = [v.complaint for v in scene.views.values() if v.complaint is not None]
+    if (
+        not complaints
+        or 0 in scene.waiting
+        or any((number(e.fields.get("seq")) or 0) > FEW for e in complaints)
+    ):
+        return None
+    for e in complaints:
+        bar = _bar_above(e)
+        if bar is not None:
+            rank = scene.case.rank_of(e)
+            because = f"rank 0 still worked when rank {rank} timed out in collective {e.fields.get('seq')}"
+            return scene.make("rank0-still-busy", [0], [bar, e], because)
+    return None
+
+
+def _bar_above(e: Event) -> Event | None:
+    """The progress bar drawn last above a complaint, or in front of it on the same line."""
+    nearby = [*e.context[: e.before], e.text]
+    for i in range(len(nearby) - 1, -1, -1):
+        if _BAR.search(nearby[i].split("[E ")[0].split("[rank")[0]):
+            if i == len(nearby) - 1:
+                return e
+            line = (e.where.line or 0) - (e.before - i)
+            where = e.where._replace(line=line, end_line=None)
+            return e._replace(where=where, text=nearby[i], rank=None, context=(), before=0)
+    return None
+
+
+def behind(scene: Scene) -> Claim | None:
+    """All complain alike: then the rank whose last step is lowest is the suspect."""
+    steps = {r: v.step for r, v in scene.views.items() if v.step is not None}
+    if len(steps) < 3 or len(steps) < len(scene.views):
+        return None
+    common, n = max(Counter(steps.values()).items(), key=lambda item: (item[1], item[0]))
+    low = [r for r, s in steps.items() if s < common]
+    if n < len(steps) - 1 or len(low) != 1:
+        return None
+    if low[0] in scene.case.ended("kill") and not scene.waiting:
+        return None  # nobody waited until a time-out: it came less far because it was killed
+    because = f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}"
+    return scene.make("rank-behind", low, [scene.views[low[0]].last], because)
+
+
+def odd_notice(scene: Scene) -> Claim | None:
+    """A warning that one rank alone printed while it still worked: a swallowed exception shows only like this."""
+    by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
+    for e in scene.case.of_kind("notice"):
+        rank = scene.case.rank_of(e)
+        if rank is not None and not _COMPLAINT.search(e.text):
+            by_shape[shape(e.text)].setdefault(rank, e)
+    lone = [next(iter(found.items())) for found in by_shape.values() if len(found) == 1]
+    ranks = {rank for rank, _ in lone}
+    talking = [r for r, v in scene.views.items() if v.lines]
+    if len(talking) < 2 or len(ranks) != 1:
+        return None
+    events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.where.line or 0))[:3]
+    because = f"only {ranks_text(ranks)} logged `{_message(events[0])}`"
+    return scene.make("odd-warning-on-one-rank", ranks, events, because)
+
+
+def _message(e: Event) -> str:
+    """What a warning says, without what its logger put before it."""
+    m = _FIELD.search(e.text) or _LEVEL.search(e.text)
+    said = m["said"] if m else gist(e.text)
+    return said if len(said) <= SHOWN else said[:SHOWN].rsplit(" ", 1)[0] + "…"

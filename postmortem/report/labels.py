@@ -1,0 +1,49 @@
+"""The document's closed vocabularies -> what a reader is shown for them."""
+
+from __future__ import annotations
+
+OUTCOMES = {
+    "incident": "Incident",
+    "recovered": "Recovered",
+    "healthy": "Healthy",
+    "undetermined": "Undetermined",
+}
+CATEGORIES = {
+    "host-oom": "host memory",
+    "gpu-oom": "GPU memory",
+    "gpu-hardware": "GPU hardware",
+    "gpu-fault": "GPU fault",
+    "native-crash": "native crash",
+    "shared-memory": "shared memory",
+    "collective-mismatch": "collective mismatch",
+    "hang": "hang",
+    "network": "network",
+    "rendezvous": "rendezvous",
+    "python-exception": "Python exception",
+    "ddp-usage": "DDP usage",
+    "numerics": "numerics",
+    "storage": "storage",
+    "checkpoint": "checkpoint",
+    "resource-limit": "resource limit",
+    "environment": "environment",
+    "scheduler": "scheduler",
+    "external-signal": "external signal",
+    "peer-lost": "peer lost",
+}
+CONFIDENCE = {
+    "established": (3, "a line states it, and the logs prove who it was"),
+    "supported": (2, "the evidence points here; an alternative stays open"),
+    "hypothesis": (1, "the best reading of thin evidence"),
+}
+ACTIONS = {
+    "fix-code": "Fix the code",
+    "fix-config": "Change the configuration",
+    "add-memory": "Give it more memory",
+    "drain-host": "Drain the host",
+    "replace-gpu": "Replace the GPU",
+    "check-network": "Check the network",
+    "check-storage": "Check the storage",
+    "restart": "Restart",
+    "resubmit": "Resubmit",
+    "none": "Nothing to do",
+}

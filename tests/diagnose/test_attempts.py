@@ -1,0 +1,151 @@
+"""Which events belong together: jobs in a folder, lives of a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from claims import NOON, bye, event, library, pattern, source, steps
+from postmortem.diagnose.attempts import infer, numbers, of_attempt, split
+from postmortem.model import Event, Source
+
+DEATH = pattern("death", None, role="confirms", tells=("death",))
+BIRTH = pattern("birth", None, role="context", tells=("birth",))
+AGAIN = pattern("again", None, role="context", tells=("again",))
+
+
+def job(folder: str, *ranks: int, at: float | None = NOON, run: str | None = None, well: bool = False, **more: Any) -> tuple[list[Event], list[Source]]:  # fmt: skip
+    files = [source(f"{folder}/rank{r}.log", rank=r, run=run) for r in ranks]
+    events = [e for r in ranks for e in steps(r, 1, 2, file=f"{folder}/rank{r}.log", at=at, **more)]
+    if well:
+        events += [bye(r, file=f"{folder}/rank{r}.log", at=None if at is None else at + 3) for r in ranks]
+    return events, files
+
+
+def jobs(*parts: tuple[list[Event], list[Source]]) -> list[list[str]]:
+    events = [e for part in parts for e in part[0]]
+    sources = [s for part in parts for s in part[1]]
+    found = split(events, sources)
+    if list(found) == [None]:
+        return [["all"]]
+    return [sorted({p.split("/")[0] for p in paths}) for paths in found.values()]
+
+
+def test_different_ranks_in_two_folders_are_one_job() -> None:
+    assert jobs(job("node-a", 0, 1), job("node-b", 2, 3, at=NOON + 9999)) == [["all"]]
+
+
+def test_the_same_ranks_at_different_times_are_two_jobs_the_earlier_first() -> None:
+    assert jobs(job("monday", 0, 1, at=NOON + 9999), job("tuesday", 0, 1)) == [["tuesday"], ["monday"]]
+
+
+def test_the_same_ranks_at_one_time_are_one_job() -> None:
+    assert jobs(job("out", 0, 1), job("err", 0, 1)) == [["all"]]
+    assert jobs(job("out", 0, 1), job("err", 0, 1, at=NOON + 2.0)) == [["all"]]  # a second of slack
+    assert jobs(job("out", 0, 1), job("err", 0, 1, at=NOON + 2.1)) == [["out"], ["err"]]
+
+
+def test_without_clocks_two_lives_of_which_one_ended_well_are_two_jobs() -> None:
+    assert jobs(job("a", 0, at=None), job("b", 0, at=None)) == [["all"]]
+    assert jobs(job("a", 0, at=None), job("b", 0, at=None, well=True)) == [["a"], ["b"]]
+
+
+def test_two_pids_in_common_are_one_job_however_far_apart() -> None:
+    def parts(pids: tuple[int, ...]) -> list[tuple[list[Event], list[Source]]]:
+        made = [job("a", 0, 1), job("b", 0, 1, at=NOON + 9999)]
+        return [([e._replace(pid=pids[e.rank or 0]) for e in events], files) for events, files in made]
+
+    assert jobs(*parts((70, 71))) == [["all"]]
+    assert len(jobs(*parts((70, 70)))) == 2
+    assert len(jobs(*parts((1, 0)))) == 2
+
+
+def test_what_does_not_speak_goes_with_every_job() -> None:
+    kernel = (
+        [event("x", "host/dmesg.txt", speaker="kernel", source_kind="kernel")],
+        [source("host/dmesg.txt", "kernel")],
+    )
+    assert jobs(job("a", 0), job("b", 0, at=NOON + 9999), kernel) == [["a", "host"], ["b", "host"]]
+
+
+def test_a_launchers_log_is_of_the_one_run_beside_it() -> None:
+    agent = (
+        [event("x", "agent.err", kind="line", rank=0, source_kind="agent", at=NOON + 9999)],
+        [source("agent.err", "agent")],
+    )
+    run = ([*job("a", 0)[0]], [source("a/rank0.log", rank=0, run="none_x")])
+    assert jobs(agent, run) == [["all"]]
+
+
+def test_one_life_has_no_number() -> None:
+    assert numbers(job("a", 0)[0]) == []
+    assert numbers([event(attempt=1), event(attempt=0), event(attempt=1), event()]) == [0, 1]
+
+
+# ── lives of which only a launcher's log tells ───────────────────────────────────────────────────────────────────────
+
+
+def lives(*events: Event) -> list[int | None]:
+    return [e.attempt for e in infer(events, library(DEATH, BIRTH, AGAIN))]
+
+
+def line(n: int, p: str | None = None, kind: str = "line", **more: Any) -> Event:
+    return event(
+        "x", "agent.err", n, kind if p is None else "pattern", pattern=p, source_kind="agent", **more
+    )
+
+
+def test_after_a_death_the_ranks_begin_anew() -> None:
+    work = [line(n, kind="progress") for n in (1, 20)]
+    assert lives(work[0], line(10, "death"), line(13), line(14), work[1]) == [0, 0, 0, 1, 1]
+
+
+def test_a_death_after_which_nobody_works_is_the_end() -> None:
+    assert lives(line(1, kind="progress"), line(10, "death"), line(20)) == [None] * 3
+
+
+def test_the_controller_says_each_time_that_it_starts() -> None:
+    assert lives(line(1, "birth"), line(5), line(10, "birth"), line(15)) == [0, 0, 1, 1]
+    assert lives(line(1, "birth"), line(5)) == [None, None]
+    assert lives(line(1, "birth"), line(10, "birth", rank=0)) == [None, None]
+
+
+def test_a_platform_says_that_it_tries_again() -> None:
+    assert lives(line(1), line(10, "again"), line(15)) == [0, 1, 1]
+    assert lives(line(1), line(10, "again", rank=1), line(15)) == [None] * 3
+
+
+def test_numbers_that_files_tell_are_kept() -> None:
+    assert lives(line(1, attempt=4), line(10, "again")) == [4, None]
+
+
+def test_other_files_have_no_number() -> None:
+    other = event("x", "rank0.log", 99, "line")
+    assert lives(line(1), line(10, "again"), other) == [0, 1, None]
+
+
+# ── the attempt of a line without one ────────────────────────────────────────────────────────────────────────────────
+
+
+def in_lives(e: Event, *known: Event) -> list[int]:
+    starts = [event(f"life {n}", at=NOON + 100 * n, attempt=n, fields={"pid": 50 + n}) for n in (0, 1)]
+    return [n for n in (0, 1) if e in of_attempt([*starts, *known, e], n)]
+
+
+def test_a_line_is_of_the_life_into_which_it_falls() -> None:
+    assert in_lives(event("x", at=NOON + 50)) == [0]
+    assert in_lives(event("x", at=NOON + 150)) == [1]
+    assert in_lives(event("x", at=NOON - 50)) == [0]
+    assert in_lives(event("x", at=NOON + 99, at_sigma=2.0)) == [1]
+
+
+def test_a_line_at_an_unknown_time_is_of_every_life() -> None:
+    assert in_lives(event("x")) == [0, 1]
+    assert in_lives(event("x", at=NOON, at_sigma=31.0)) == [0, 1]
+
+
+def test_a_pid_or_a_copy_tells_more_than_the_time() -> None:
+    assert in_lives(event("x", at=NOON + 50, fields={"pid": "51"})) == [1]
+    assert in_lives(event("x", at=NOON + 50, kind="exit", pid=51)) == [1]
+    assert in_lives(event("[rank0]: life 1", at=NOON + 50)) == [1]
+    twice = event("life 1", attempt=0)
+    assert in_lives(event("life 1", at=NOON + 50), twice) == [0]

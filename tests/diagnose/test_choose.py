@@ -1,0 +1,251 @@
+"""Which cause comes first: one strict partial order, one total key, whatever the order in which the causes came."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from claims import NOON, claim, event, explains, pattern
+from postmortem.diagnose.choose import _first, candidates, same_failures, strong, tier
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.order import before
+
+RAISED = pattern()
+DAY = 86400.0
+
+
+def at(p: Any, seconds: float | None, rank: int = 0, **more: Any) -> Claim:
+    """A claim of a rank's own file at a moment after noon."""
+    moment = None if seconds is None else NOON + seconds
+    said = event(more.pop("text", "it failed"), f"rank{rank}.log", more.pop("line", 5), rank=rank, at=moment,
+                 at_sigma=more.pop("sigma", 0.001), host=more.pop("host", "node-a"),
+                 speaker=more.pop("speaker", "rank"))  # fmt: skip
+    return claim(p, said, ranks=more.pop("ranks", (rank,)), **more)
+
+
+def order(*claims: Claim) -> list[str]:
+    return [c.pattern.id for c in candidates(claims)]
+
+
+def of(category: str, **more: Any) -> Any:
+    return pattern(category, category, **more)
+
+
+# ── the kinds of proof ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "category, more, level",
+    [
+        ("host-oom", {"speaker": "kernel"}, 0.0),
+        ("gpu-hardware", {"speaker": "kernel"}, 0.0),
+        ("scheduler", {"speaker": "scheduler"}, 0.0),
+        ("host-oom", {}, 0.5),  # a rank that says so may err
+        ("gpu-oom", {}, 1.0),
+        ("python-exception", {}, 1.0),
+        ("collective-mismatch", {}, 2.0),
+        ("hang", {}, 2.8),
+        ("external-signal", {}, 4.0),
+        ("numerics", {}, 1.0),  # fatal
+        ("unheard-of", {}, 6.0),
+    ],
+)
+def test_how_near_to_a_cause_a_kind_of_proof_stands(
+    category: str, more: dict[str, Any], level: float
+) -> None:
+    assert tier(at(of(category), 0, **more)) == level
+
+
+def test_who_speaks_or_what_is_spoken_of_makes_a_statement_of_the_host() -> None:
+    for entity in ("job", "gpu", "host"):
+        assert tier(at(of("host-oom", entity=entity), 0)) == 0.0
+    assert tier(at(of("gpu-oom", entity="gpu"), 0)) == 1.0
+
+
+def test_comparisons_ends_and_silence_stand_behind_statements() -> None:
+    assert tier(at(of("rendezvous"), 0)) == 1.5
+    assert tier(at(of("rendezvous", entity="missing-ranks"), 0)) == 2.0
+    assert tier(at(of("rendezvous"), 0, strength="compared")) == 1.8
+    assert tier(at(of("hang"), 0, strength="compared")) == 3.0
+    assert tier(at(of("collective-mismatch"), 0, strength="compared")) == 2.0
+    assert tier(at(of("native-crash"), 0, strength="ended")) == 2.0
+    assert tier(at(of("scheduler"), 0, strength="ended")) == 4.5
+    assert tier(at(of("external-signal"), 0, strength="ended")) == 5.0
+    assert tier(at(of("python-exception"), 0, strength="ended")) == 5.5
+    assert tier(at(of("hang"), 0, strength="ended")) == 6.0
+    assert tier(at(of("numerics", severity="error"), 0)) == 7.0
+
+
+def test_a_strong_claim_states_a_death() -> None:
+    assert strong(at(RAISED, 0))
+    assert not strong(at(pattern(severity="error"), 0))
+    assert not strong(at(of("hang"), 0))
+
+
+# ── the order ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_nearer_proof_goes_first_where_time_does_not_decide() -> None:
+    assert order(at(of("hang"), 0), at(of("storage"), 9)) == ["storage", "hang"]
+    assert order(at(of("external-signal"), 0), at(of("hang"), 9)) == ["hang", "external-signal"]
+
+
+def test_of_two_deaths_the_one_that_surely_came_first_goes_first() -> None:
+    early, late = at(of("storage"), 0), at(of("host-oom", entity="host"), 9)
+    assert order(late, early) == ["storage", "host-oom"]
+
+
+def test_of_two_deaths_at_one_moment_the_nearer_proof_goes_first() -> None:
+    assert order(at(of("storage"), 0), at(of("host-oom", entity="host"), 0.01)) == ["host-oom", "storage"]
+
+
+def test_a_death_of_another_day_is_another_story() -> None:
+    old, new = at(of("storage"), -DAY), at(of("host-oom", entity="host"), 0)
+    assert order(old, new) == ["host-oom", "storage"]
+    assert order(at(of("storage"), 1 - DAY), new) == ["storage", "host-oom"]
+
+
+def test_proofs_of_one_kind_go_by_time() -> None:
+    assert order(at(of("hang"), 9), at(pattern("early", "hang"), 0)) == ["early", "hang"]
+
+
+def test_a_warning_does_not_go_before_a_death_because_it_came_first() -> None:
+    assert order(at(RAISED, 9), at(pattern("grumble", severity="warning"), 0)) == ["raised", "grumble"]
+
+
+def test_lines_of_one_file_have_their_order_without_a_clock() -> None:
+    assert order(at(RAISED, None, line=9), at(pattern("above"), None, line=3)) == ["above", "raised"]
+
+
+def test_of_comparisons_the_better_reasons_go_first_whenever_they_were_printed() -> None:
+    by = [at(pattern(f"step{n}", "hang"), -n, strength="compared", step=n) for n in (0, 1, 2)]
+    for some in itertools.permutations(by):
+        assert order(*some) == ["step0", "step1", "step2"]
+
+
+def test_who_accuses_fewer_ranks_goes_first_and_nobody_last() -> None:
+    some = [at(pattern(f"of{n}"), None, rank=n, ranks=tuple(range(n))) for n in (3, 1, 0)]
+    assert order(*some) == ["of1", "of3", "of0"]
+
+
+def test_what_another_cause_explains_stands_behind() -> None:
+    cause = at(pattern("cause", "hang", explains=(explains("effect"),)), 0)
+    effect = at(pattern("effect", "host-oom", entity="host"), 5)
+    assert order(effect, cause) == ["cause", "effect"]
+
+
+def test_only_causes_are_candidates() -> None:
+    assert order(*(at(RAISED, 0, role=role) for role in ("symptom", "confirms", "context"))) == []
+
+
+# ── one failure on several ranks ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_same_exception_on_several_ranks_is_one_failure() -> None:
+    same = [at(RAISED, 9 - rank, rank, text=f"[rank{rank}]: bad label {rank}") for rank in (0, 1)]
+    other = at(RAISED, 3, 2, text="bad index 7")
+    assert sorted(c.ranks for c in same_failures([*same, other])) == [(0, 1), (2,)]
+
+
+def test_the_same_exception_in_two_lives_is_two_failures() -> None:
+    lives = [at(RAISED, n, attempt=n) for n in (0, 1)]
+    assert len(same_failures(lives)) == 2
+
+
+def test_what_is_said_of_others_is_one_failure_in_any_words() -> None:
+    said = [at(pattern(entity="host"), 0, text=text) for text in ("one", "two")]
+    assert len(same_failures(said)) == 1
+
+
+def test_the_earliest_of_one_failure_says_why() -> None:
+    whys = [at(RAISED, s, because=why) for s, why in ((5, "second"), (1, "first"))]
+    assert [c.because for c in same_failures(whys)] == ["first"]
+
+
+def test_the_proof_of_a_comparison_keeps_its_order() -> None:
+    two = [
+        claim(RAISED, *(event(at=at) for at in ats), strength="compared") for ats in ((5.0, 1.0), (9.0, 3.0))
+    ]
+    for some in itertools.permutations(two):
+        assert [e.at for e in same_failures(some)[0].events] == [5.0, 1.0, 9.0, 3.0]
+
+
+# ── whatever comes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+CATEGORIES = ("host-oom", "python-exception", "storage", "hang", "rendezvous", "external-signal", "numerics")
+
+
+@st.composite
+def causes(draw: st.DrawFn) -> list[Claim]:
+    """Causes at few places and moments, so that stamps contradict the order of lines."""
+    known = [
+        pattern(
+            f"p{n}",
+            draw(st.sampled_from(CATEGORIES)),
+            severity=draw(st.sampled_from(("fatal", "error"))),
+            entity=draw(st.sampled_from(("self", "host"))),
+            strength=draw(st.sampled_from(("stated", "compared", "ended"))),
+            explains=tuple(explains(f"p{m}") for m in range(4) if draw(st.booleans()) and m != n),
+        )
+        for n in range(4)
+    ]
+    found = []
+    for n in range(draw(st.integers(0, 6))):
+        found.append(
+            at(
+                draw(st.sampled_from(known)),
+                draw(st.sampled_from((None, 0.0, 0.03, 1.0, 5.0, 2 * DAY))),
+                draw(st.integers(0, 1)),
+                text=f"{draw(st.sampled_from('abc'))} {n}",
+                line=draw(st.integers(1, 4)),
+                sigma=draw(st.sampled_from((0.001, 2.0))),
+                host=draw(st.sampled_from(("node-a", "node-b"))),
+                step=draw(st.integers(0, 1)),
+            )
+        )
+    return found
+
+
+@given(causes(), st.randoms())
+@settings(deadline=None, max_examples=150)
+def test_the_order_does_not_depend_on_the_order_of_the_input(some: list[Claim], random: Any) -> None:
+    shuffled = list(some)
+    random.shuffle(shuffled)
+    assert candidates(shuffled) == candidates(some)
+
+
+@given(causes())
+@settings(deadline=None, max_examples=60)
+def test_each_cause_stands_in_the_order_once_even_where_stamps_contradict_lines(some: list[Claim]) -> None:
+    assert sum(len(c.events) for c in candidates(some)) == sum(len(c.events) for c in some)
+
+
+@given(causes())
+@settings(deadline=None, max_examples=60)
+def test_a_death_that_surely_came_before_all_others_is_the_first(some: list[Claim]) -> None:
+    ordered = candidates(some)
+    deaths = [c for c in ordered if strong(c)]
+    for c in deaths:
+        others = [x for x in ordered if x is not c]
+        if others and all(strong(x) and _first(c, x) for x in others):
+            assert ordered[0] is c
+
+
+@given(causes())
+@settings(deadline=None, max_examples=60)
+def test_no_two_causes_came_each_before_the_other(some: list[Claim]) -> None:
+    for a, b in itertools.combinations(some, 2):
+        assert not (before(a, b) and before(b, a))
+
+
+def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> None:
+    """a stands above b without a time, b came before c by the clock, and c stands above a."""
+    a = at(pattern("a"), None, line=5)
+    b = at(pattern("b"), 0.0, line=7)
+    c = at(pattern("c"), 5.0, line=3)
+    assert _first(a, b) and _first(b, c) and _first(c, a)
+    assert {tuple(order(*some)) for some in itertools.permutations((a, b, c))} == {("b", "c", "a")}

@@ -1,0 +1,81 @@
+"""How sure a verdict is, by one rule; and that the documentation names its words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import case, claim, event, pattern, source
+from postmortem.diagnose import confidence
+from postmortem.diagnose.claims import Claim
+
+RAISED = pattern()
+
+
+def sure(root: Claim, ranks: tuple[int, ...] = (1,), **known: Any) -> str:
+    return confidence.of(case(**known), root, ranks)
+
+
+def test_a_line_that_states_it_of_a_rank_establishes_it() -> None:
+    assert sure(claim(RAISED, ranks=(1,))) == "established"
+
+
+@pytest.mark.parametrize(
+    "root, ranks",
+    [
+        (claim(RAISED, ranks=(1,), because="no pid joins"), (1,)),
+        (claim(pattern(status="draft"), ranks=(1,)), (1,)),
+        (claim(pattern(derived=True), ranks=(1,)), (1,)),
+        (claim(RAISED, ranks=(1,), strength="compared"), (1,)),
+        (claim(RAISED), (1,)),  # the rank is a deduction
+        (claim(RAISED), ()),  # it names nobody
+        (claim(pattern("h", "hang"), ranks=(1,)), (1,)),  # what a rank missed, and not what happened
+    ],
+)
+def test_a_deduction_between_line_and_verdict_only_supports_it(root: Claim, ranks: tuple[int, ...]) -> None:
+    assert sure(root, ranks) == "supported"
+
+
+def test_what_ranks_saw_of_each_other_may_still_establish() -> None:
+    assert sure(claim(pattern("m", "collective-mismatch", entity="rank"), ranks=(1,))) == "established"
+
+
+def test_a_rank_that_is_only_assumed_from_its_local_rank_supports() -> None:
+    root = claim(RAISED, event(file="1/stderr.log"), ranks=(1,))
+    assert sure(root, assumed={"1/stderr.log"}) == "supported"
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        claim(pattern("x", "gpu-hardware", entity="gpu"), gpus=("0000:48:00",)),
+        claim(pattern(entity="peer"), hosts=("node-a",)),
+        claim(pattern(entity="host")),
+        claim(pattern(entity="job")),
+    ],
+)
+def test_a_gpu_a_host_or_the_whole_job_needs_no_rank(root: Claim) -> None:
+    assert sure(root, ()) == "established"
+
+
+def test_silence_and_what_nothing_binds_to_the_job_are_hypotheses() -> None:
+    assert sure(claim(RAISED, ranks=(1,), strength="silent")) == "hypothesis"
+    assert sure(claim(RAISED, ranks=(1,), guess=True)) == "hypothesis"
+
+
+def ended(code: int | None, category: str = "native-crash") -> Claim:
+    fields = {} if code is None else {"exitcode": str(code)}
+    return claim(pattern("end", category), event(fields=fields), ranks=(1,), strength="ended")
+
+
+def test_a_crash_says_what_it_is_a_code_of_its_own_nothing() -> None:
+    assert sure(ended(-11)) == "supported"
+    assert sure(ended(None)) == "supported"
+    assert sure(ended(3, "python-exception")) == "hypothesis"
+
+
+def test_a_sigkill_is_supported_only_where_a_kernel_log_would_show_the_oom_killer() -> None:
+    killed = ended(-9, "external-signal")
+    assert sure(killed) == "hypothesis"
+    assert sure(killed, sources=[source("dmesg.txt", "kernel")]) == "supported"

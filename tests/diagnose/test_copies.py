@@ -1,0 +1,87 @@
+"""One event in several files is one; a line that stands twice in one file happened twice."""
+
+from __future__ import annotations
+
+from claims import event, source
+from postmortem.diagnose.copies import address_quality, merge
+from postmortem.diagnose.identity import Registry
+
+SOURCES = {
+    s.path: s for s in (source("agent.err", "agent"), source("rank1.log", rank=1), source("console.txt"), source("e.json"))
+}  # fmt: skip
+
+
+def test_a_tee_is_merged_and_the_ranks_own_file_is_its_address() -> None:
+    own = event("RuntimeError: odd", "rank1.log", 8, rank=1)
+    tee = event("[rank1]: RuntimeError: odd", "agent.err", 40, rank=1)
+    assert [e.where for e in merge([tee, own], SOURCES, Registry())] == [own.where]
+
+
+def test_a_line_that_stands_twice_in_one_file_happened_twice() -> None:
+    twice = [event("RuntimeError: odd", "rank1.log", line, rank=1) for line in (8, 20)]
+    tee = [event("RuntimeError: odd", "agent.err", line, rank=1) for line in (30, 50)]
+    assert len(merge([*twice, *tee], SOURCES, Registry())) == 2
+
+
+def test_the_same_words_of_two_ranks_are_two_events() -> None:
+    both = [event("RuntimeError: odd", "agent.err", 8 + rank, rank=rank) for rank in (0, 1)]
+    assert len(merge([*both, event("other", "rank1.log", rank=1)], SOURCES, Registry())) == 3
+
+
+def test_the_same_words_in_two_lives_are_two_events() -> None:
+    lives = [event("RuntimeError: odd", f"rank1.{n}.log", 8, rank=1, attempt=n) for n in (0, 1)]
+    assert len(merge(lives, SOURCES, Registry())) == 2
+    of_none = event("RuntimeError: odd", "agent.err", 40, rank=1)
+    assert len(merge([lives[0], of_none], SOURCES, Registry())) == 1
+
+
+def test_the_launchers_quotation_is_a_copy_in_the_same_file() -> None:
+    said = event("RuntimeError: odd", "agent.err", 8, rank=1)
+    quoted = event("RuntimeError: odd", "agent.err", 40, rank=1, reported_by="agent")
+    assert [e.where.line for e in merge([quoted, said], SOURCES, Registry())] == [8]
+
+
+def test_a_copy_has_the_time_of_the_copy_that_knows_it_best() -> None:
+    own = event("RuntimeError: odd", "rank1.log", 8, rank=1, at=7.0, at_sigma=3.0)
+    tee = event("RuntimeError: odd", "agent.err", 40, rank=1, at=5.0, at_sigma=0.1)
+    (one,) = merge([own, tee], SOURCES, Registry())
+    assert (one.where, one.at, one.at_sigma) == (own.where, 5.0, 0.1)
+    undated = own._replace(at=None, at_sigma=0.0)
+    (one,) = merge([undated, tee], SOURCES, Registry())
+    assert (one.where, one.at) == (own.where, 5.0)
+
+
+def test_addresses_own_file_console_launcher_document() -> None:
+    own, console = event(file="rank1.log", line=90), event(file="console.txt", line=2)
+    reported, block = event(file="rank1.log", reported_by="agent"), event(file="agent.err", block="1")
+    document = event(file="e.json", line=None)
+    quality = [address_quality(e, SOURCES)[0] for e in (own, console, reported, block, document)]
+    assert quality == [0, 1, 2, 2, 3]
+
+
+def test_of_two_formats_of_one_kernel_log_the_better_stamps_win() -> None:
+    clocks = ("boot", "naive", "absolute", "none")
+    quality = [address_quality(event(file="console.txt", clock=c), SOURCES) for c in clocks]
+    assert quality == sorted(quality)
+
+
+def test_a_pickled_dump_with_frames_is_better_than_a_json_dump_with_lines() -> None:
+    plain = event("dump", "e.json", 1, "recorder", rank=1)
+    framed = event("dump", "trace_1", None, "recorder", rank=1, code="train.py:9")
+    assert [e.where.source for e in merge([plain, framed], SOURCES, Registry())] == ["trace_1"]
+
+
+def test_stacks_are_never_copies() -> None:
+    stacks = [event("Thread 1", file, 8, "stack", rank=1) for file in ("a", "b")]
+    assert len(merge(stacks, SOURCES, Registry())) == 2
+
+
+def test_files_keep_their_order_and_lines_theirs() -> None:
+    said = [
+        event(str(n), file, line, rank=1) for n, (file, line) in enumerate((("z", 9), ("z", 2), ("a", 1)))
+    ]
+    assert [(e.where.source, e.where.line) for e in merge(said, SOURCES, Registry())] == [
+        ("z", 2),
+        ("z", 9),
+        ("a", 1),
+    ]

@@ -1,0 +1,84 @@
+"""How a process ended, by its code or by the name of a signal."""
+
+from __future__ import annotations
+
+import pytest
+
+from claims import event
+from postmortem.diagnose import endings
+
+
+@pytest.mark.parametrize(
+    "code, kind, said",
+    [
+        (0, "clean", "exit code 0"),
+        (1, "own", "exit code 1"),
+        (3, "own", "exit code 3"),
+        (-9, "kill", "SIGKILL"),
+        (137, "kill", "SIGKILL"),
+        (-11, "crash", "SIGSEGV"),
+        (139, "crash", "SIGSEGV"),
+        (-6, "crash", "SIGABRT"),
+        (134, "crash", "SIGABRT"),
+        (-7, "crash", "SIGBUS"),
+        (-4, "crash", "SIGILL"),
+        (-8, "crash", "SIGFPE"),
+        (-15, "stop", "SIGTERM"),
+        (143, "stop", "SIGTERM"),
+        (130, "stop", "SIGINT"),
+        (129, "stop", "SIGHUP"),
+        (-1, "stop", "SIGHUP"),
+        (-24, "limit", "SIGXCPU"),
+        (152, "limit", "SIGXCPU"),
+        (-25, "limit", "SIGXFSZ"),
+    ],
+)
+def test_a_code_tells_how_a_process_ended(code: int, kind: str, said: str) -> None:
+    end = endings.of(code)
+    assert (end.kind, str(end)) == (kind, said)
+
+
+@pytest.mark.parametrize("code", [128, 131, 138, 140, 142, 200, 255])
+def test_codes_that_programs_choose_themselves_are_no_signals(code: int) -> None:
+    assert endings.of(code).kind == "own"
+    assert endings.of(code).short == str(code)
+
+
+def test_a_signal_without_a_name_of_its_own_is_a_stop() -> None:
+    assert endings.of(-10).kind == "stop"
+    assert endings.of(-40).kind == "stop"
+    assert endings.of(-40).signal == ""
+
+
+def test_only_a_code_of_its_own_is_an_end_by_itself() -> None:
+    assert endings.of(1).by_itself
+    assert not any(endings.of(code).by_itself for code in (0, -9, -11, -15, 137, -24))
+
+
+@pytest.mark.parametrize(
+    "named, short",
+    [("Killed", "SIGKILL"), ("SIGSEGV", "SIGSEGV"), ("Segmentation fault", "SIGSEGV"), ("Terminated", "SIGTERM"),
+     ("9", "SIGKILL"), ("15", "SIGTERM"), ("11", "SIGSEGV")],
+)  # fmt: skip
+def test_a_line_may_name_the_signal_instead(named: str, short: str) -> None:
+    told = event("task 3: …", signal=named)
+    end = endings.told(told)
+    assert end is not None
+    assert (end.short, end.told_by) == (short, told)
+
+
+def test_the_signal_that_a_line_names_goes_before_its_code() -> None:
+    end = endings.told(event(signal="SIGKILL", exitcode="1"))
+    assert end is not None
+    assert end.kind == "kill"
+
+
+@pytest.mark.parametrize("fields", [{}, {"signal": "Hurrah"}, {"signal": "2"}, {"exitcode": "many"}])
+def test_what_names_no_end_tells_of_none(fields: dict[str, str]) -> None:
+    assert endings.told(event(**fields)) is None
+
+
+def test_a_code_in_digits_is_a_code() -> None:
+    end = endings.told(event(exitcode="-9"))
+    assert end is not None
+    assert (end.kind, end.code) == ("kill", -9)

@@ -1,0 +1,204 @@
+"""What exit codes prove about ranks for whose end nothing else accounts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import NOON, bye, case, claim, event, exits, pattern
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.exits import derive, told_killed
+from postmortem.model import Event
+
+RAISED = pattern()
+LOST = pattern("lost", "peer-lost", role="symptom")
+ASKS = pattern("asks", None, role="symptom", tells=("asks",))
+FORCES = pattern("forces", None, role="symptom", tells=("forces",))
+STOP = pattern("stop", "scheduler", role="symptom", tells=("stop",))
+END = pattern("end", None, role="confirms", tells=("end",))
+RAYLET = pattern("raylet", None, role="confirms", tells=("lost",))
+COUNT = pattern("count", None, role="confirms", tells=("oom-count",))
+ALL = [RAISED, LOST, ASKS, FORCES, STOP, END, RAYLET, COUNT]
+
+
+def found(claims: list[Claim], *events: Event, **known: Any) -> list[tuple[str, tuple[int, ...]]]:
+    seen = case(*events, **({"ranks": range(4), "patterns": ALL} | known))
+    return [(c.pattern.id, c.ranks) for c in derive(seen, claims)]
+
+
+@pytest.mark.parametrize(
+    "code, name",
+    [(-9, "rank-exit-sigkill"), (137, "rank-exit-sigkill"), (-11, "rank-exit-crash-signal"), (-24, "rank-exit-cpu-limit"),
+     (3, "rank-exit-without-reason")],
+)  # fmt: skip
+def test_an_end_that_nothing_accounts_for_accuses_its_rank(code: int, name: str) -> None:
+    assert found([], *exits(r0=-15, r1=code)) == [(name, (1,))]
+
+
+def test_a_clean_end_and_one_that_the_launcher_asked_for_accuse_nobody() -> None:
+    assert found([], *exits(r0=0, r1=-15, r2=143)) == []
+
+
+def test_who_has_a_cause_is_accounted_for() -> None:
+    assert found([claim(RAISED, ranks=(1,))], *exits(r1=1)) == []
+    assert found([claim(RAISED, ranks=(1,))], *exits(r1=-9)) == []
+
+
+def test_a_complaint_accounts_for_an_end_by_itself_but_not_for_a_kill() -> None:
+    assert found([claim(LOST, ranks=(1,))], *exits(r1=1)) == []
+    assert found([claim(LOST, event(rank=1))], *exits(r1=-6)) == []
+    assert found([claim(LOST, ranks=(1,))], *exits(r1=-9)) == [("rank-exit-sigkill", (1,))]
+    assert found([claim(LOST, ranks=(1,))], *exits(r1=-24)) == [("rank-exit-cpu-limit", (1,))]
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        claim(LOST, event(speaker="launcher"), ranks=(1,)),
+        claim(END, event(), ranks=(1,), role="symptom"),
+        claim(pattern("w", "peer-lost", role="symptom", severity="warning"), ranks=(1,)),
+        claim(LOST, ranks=(1,), role="context"),
+    ],
+)
+def test_the_launchers_word_or_a_warning_accounts_for_nothing(word: Claim) -> None:
+    assert found([word], *exits(r1=1)) == [("rank-exit-without-reason", (1,))]
+
+
+def test_the_claim_says_what_the_launcher_saw() -> None:
+    (c,) = derive(case(*exits(r1=-9), ranks=(0, 1), hosts={1: "node-b"}), [])
+    assert c.because == "the launcher saw rank 1 end with SIGKILL"
+    assert (c.hosts, c.pids, c.strength) == (("node-b",), (101,), "ended")
+
+
+# ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_agents_own_kill_is_nobodys() -> None:
+    forced = event("kill", "agent.err", 5, pattern="forces", fields={"pid": "101"})
+    assert found([], *exits(r1=-9), forced) == []
+    assert found([], *exits(r2=-9), forced) == [("rank-exit-sigkill", (2,))]
+
+
+@pytest.mark.parametrize("seconds, forced", [(26, True), (25, False), (-5, False)])
+def test_nor_is_one_half_a_minute_after_it_had_asked(seconds: int, forced: bool) -> None:
+    asked = event("ask", "agent.err", 5, pattern="asks", fields={"pid": "101"}, at=NOON)
+    ended = [e._replace(at=NOON + seconds) for e in exits(r1=-9)]
+    assert found([], *ended, asked) == ([] if forced else [("rank-exit-sigkill", (1,))])
+
+
+def test_a_memory_cgroup_that_counts_a_kill_says_whose_it_was() -> None:
+    count = event(kind="counter", file="memory.events", host="a")
+    seen = case(*exits(r1=-9), count, ranks=(0, 1), hosts={1: "a"}, patterns=ALL)
+    (c,) = derive(seen, [])
+    assert (c.pattern.id, c.event) == ("rank-killed-in-full-cgroup", count)
+    line = event(pattern="count")
+    assert found([], *exits(r1=-9), line) == [("rank-killed-in-full-cgroup", (1,))]
+    assert found([], *exits(r1=-9), count, hosts={1: "b"}) == [("rank-exit-sigkill", (1,))]
+    assert found([], *exits(r1=-9, r2=-9), count)[0] == ("rank-exit-sigkill", (1,))
+    assert found([], *exits(r1=-11), count) == [("rank-exit-crash-signal", (1,))]
+
+
+# ── stops ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def asked(*pids: int, file: str = "agent.err") -> list[Event]:
+    return [event("ask", file, n, pattern="asks", fields={"pid": str(pid)}) for n, pid in enumerate(pids, 1)]
+
+
+def test_the_only_rank_that_the_launcher_did_not_stop_was_stopped_from_outside() -> None:
+    ends = exits(r0=-15, r1=-15, r2=-15)
+    assert found([], *ends, *asked(100, 102)) == [("rank-exit-signalled", (1,))]
+    assert found([], *ends, *asked(100, 101, 102)) == []
+    assert found([], *ends, *asked(100)) == []  # of two nobody knows
+    assert found([], *ends, *asked(100, 102, file="other.err")) == []
+    assert found([], *exits(r0=-15, r1=143, r2=-15), *asked(100, 102)) == []
+
+
+def test_where_the_job_was_told_to_stop_everybody_was() -> None:
+    stop = event("stop", pattern="stop")
+    assert found([], *exits(r0=-15, r1=-15, r2=-15), *asked(100, 102), stop) == []
+
+
+# ── ends of which others tell ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def end(line: int = 5, file: str = "out", ranks: tuple[int, ...] = (), **fields: Any) -> Claim:
+    return claim(END, event("ended", file, line, fields=fields), ranks=ranks)
+
+
+@pytest.mark.parametrize(
+    "fields, name",
+    [({"signal": "Killed"}, "rank-exit-sigkill"), ({"exitcode": "-11"}, "rank-exit-crash-signal"),
+     ({"exitcode": "1"}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-without-reason")],
+)  # fmt: skip
+def test_what_a_shell_or_spawn_tells_of_an_end(fields: dict[str, str], name: str) -> None:
+    assert found([end(**fields)]) == [(name, ())]
+
+
+def test_it_tells_nothing_of_a_clean_end_nor_where_something_accounts_for_it() -> None:
+    assert found([end(exitcode="0")]) == []
+    assert found([end()]) == []
+    assert found([end(exitcode="1"), claim(RAISED)]) == []
+    assert found([end(exitcode="1")], *(bye(r) for r in range(4))) == []
+    assert found([end(exitcode="1"), claim(LOST)]) == []
+    assert found([end(exitcode="1"), claim(pattern("n", None, role="symptom"))]) == [
+        ("rank-exit-without-reason", ())
+    ]
+    assert found([end(exitcode="1"), claim(LOST, event(speaker="kernel"))]) == [
+        ("rank-exit-without-reason", ())
+    ]
+    assert found([end(exitcode="1"), claim(LOST, event(wrapper=True))]) == [("rank-exit-without-reason", ())]
+
+
+def test_one_rank_ended_without_a_word_while_others_complain() -> None:
+    complaint = claim(LOST, event(rank=0))
+    assert found([end(exitcode="1", ranks=(2,)), complaint]) == [("rank-exit-without-reason", (2,))]
+    assert found([end(exitcode="1", ranks=(0,)), complaint]) == []
+    assert found([end(exitcode="1", ranks=(2, 3)), complaint]) == []
+    assert found([end(signal="Terminated", ranks=(2,)), complaint]) == []
+    assert found([end(exitcode="1", ranks=(2,)), claim(LOST)]) == []  # who complains is not known
+
+
+def test_a_stop_below_it_says_nothing_against_a_task_that_failed_by_itself() -> None:
+    def stop(line: int, file: str = "out", speaker: Any = "scheduler") -> Claim:
+        return claim(STOP, event("CANCELLED", file, line, speaker=speaker))
+
+    told = [("rank-exit-without-reason", ())]
+    assert found([end(exitcode="1"), stop(6)]) == told
+    assert found([end(exitcode="1"), stop(4)]) == []
+    assert found([end(exitcode="1"), stop(6, "other")]) == []
+    assert found([end(exitcode="1"), stop(6, speaker="launcher")]) == []
+    assert found([end(exitcode="-6"), stop(6)]) == []
+
+
+def test_a_kill_is_accounted_for_by_who_forces_or_stops_before_it() -> None:
+    def word(p: str, line: int | None, file: str = "out") -> Event:
+        return event(p, file, line, pattern=p)
+
+    killed = end(signal="Killed")
+    for p in ("forces", "stop"):
+        assert found([killed], word(p, 4)) == []
+        assert found([killed], word(p, 6)) == [("rank-exit-sigkill", ())]
+        assert found([killed], word(p, 6, "other")) == []  # nothing tells which came first
+    assert found([killed, claim(LOST)]) == [("rank-exit-sigkill", ())]
+
+
+def test_spawn_names_a_local_rank_where_no_ranks_are_known() -> None:
+    assert found([end(exitcode="1", local_rank="1")], ranks=()) == [("rank-exit-without-reason", (1,))]
+    assert found([end(exitcode="1", local_rank="1")]) == [("rank-exit-without-reason", ())]
+
+
+def test_the_raylet_names_the_one_process_it_lost() -> None:
+    assert found([claim(RAYLET, ranks=(2,))]) == [("rank-vanished", (2,))]
+    assert found([claim(RAYLET, ranks=(1, 2))]) == []
+    assert found([claim(RAYLET)]) == []
+    assert found([claim(RAYLET, ranks=(2,)), end(signal="Killed", ranks=(1,))]) == [
+        ("rank-exit-sigkill", (1,))
+    ]
+
+
+def test_whom_somebody_tells_to_be_killed() -> None:
+    assert told_killed(
+        [end(signal="Killed", ranks=(1, 2)), end(exitcode="1", ranks=(3,)), claim(LOST, ranks=(0,))]
+    ) == {1, 2}

@@ -1,0 +1,135 @@
+"""What follows from what: an edge whose entities join, the rule of a symptom's role, and what is left over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import NOON, claim, event, explains, pattern
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.explain import account, declared
+
+EFFECT = pattern("effect", "peer-lost", role="symptom")
+
+
+def cause(join: str = "any", within_s: float | None = None, **more: Any) -> Claim:
+    p = pattern("cause", explains=(explains("other"), explains("effect", join, within_s)))
+    return claim(p, event(at=more.pop("at", None), host="node-a"), **more)
+
+
+def effect(at: float | None = None, **more: Any) -> Claim:
+    speaker = more.pop("speaker", "rank")
+    return claim(EFFECT, event("effect", file="rank9.log", at=at, host="node-a", speaker=speaker), **more)
+
+
+@pytest.mark.parametrize(
+    "join, mine, theirs, words",
+    [
+        ("same-pid", {"pids": (7,)}, {"pids": (7, 8)}, "the same process"),
+        ("same-pid", {"ranks": (1,)}, {"ranks": (1,)}, "the same process"),
+        ("same-pid", {"pids": (7,)}, {"pids": (8,)}, ""),
+        ("same-pid", {}, {}, ""),  # a process has to be named
+        ("same-rank", {"ranks": (1,)}, {"ranks": (1, 2)}, "the same rank"),
+        ("same-rank", {"ranks": (1,)}, {}, "the same rank"),  # what is unknown forbids nothing
+        ("same-rank", {"ranks": (1,)}, {"ranks": (2,)}, ""),
+        ("same-host", {"hosts": ("node7",)}, {"hosts": ("node7.cluster.local",)}, "the same host"),
+        ("same-host", {"hosts": ("node7",)}, {"hosts": ("node8",)}, ""),
+        ("same-host", {}, {"hosts": ("node8",)}, "the same host"),
+        ("same-gpu", {"gpus": ("0000:48:00",)}, {"gpus": ("0000:48:00",)}, "the same GPU"),
+        ("same-gpu", {"gpus": ("0000:48:00",)}, {"gpus": ("0000:5e:00",)}, ""),
+        ("same-group", {"ranks": (1,)}, {"ranks": (2,)}, "the same process group"),
+        ("peer", {"ranks": (1,)}, {"ranks": (2,)}, "a peer"),
+        ("peer", {"ranks": (1, 2)}, {"ranks": (2,)}, ""),
+        ("peer", {"ranks": (1,)}, {"ranks": (1, 2)}, "a peer"),
+        ("peer", {}, {"ranks": (2,)}, "a peer"),
+        ("any", {}, {}, "the same job"),
+    ],
+)
+def test_an_edge_needs_its_join(join: str, mine: dict[str, Any], theirs: dict[str, Any], words: str) -> None:
+    assert declared(cause(join, **mine), effect(**theirs)) == words
+
+
+def test_an_edge_leads_to_its_pattern_only() -> None:
+    assert declared(cause(), claim(pattern("stranger"))) == ""
+
+
+def test_an_edge_has_its_time() -> None:
+    assert declared(cause(within_s=10.0, at=NOON), effect(NOON + 70))
+    assert not declared(cause(within_s=10.0, at=NOON), effect(NOON + 71))
+    assert declared(cause(within_s=10.0, at=NOON), effect(None))
+    assert declared(cause(at=NOON), effect(NOON + 9999))
+
+
+def test_a_stated_cause_never_came_surely_later_than_what_it_explains() -> None:
+    assert not declared(cause(at=NOON + 5), effect(NOON))
+    assert declared(cause(at=NOON + 0.01), effect(NOON))
+    for strength in ("compared", "ended", "silent"):  # who noticed it may have been late
+        assert declared(cause(at=NOON + 5, strength=strength), effect(NOON))
+
+
+def test_of_two_that_explain_each_other_the_first_line_is_the_cause() -> None:
+    a, b = (pattern(x, explains=(explains(y),)) for x, y in (("a", "b"), ("b", "a")))
+    first, second = claim(a, event(line=3)), claim(b, event(line=5))
+    assert declared(first, second)
+    assert not declared(second, first)
+
+
+# ── the account of a root ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_symptom_follows_by_its_role_where_nothing_speaks_against_it() -> None:
+    root = claim(pattern(), ranks=(1,))
+    same, other, nameless = effect(ranks=(1,)), effect(ranks=(0,)), effect()
+    told = account(root, [root, same, other, nameless])
+    assert [link.because for link in told.links] == [
+        "the same rank",
+        "another rank of the job",
+        "the same job",
+    ]
+    assert told.rest == ()
+
+
+def test_a_declared_join_is_told_before_the_role() -> None:
+    root = cause("peer", ranks=(1,))
+    assert [link.because for link in account(root, [effect(ranks=(0,))]).links] == ["a peer"]
+
+
+def test_what_surely_came_before_the_cause_is_left_over() -> None:
+    root = claim(pattern(), event(at=NOON + 5, host="node-a"), ranks=(1,))
+    before = effect(NOON, ranks=(0,))
+    told = account(root, [before])
+    assert told.links == ()
+    assert told.rest == ((before, "it came before the cause"),)
+
+
+def test_a_comparisons_line_is_not_the_moment() -> None:
+    root = claim(pattern(), event(at=NOON + 5, host="node-a"), strength="compared")
+    assert account(root, [effect(NOON)]).rest == ()
+
+
+@pytest.mark.parametrize("speaker", ["kernel", "tool"])
+def test_what_the_kernel_says_of_another_host_is_no_symptom(speaker: str) -> None:
+    root = claim(pattern(), ranks=(1,), hosts=("node-a",), gpus=("0000:48:00",))
+    for theirs, joined in (
+        ({"ranks": (1,)}, True),
+        ({"ranks": (2,)}, False),
+        ({"gpus": ("0000:48:00",)}, True),
+        ({"gpus": ("0000:5e:00",)}, False),
+        ({"hosts": ("node-a",)}, True),
+        ({"hosts": ("node-b",)}, False),
+        ({}, True),
+    ):
+        told = account(root, [effect(speaker=speaker, **theirs)])  # type: ignore[arg-type]
+        assert bool(told.links) is joined, theirs
+        if not joined:
+            assert told.rest[0][1] == "nothing joins it to the cause"
+
+
+def test_an_edge_joins_what_the_kernel_says() -> None:
+    assert account(cause("any", ranks=(1,)), [effect(speaker="kernel", ranks=(2,))]).links
+
+
+def test_only_symptoms_are_accounted_for() -> None:
+    some = [claim(EFFECT, role=role) for role in ("cause", "confirms", "context")]
+    assert account(cause(), some) == ((), ())

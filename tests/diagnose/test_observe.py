@@ -1,0 +1,288 @@
+"""Which rank, host or GPU a line speaks of, and one name for one line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import case, claim, event, pattern
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.observe import group, numbers, observe
+from postmortem.model import Event, Pattern, ReadsAs
+
+BUS = {(None, "48000"): 3}
+
+
+def seen(p: Pattern, e: Event, **known: Any) -> Claim:
+    """The one claim that this line makes."""
+    patterns = [p, *known.pop("patterns", ())]
+    (one,) = observe(case(e._replace(pattern=p.id), patterns=patterns, **known))
+    return one
+
+
+# ── whom a line speaks of ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rank_speaks_of_itself() -> None:
+    assert seen(pattern(), event(rank=2)).ranks == (2,)
+    assert seen(pattern(), event(fields={"rank": "5"})).ranks == (5,)
+    assert seen(pattern(), event()).ranks == ()
+
+
+def test_its_host_is_where_it_lives_if_the_line_does_not_say() -> None:
+    assert seen(pattern(), event(rank=2), hosts={2: "node-b"}).hosts == ("node-b",)
+    assert seen(pattern(), event(rank=2, host="node-a"), hosts={2: "node-b"}).hosts == ("node-a",)
+    assert seen(pattern(), event(fields={"host": "node-c"}, host="node-a")).hosts == ("node-c",)
+    assert seen(pattern(), event(fields={"node": "node-d"})).hosts == ("node-d",)
+    assert seen(pattern(), event(fields={"host": "--"})).hosts == ()
+
+
+@pytest.mark.parametrize(
+    "fields, ranks",
+    [
+        ({"ranks": "0-2, 5"}, (0, 1, 2, 5)),
+        ({"rank": "3", "peer_rank": "1"}, (1, 3)),  # of two who differ neither is known to be right
+        ({"rank": "3"}, (3,)),
+        ({}, (7,)),  # it speaks of the rank that prints it
+    ],
+)
+def test_a_line_names_ranks(fields: dict[str, str], ranks: tuple[int, ...]) -> None:
+    assert seen(pattern(entity="rank"), event(rank=7, fields=fields)).ranks == ranks
+
+
+def test_who_complains_of_the_missing_is_none_of_them() -> None:
+    absent = pattern(entity="missing-ranks")
+    assert seen(absent, event(rank=7, fields={"ranks": "1, 2"})).ranks == (1, 2)
+    assert seen(absent, event(rank=7, fields={"rank": "4"})).ranks == (4,)
+    assert seen(absent, event(rank=7)).ranks == ()
+
+
+KILLED = pattern("killed", "host-oom", entity="pid")
+
+
+def test_a_pid_is_a_rank_by_the_launchers_map() -> None:
+    one = seen(KILLED, event(pid=None, fields={"pid": "32688"}, speaker="kernel"), pids={1: 32688})
+    assert (one.ranks, one.pids) == ((1,), (32688,))
+
+
+def test_pid_0_and_1_are_no_process_of_a_job() -> None:
+    for pid in ("0", "1"):
+        assert seen(KILLED, event(fields={"pid": pid}, speaker="kernel")).pids == ()
+
+
+def test_a_data_loaders_worker_is_of_the_rank_that_complains_of_it() -> None:
+    child = pattern("loader", None, role="symptom", entity="rank", tells=("child",))
+    complaint = event("DataLoader worker (pid(s) 555) exited", "rank2.log", rank=2, pattern="loader")
+    kill = event("Killed process 555", "dmesg.txt", speaker="kernel", pattern="killed", fields={"pid": "555"})
+    other = kill._replace(fields={"pid": "556"})
+    claims = observe(case(complaint, kill, other, patterns=[child, KILLED]))
+    assert [c.ranks for c in claims] == [(2,), (2,), ()]
+
+
+def test_slurm_gives_each_task_a_cgroup_of_its_own() -> None:
+    kill = event(
+        "Killed process 555", "dmesg.txt", 9, speaker="kernel", pattern="killed", fields={"pid": "555"}
+    )
+    said = event("oom-kill: task_memcg=/slurm/uid_0/job_9/step_0/task_3,pid=555", "dmesg.txt", 8, speaker="kernel",
+                 pattern="killed", fields={"pid": "555"})  # fmt: skip
+    assert [c.ranks for c in observe(case(kill, said, patterns=[KILLED]))] == [(3,), (3,)]
+
+
+def test_a_process_by_its_local_rank() -> None:
+    told = event(fields={"local_rank": "1"}, host="node-b", source_kind="agent")
+    assert seen(KILLED, told, by_local={(None, "node-b", 1): 5}).ranks == (5,)
+
+
+def test_a_rank_that_speaks_of_a_process_speaks_of_its_own_but_the_kernel_and_the_agent_do_not() -> None:
+    assert seen(KILLED, event(rank=12)).ranks == (12,)
+    assert seen(KILLED, event(rank=12, speaker="kernel")).ranks == ()
+    assert seen(KILLED, event(rank=12, source_kind="agent")).ranks == ()
+
+
+def test_a_gpu_is_a_rank_by_its_bus_id() -> None:
+    xid = pattern("xid", "gpu-hardware", entity="gpu")
+    one = seen(xid, event(speaker="kernel", fields={"pci": "0000:48:00"}), by_bus={(None, "4800"): 3})
+    assert (one.gpus, one.ranks) == (("0000:48:00",), (3,))
+    long = seen(xid, event(speaker="kernel", fields={"pci": "00000000:4A:00.0"}))
+    assert long.gpus == ("0000:4a:00",)
+
+
+def test_the_bus_id_may_stand_up_to_three_lines_above() -> None:
+    xid = pattern("xid", "gpu-hardware", entity="gpu")
+    above = ("NVRM: GPU at PCI:0000:48:00", "NVRM: a", "NVRM: b", "the line")
+    assert seen(xid, event(context=above, before=3)).gpus == ("0000:48:00",)
+    far = ("NVRM: GPU at PCI:0000:48:00", "NVRM: a", "NVRM: b", "NVRM: c", "the line")
+    assert seen(xid, event(context=far, before=4)).gpus == ()
+    assert seen(xid, event(context=("pcie 0000:48:00", "the line"), before=1)).gpus == ()
+
+
+def test_without_a_bus_id_a_gpu_is_its_speakers_or_its_processs() -> None:
+    xid = pattern("xid", "gpu-hardware", entity="gpu")
+    assert seen(xid, event(rank=2, fields={"gpu": "0"})).ranks == (2,)
+    assert seen(xid, event(fields={"pid": "77"}), pids={1: 77}).ranks == (1,)
+    assert seen(xid, event(rank=2)).ranks == ()
+
+
+def test_what_a_rank_says_of_its_host_names_the_rank_but_the_kernel_speaks_for_all() -> None:
+    full = pattern("full", "storage", entity="host")
+    assert seen(full, event(rank=2)).ranks == (2,)
+    assert seen(full, event(rank=2, speaker="kernel")).ranks == ()
+    assert seen(full, event(rank=2, speaker="scheduler")).ranks == ()
+
+
+@pytest.mark.parametrize("entity", ["peer", "job"])
+def test_a_peer_and_a_job_are_no_rank(entity: str) -> None:
+    assert seen(pattern(entity=entity), event(rank=2)).ranks == ()
+
+
+@pytest.mark.parametrize(
+    "peer, hosts",
+    [
+        ("node48<37948>", ("node48",)),
+        ("[node48]:37948", ("node48",)),
+        ("192.0.2.7:29500", ("192.0.2.7",)),
+        ("127.0.0.1:29500", ()),
+        ("localhost<29500>", ()),
+        ("fe80::1%eth0<29500>", ()),
+        ("0.0.0.0:29500", ()),
+        ("", ()),
+    ],
+)
+def test_who_complains_is_not_who_is_complained_of(peer: str, hosts: tuple[str, ...]) -> None:
+    left = pattern("left", "network", entity="peer")
+    assert seen(left, event(host="node-a", fields={"peer": peer})).hosts == hosts
+    assert seen(left, event(host="node-a", fields={"peer": peer, "host": "node-x"})).hosts == ("node-x",)
+
+
+def test_a_symptom_of_a_peer_is_of_the_host_that_has_it() -> None:
+    lost = pattern("lost", "peer-lost", role="symptom", entity="peer")
+    assert seen(lost, event(host="node-a", fields={"peer": "node48<37948>"})).hosts == ("node-a",)
+
+
+def test_numbers_are_bounded() -> None:
+    assert numbers("0-99999999") == tuple(range(4096))
+    assert len(numbers(" ".join(f"{n * 10000}-{n * 10000 + 5000}" for n in range(3)))) == 4096
+    assert numbers("3-1") == ()
+    assert numbers(None) == ()
+    assert numbers("2, 2 and 1") == (2, 1)
+
+
+# ── what a line means under the versions at hand ─────────────────────────────────────────────────────────────────────
+
+OLD = pattern("old-meaning", "shared-memory")
+BUS_ERROR = pattern("bus-error", "native-crash", reads_as=ReadsAs("old-meaning", {"torch": "2.5"}))
+
+
+@pytest.mark.parametrize(
+    "torch, means",
+    [("2.4.1", "old-meaning"), ("1.13", "old-meaning"), (None, "old-meaning"), ("2.5.0", "bus-error"),
+     ("2.10", "bus-error"), ("3.0", "bus-error")],
+)  # fmt: skip
+def test_a_line_reads_as_another_under_older_versions(torch: str | None, means: str) -> None:
+    assert seen(BUS_ERROR, event(), torch=torch, patterns=[OLD]).pattern.id == means
+
+
+def test_an_event_of_a_pattern_that_is_not_in_the_library_makes_no_claim() -> None:
+    assert observe(case(event(pattern="long-gone"))) == []
+
+
+# ── one line, one name ───────────────────────────────────────────────────────────────────────────────────────────────
+
+GENERIC = pattern("raised", generic=True)
+NAMED = pattern("out-of-memory", "gpu-oom")
+WEATHER = pattern("weather", None, role="context")
+
+
+def names(*events: Event) -> list[str]:
+    return [c.pattern.id for c in observe(case(*events, patterns=[GENERIC, NAMED, WEATHER]))]
+
+
+def raised(line: int = 20, **more: Any) -> Event:
+    return event("RuntimeError: odd", more.pop("file", "rank1.log"), line, pattern="raised", rank=1, **more)
+
+
+def named(line: int | None = 20, **more: Any) -> Event:
+    more = {"rank": 1} | more
+    return event(
+        more.pop("text", "RuntimeError: odd"),
+        more.pop("file", "rank1.log"),
+        line,
+        pattern="out-of-memory",
+        **more,
+    )
+
+
+def test_a_line_with_a_name_of_its_own_is_not_also_any_exception() -> None:
+    assert names(raised(), named()) == ["out-of-memory"]
+
+
+def test_nor_is_an_exception_whose_message_has_a_name_in_a_further_line() -> None:
+    assert names(raised(), named(25, text="further")) == ["out-of-memory"]
+    assert names(raised(), named(60, text="further")) == ["out-of-memory"]
+    assert names(raised(), named(61, text="further")) == ["raised", "out-of-memory"]
+    assert names(raised(opened=15), named(15, text="above")) == ["out-of-memory"]
+    assert names(raised(opened=15), named(14, text="above")) == ["raised", "out-of-memory"]
+
+
+def test_a_stamp_shows_that_a_line_is_no_part_of_a_message() -> None:
+    stamped = named(25, text="further", raw_time="12:00:00", clock="naive")
+    assert names(raised(), stamped) == ["raised", "out-of-memory"]
+
+
+def test_another_writers_line_is_no_part_of_a_message() -> None:
+    assert names(raised(), named(25, text="further", rank=2)) == ["raised", "out-of-memory"]
+    assert names(raised(), named(25, text="x", fields={"local_rank": 1})) == ["raised", "out-of-memory"]
+    assert names(raised(opened=15), named(25, text="x", fields={"opened": 24})) == ["raised", "out-of-memory"]
+
+
+def test_another_copy_of_the_log_may_have_the_name() -> None:
+    assert names(raised(), named(3, file="agent.err")) == ["out-of-memory"]
+    assert names(raised(), named(3, file="agent.err", rank=2)) == ["raised", "out-of-memory"]
+
+
+def test_documents_without_lines_are_one_place() -> None:
+    dump = event("RuntimeError: odd", "e.json", None, pattern="raised", rank=1)
+    assert names(dump, named(None, file="e.json", text="x")) == ["out-of-memory"]
+    assert names(dump, named(3, file="e.json", text="x")) == ["raised", "out-of-memory"]
+
+
+def test_weather_is_no_name_for_an_exception() -> None:
+    assert names(raised(), event("RuntimeError: odd", "rank1.log", 20, pattern="weather", rank=1)) == [
+        "raised",
+        "weather",
+    ]
+
+
+def test_a_wrapper_only_carries_anothers_failure() -> None:
+    wrapper = raised(wrapper=True, type="torch.elastic.ChildFailedError(…)")
+    (one,) = observe(case(wrapper, patterns=[GENERIC]))
+    assert one.role == "symptom"
+    assert one.because == "ChildFailedError only carries another process's failure"
+    assert names(wrapper, named()) == ["out-of-memory"]
+
+
+# ── claims of one pattern on one entity ──────────────────────────────────────────────────────────────────────────────
+
+
+def test_claims_on_one_rank_are_one_and_on_two_are_two() -> None:
+    p = pattern()
+    said = [claim(p, event(line=n, at=float(n)), ranks=(rank,)) for n, rank in enumerate((0, 0, 1))]
+    assert [(c.ranks, len(c.events)) for c in group(said)] == [((0,), 2), ((1,), 1)]
+
+
+def test_nameless_processes_are_kept_apart() -> None:
+    for entity in ("self", "rank", "pid"):
+        said = [claim(pattern(entity=entity), event(line=n)) for n in (1, 2)]
+        assert len(group(said)) == 2
+    assert len(group([claim(pattern(entity="job"), event(line=n)) for n in (1, 2)])) == 1
+
+
+def test_hosts_are_kept_apart_where_the_pattern_speaks_of_hosts() -> None:
+    for entity, several in (("host", 2), ("job", 1)):
+        said = [claim(pattern(entity=entity), event(line=n), hosts=(host,)) for n, host in enumerate("ab")]
+        assert len(group(said)) == several
+
+
+def test_roles_are_kept_apart() -> None:
+    assert len(group([claim(pattern(), ranks=(0,)), claim(pattern(), ranks=(0,), role="context")])) == 2

@@ -1,0 +1,90 @@
+"""Which of two claims came first, and how sure that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from claims import NOON, claim, event, pattern
+from postmortem.diagnose import order
+from postmortem.diagnose.claims import Claim
+
+P = pattern()
+
+
+def said(at: float | None, file: str = "a.log", line: int | None = 5, **more: Any) -> Claim:
+    strength = more.pop("strength", "stated")
+    at_ = None if at is None else NOON + at
+    return claim(P, event(file=file, line=line, at=at_, **more), strength=strength)
+
+
+def test_nothing_is_earlier_inside_the_margin() -> None:
+    a, b = said(0, host="a", at_sigma=0.1), said(0.2, host="a", at_sigma=0.1)
+    assert not order.surely_before(a, b)
+    assert order.surely_before(a, said(1.0, host="a", at_sigma=0.1))
+    assert not order.surely_before(said(1.0, host="a", at_sigma=0.1), a)
+
+
+def test_on_one_clock_only_stamps_count() -> None:
+    vague = {"at_sigma": 5.0, "sigma": 0.001}
+    one = {"host": "a", "clock": "absolute"}
+    assert order.surely_before(said(0, **vague, **one), said(1, **vague, **one))
+    assert not order.surely_before(said(0, **vague, host="a"), said(1, **vague, host="a"))
+    two = {"host": "b", "clock": "absolute"}
+    assert not order.surely_before(said(0, **vague, **one), said(1, **vague, **two))
+
+
+def test_two_hosts_may_print_late() -> None:
+    a, b = said(0, host="a").event, said(0, host="b").event
+    assert order.margin(a, b) > order.margin(a, a)
+    assert order.margin(a, a) >= order.BUFFERED
+
+
+def test_a_moment_known_badly_has_no_place() -> None:
+    assert not order.surely_before(said(0, at_sigma=31.0), said(9999))
+    assert not order.surely_before(said(0), said(9999, at_sigma=31.0))
+    assert not order.surely_before(said(None), said(9999))
+
+
+def test_in_one_file_the_line_tells_if_the_clocks_do_not_contradict() -> None:
+    assert order.above(said(None, line=3), said(None, line=5))
+    assert not order.above(said(None, line=5), said(None, line=5))
+    assert not order.above(said(None, line=3), said(None, "b.log", line=5))
+    assert not order.above(said(None, line=None), said(None, line=5))
+    assert not order.above(said(99, line=3), said(0, line=5))
+
+
+def test_the_earliest_event_of_a_claim_that_has_a_time() -> None:
+    one = claim(P, event("undated"), event("late", at=9.0), event("early", at=5.0))
+    first = order.first_of(one)
+    assert first is not None
+    assert first.text == "early"
+    assert order.first_of(said(None)) is None
+
+
+def test_how_much_later_is_told_with_its_error() -> None:
+    assert order.later(said(0, host="a"), said(2.25, host="a")) == "2.25 s later (± 0.05 s)"
+    assert order.later(said(None), said(None)) == "later in the file"
+    assert order.later(said(0, host="a"), said(0.01, host="a")) == "later in the file"
+
+
+def test_another_hosts_word_is_told_with_both_signs() -> None:
+    a, b = said(0, host="a"), said(5, host="b")
+    assert order.elsewhere(a, b).startswith("5.00 s later (± ")
+    assert order.elsewhere(b, a).startswith("5.00 s earlier (± ")
+    near = order.elsewhere(a, said(0.02, host="b"))
+    assert near.startswith("which came first is not determined (0.02 s apart, ± ")
+
+
+def test_of_one_host_or_of_a_comparison_nothing_is_told() -> None:
+    a = said(0, host="a")
+    assert order.elsewhere(a, said(5, host="a")) == ""
+    assert order.elsewhere(a, said(5)) == ""
+    for strength in ("compared", "silent"):
+        assert order.elsewhere(said(0, host="a", strength=strength), said(5, host="b")) == ""
+
+
+def test_the_first_of_another_host() -> None:
+    root = said(0, host="a")
+    late, early, own = said(9, host="b"), said(5, host="c"), said(1, host="a")
+    assert order.first_elsewhere(root, [late, early, own]) is early
+    assert order.first_elsewhere(root, [own]) is None

@@ -1,0 +1,119 @@
+"""What follows from trouble that the same rank had before, or that another rank had first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import case, claim, event, pattern
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules import aftermath
+from postmortem.diagnose.rules.view import Rule, View
+
+LOST = pattern("lost", "peer-lost", role="symptom")
+RAISED = pattern()
+CRASHED = pattern("crashed", "native-crash")
+NAN = pattern("nan", "numerics", spreads=True)
+
+
+def fallen(rule: Rule, *claims: Claim) -> dict[int, str]:
+    return {d.claim: d.to for d in rule(View(case(), claims))}
+
+
+def of_rank(p: Any, line: int, rank: int = 1, **more: Any) -> Claim:
+    return claim(p, event(file=f"rank{rank}.log", line=line, rank=rank, fields=more), ranks=(rank,))
+
+
+@pytest.mark.parametrize(
+    "category", ["native-crash", "python-exception", "environment", "hang", "rendezvous", "network"]
+)
+def test_a_rank_that_lost_its_peers_and_then_dies_is_a_victim(category: str) -> None:
+    dies = of_rank(pattern("dies", category), 9)
+    assert fallen(aftermath.peers_lost_before, of_rank(LOST, 5), dies) == {1: "symptom"}
+
+
+@pytest.mark.parametrize("category", ["host-oom", "gpu-hardware", "storage", "collective-mismatch"])
+def test_what_a_rank_cannot_get_from_its_peers_is_its_own(category: str) -> None:
+    assert fallen(aftermath.peers_lost_before, of_rank(LOST, 5), of_rank(pattern("own", category), 9)) == {}
+
+
+def test_a_rank_that_dies_and_then_loses_its_peers_is_none() -> None:
+    assert fallen(aftermath.peers_lost_before, of_rank(RAISED, 5), of_rank(LOST, 9)) == {}
+    assert fallen(aftermath.peers_lost_before, of_rank(RAISED, 5), of_rank(LOST, 5)) == {}
+
+
+def test_what_another_rank_or_another_log_lost_does_not_count() -> None:
+    assert fallen(aftermath.peers_lost_before, of_rank(LOST, 5, rank=2), of_rank(RAISED, 9)) == {}
+    elsewhere = claim(LOST, event(file="agent.err", line=5, rank=1))
+    assert fallen(aftermath.peers_lost_before, elsewhere, of_rank(RAISED, 9)) == {}
+    nobody = [claim(p, event(file="a.log", line=line)) for p, line in ((LOST, 5), (RAISED, 9))]
+    assert fallen(aftermath.peers_lost_before, *nobody) == {}
+
+
+def test_what_the_kernel_says_or_what_accuses_nobody_is_no_loss() -> None:
+    kernel = claim(LOST, event(file="rank1.log", line=5, rank=1, speaker="kernel"))
+    assert fallen(aftermath.peers_lost_before, kernel, of_rank(RAISED, 9)) == {}
+    weather = claim(LOST, event(file="rank1.log", line=5, rank=1), role="context")
+    assert fallen(aftermath.peers_lost_before, weather, of_rank(RAISED, 9)) == {}
+
+
+def test_the_first_loss_counts_wherever_it_stands_among_the_claims() -> None:
+    late, early = of_rank(LOST, 20), of_rank(LOST, 5)
+    assert fallen(aftermath.peers_lost_before, late, early, of_rank(RAISED, 9)) == {2: "symptom"}
+
+
+def test_of_a_loss_that_is_a_cause_itself_a_hang_does_not_follow() -> None:
+    cause = of_rank(pattern("unreachable", "network"), 5)
+    assert fallen(aftermath.peers_lost_before, cause, of_rank(pattern("waits", "hang"), 9)) == {}
+    assert fallen(aftermath.peers_lost_before, cause, of_rank(RAISED, 9)) == {1: "symptom"}
+
+
+@pytest.mark.parametrize("signal", ["Aborted", "SIGABRT", "6"])
+def test_an_abort_is_the_end_of_what_the_same_process_said(signal: str) -> None:
+    abort = of_rank(CRASHED, 9, signal=signal)
+    assert fallen(aftermath.abort_after_reason, of_rank(RAISED, 5), abort) == {1: "symptom"}
+
+
+def test_an_abort_stays_a_cause_without_a_reason() -> None:
+    abort = of_rank(CRASHED, 9, signal="Aborted")
+    assert fallen(aftermath.abort_after_reason, of_rank(RAISED, 5, rank=2), abort) == {}
+    assert fallen(aftermath.abort_after_reason, of_rank(LOST, 5), abort) == {}
+    assert fallen(aftermath.abort_after_reason, of_rank(CRASHED, 5), abort) == {}
+    kernel = claim(RAISED, event(file="rank1.log", line=5, speaker="kernel"), ranks=(1,))
+    assert fallen(aftermath.abort_after_reason, kernel, abort) == {}
+    in_one_log = claim(RAISED, event(file="rank1.log", line=5), ranks=(2,))
+    assert fallen(aftermath.abort_after_reason, in_one_log, abort) == {}
+
+
+def test_a_nameless_reason_in_the_same_log_is_one() -> None:
+    reason = claim(RAISED, event(file="rank1.log", line=5))
+    assert fallen(aftermath.abort_after_reason, reason, of_rank(CRASHED, 9, signal="6")) == {1: "symptom"}
+
+
+def test_other_signals_are_causes_whatever_was_said() -> None:
+    assert (
+        fallen(aftermath.abort_after_reason, of_rank(RAISED, 5), of_rank(CRASHED, 9, signal="SIGSEGV")) == {}
+    )
+
+
+def test_a_single_nan_that_goes_away_is_no_failure() -> None:
+    assert fallen(aftermath.single_nan, of_rank(NAN, 5)) == {0: "context"}
+    assert fallen(aftermath.single_nan, of_rank(NAN, 5), of_rank(NAN, 5, rank=2)) == {}
+    assert fallen(aftermath.single_nan, of_rank(NAN, 5), of_rank(RAISED, 5, rank=2)) == {0: "context"}
+
+
+def test_the_rank_whose_nan_has_the_lowest_step_has_it() -> None:
+    nans = [of_rank(NAN, 5, rank=rank, step=step) for rank, step in ((0, 12), (1, 11), (2, 12))]
+    assert fallen(aftermath.nan_that_spread, *nans) == {0: "symptom", 2: "symptom"}
+
+
+def test_without_steps_the_first_by_time_has_it_and_those_of_the_same_moment() -> None:
+    nans = [
+        claim(NAN, event(rank=r, at=at), ranks=(r,)) for r, at in ((0, 5.0), (1, 5.2), (2, 5.21), (3, None))
+    ]
+    assert fallen(aftermath.nan_that_spread, *nans) == {2: "symptom", 3: "symptom"}
+
+
+def test_without_steps_or_times_nobody_is_known_to_be_the_first() -> None:
+    assert fallen(aftermath.nan_that_spread, of_rank(NAN, 5), of_rank(NAN, 5, rank=2)) == {}

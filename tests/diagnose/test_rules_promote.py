@@ -1,0 +1,172 @@
+"""The one place where a claim's part rises: nothing nearer to the cause is there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import NOON, bye, case, claim, event, pattern
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules.promote import promoted
+
+SEGFAULT = pattern(
+    "segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel")
+)
+CANCELLED = pattern("cancelled", "scheduler", role="symptom", entity="job", cause_if=("first-trouble",))
+RAISED = pattern()
+LOST = pattern("lost", "peer-lost", role="symptom")
+
+
+def roles(seen: Case, *claims: Claim) -> list[str]:
+    return [c.role for c in promoted(seen, claims)]
+
+
+def fault(comm: str = "python3", **more: Any) -> Claim:
+    return claim(SEGFAULT, event("segfault", "dmesg.txt", speaker="kernel", comm=comm), **more)
+
+
+def test_what_confirms_becomes_the_cause_of_the_rank_it_is_joined_to() -> None:
+    seen = case(event(), ranks=(0, 1))
+    (c,) = promoted(seen, [fault(ranks=(1,))])
+    assert c.role == "cause"
+    assert c.because == "the process is this rank, and nothing nearer to the cause is in these logs"
+    assert any("segfault" in note for note in seen.notes)
+
+
+def test_not_if_something_nearer_is_known_of_that_rank() -> None:
+    seen = case(event(), ranks=(0, 1))
+    assert roles(seen, fault(ranks=(1,)), claim(RAISED, ranks=(1,))) == ["confirms", "cause"]
+    assert roles(seen, fault(ranks=(1,)), claim(RAISED, ranks=(0,))) == ["cause", "cause"]
+    assert roles(seen, fault()) == ["confirms"]
+
+
+def test_a_context_or_a_cause_is_not_promoted() -> None:
+    seen = case(event(), ranks=(0, 1))
+    assert roles(seen, fault(ranks=(1,), role="context")) == ["context"]
+    (c,) = promoted(seen, [fault(ranks=(1,), role="cause")])
+    assert c.because == ""
+
+
+def test_a_pattern_without_a_condition_is_not_promoted() -> None:
+    assert roles(case(), claim(pattern("p", role="confirms"), ranks=(1,))) == ["confirms"]
+
+
+def test_an_excerpt_of_the_kernels_log_that_is_all_there_is() -> None:
+    only = case(event(speaker="kernel"))
+    assert roles(only, fault()) == ["cause"]
+    assert roles(only, fault(comm="mysqld")) == ["confirms"]
+    assert roles(only, fault(), claim(RAISED)) == ["confirms", "cause"]
+    assert roles(case(event(speaker="kernel"), event()), fault()) == ["confirms"]
+    assert roles(case(event(speaker="kernel"), ranks=(0,)), fault()) == ["confirms"]
+
+
+# ── the job ran well until somebody ended it ─────────────────────────────────────────────────────────────────────────
+
+
+def cancelled(line: int = 5, at: float | None = None) -> Claim:
+    return claim(CANCELLED, event("CANCELLED", "slurm.out", line, speaker="scheduler", at=at))
+
+
+def complaint(
+    line: int, file: str = "slurm.out", at: float | None = None, p: Any = LOST, **more: Any
+) -> Claim:
+    sigma = more.pop("at_sigma", 0.0)
+    return claim(p, event("lost", file, line, at=at, at_sigma=sigma, **more))
+
+
+def test_a_cancellation_is_the_cause_where_nothing_failed_before_it() -> None:
+    assert roles(case(), cancelled()) == ["cause"]
+    assert roles(case(), cancelled(), complaint(6)) == ["cause", "symptom"]
+    assert roles(case(), cancelled(), complaint(4)) == ["symptom", "symptom"]
+
+
+def test_not_where_all_had_finished() -> None:
+    assert roles(case(bye(0), ranks=(0,)), cancelled()) == ["symptom"]
+
+
+@pytest.mark.parametrize(
+    "at, sigma, role",
+    [(NOON + 1, 0.0, "cause"), (NOON - 0.5, 0.0, "cause"), (NOON - 2, 0.0, "symptom"), (NOON - 2, 1.5, "cause"),
+     (None, 0.0, "symptom")],
+)  # fmt: skip
+def test_in_another_file_the_clocks_tell_to_slurms_second(at: float | None, sigma: float, role: str) -> None:
+    assert roles(case(), cancelled(at=NOON), complaint(1, "rank0.log", at, at_sigma=sigma))[0] == role
+
+
+def test_what_says_nothing_of_trouble_may_stand_before_it() -> None:
+    for p in (pattern("info", None, role="symptom"), pattern("limit", "scheduler", role="symptom"),
+              pattern("weather", "network", role="context")):  # fmt: skip
+        assert roles(case(), cancelled(), complaint(4, p=p))[0] == "cause"
+
+
+def test_who_aborts_or_ends_says_that_it_did_not_run_well() -> None:
+    assert (
+        roles(case(), cancelled(), complaint(4, p=pattern("abort", None, tells=("aborts",), role="context")))[
+            0
+        ]
+        == "symptom"
+    )
+    end = pattern("end", None, tells=("end",), role="confirms")
+    assert roles(case(), cancelled(), complaint(4, p=end))[0] == "symptom"
+    for signal in ("Terminated", "Killed"):
+        assert roles(case(), cancelled(), complaint(4, p=end, fields={"signal": signal}))[0] == "cause"
+    asleep = pattern("end", None, tells=("end",), role="context")
+    assert roles(case(), cancelled(), complaint(4, p=asleep))[0] == "cause"
+
+
+# ── the lines around it ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_line_around_it_may_say_why() -> None:
+    p = pattern("store", "rendezvous", role="symptom", cause_if_near="errno: 98")
+    for context, role in (
+        (("a", "… (errno: 98 - in use)"), "cause"),
+        (("errno: 99",), "symptom"),
+        ((), "symptom"),
+    ):
+        assert roles(case(), claim(p, event(context=context))) == [role]
+
+
+# ── a wait that is the last there is ─────────────────────────────────────────────────────────────────────────────────
+
+WAIT = pattern("wait", None, role="context", if_last="once")
+
+
+def last(line: int = 5) -> Any:
+    return event("…", "a.log", line, "line", fields={"last": True})
+
+
+def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
+    c = claim(WAIT, event("waits", "a.log", 5))
+    (found,) = promoted(case(*c.events, last(5)), [c])
+    assert (found.role, found.because) == ("symptom", "nothing came after it")
+    assert roles(case(*c.events, last(6)), c) == ["context"]
+    assert roles(case(*c.events, event("…", "a.log", 5, "line")), c) == ["context"]
+    assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == [
+        "context"
+    ]
+
+
+def test_what_a_rule_took_away_does_not_come_back() -> None:
+    c = claim(WAIT, event("waits", "a.log", 5), because="it was quoted")
+    assert roles(case(*c.events, last(5)), c) == ["context"]
+
+
+def test_a_wait_that_another_line_ends_is_trouble_unless_that_line_is_there() -> None:
+    p = pattern("pending", None, role="context", if_last="once", restored_by="started")
+    started = pattern("started", None, role="context")
+    assert roles(case(), claim(p)) == ["symptom"]
+    assert roles(case(event(pattern="started"), patterns=[started]), claim(p)) == ["context"]
+
+
+def test_a_wait_that_is_said_again_and_again_to_the_end() -> None:
+    p = pattern("again", None, role="context", if_last="repeated")
+    said = [event("waits", "a.log", n, pattern="again") for n in (1, 2, 3)]
+    assert roles(case(*said), claim(p, said[2])) == ["symptom"]
+    assert roles(case(*said), claim(p, said[1])) == ["context"]
+    assert roles(case(*said[1:]), claim(p, said[2])) == ["context"]
+    assert roles(case(*said, last(4)), claim(p, said[2])) == ["context"]
+    work = event("step", "a.log", 2, "worked", by="count")
+    assert roles(case(*said, work), claim(p, said[2])) == ["context"]

@@ -1,0 +1,73 @@
+"""What a line is: quoted, raised in a handler, a request to stop, or a peer's silence in other words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import case, claim, event, pattern
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules import reading
+from postmortem.diagnose.rules.view import Rule, View
+
+RAISED = pattern(generic=True)
+CRASH = pattern("crashed", "native-crash")
+
+
+def fallen(rule: Rule, *claims: Claim) -> list[tuple[int, str]]:
+    return [(d.claim, d.to) for d in rule(View(case(), claims))]
+
+
+def raised(type: str = "ValueError", **fields: Any) -> Claim:
+    return claim(fields.pop("of", RAISED), event(fields={"type": type, **fields}))
+
+
+def test_a_quoted_line_speaks_of_another_place() -> None:
+    assert fallen(reading.quoted, raised(quoted=True)) == [(0, "context")]
+    assert fallen(reading.quoted, claim(RAISED, event(quoted=True), role="confirms")) == [(0, "context")]
+    assert fallen(reading.quoted, raised(), claim(RAISED, event(quoted=True), role="symptom")) == []
+
+
+def test_who_raises_in_a_handler_was_being_stopped() -> None:
+    assert fallen(reading.in_a_handler, raised(), raised(interrupted=True)) == [(1, "symptom")]
+
+
+@pytest.mark.parametrize("type", ["KeyboardInterrupt", "SystemExit", "builtins.SystemExit"])
+def test_an_exit_is_how_a_process_is_asked_to_stop(type: str) -> None:
+    assert fallen(reading.stopped_by_request, raised(type)) == [(0, "symptom")]
+    assert fallen(reading.stopped_by_request, raised(type, of=pattern())) == []  # it has a name of its own
+
+
+def test_other_exceptions_are_no_requests() -> None:
+    assert fallen(reading.stopped_by_request, raised("ValueError")) == []
+
+
+@pytest.mark.parametrize(
+    "type, line",
+    [
+        ("torch.distributed.DistBackendError", ""),
+        ("RendezvousTimeoutError()", ""),
+        ("RuntimeError", "[../third_party/gloo/transport/tcp/pair.cc:525] Connection closed"),
+        ("RuntimeError", "NCCL error in: …"),
+        ("RuntimeError", "ProcessGroupNCCL.cpp:12"),
+        ("RuntimeError", "TCPStore …"),
+    ],
+)
+def test_an_exception_of_the_collective_library_is_a_peers_silence(type: str, line: str) -> None:
+    assert fallen(reading.transport, raised(type, line=line)) == [(0, "symptom")]
+    assert fallen(reading.transport, raised(type, line=line, of=pattern())) == []
+
+
+def test_an_exception_of_the_ranks_own_is_none() -> None:
+    assert fallen(reading.transport, raised("RuntimeError", line="shapes differ")) == []
+
+
+@pytest.mark.parametrize(
+    "fields", [{"terminate": "c10::DistBackendError"}, {"what": "[Rank 1] Watchdog caught …"}]
+)
+def test_an_abort_on_an_exception_of_the_collective_library_repeats_it(fields: dict[str, str]) -> None:
+    crash = claim(CRASH, event(fields=fields))
+    assert fallen(reading.abort_of_a_collective, crash) == [(0, "symptom")]
+    assert fallen(reading.abort_of_a_collective, claim(RAISED, event(fields=fields))) == []
+    assert fallen(reading.abort_of_a_collective, claim(CRASH, event(terminate="std::out_of_range"))) == []

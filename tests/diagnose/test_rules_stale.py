@@ -1,0 +1,196 @@
+"""A kernel log reaches back to boot: what it says of strange processes is another job's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import NOON, bye, case, claim, event, exits, pattern, steps
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules import stale
+from postmortem.diagnose.rules.view import Rule, View
+from postmortem.model import Event
+
+OOM = pattern("oom", "host-oom", entity="pid")
+RAISED = pattern()
+WORK = steps(0, 1, 2, 3, at=NOON, at_sigma=0.1)
+
+
+def kill(pid: int = 9991, comm: str = "python3", p: Any = OOM, **more: Any) -> Claim:
+    own = {name: more.pop(name) for name in ("ranks", "role") if name in more}
+    fields = {"pid": str(pid), "comm": comm}
+    return claim(
+        p, event("Killed process", "dmesg.txt", speaker="kernel", fields=fields, **more), pids=(pid,), **own
+    )
+
+
+def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
+    return {d.claim: d.to for d in rule(View(seen, claims))}
+
+
+@pytest.mark.parametrize(
+    "comm, may_be", [("python3", True), ("pt_main_thread", True), ("torchrun", True), ("ray::train", True),
+                     ("mysqld", False), ("", False)]
+)  # fmt: skip
+def test_what_ranks_are_called(comm: str, may_be: bool) -> None:
+    assert stale.is_program(event(comm=comm)) is may_be
+
+
+# ── the life of the job ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "at, sigma, is_outside",
+    [
+        (NOON + 2, 0.0, False),
+        (NOON + 1 - 120, 0.0, False),
+        (NOON + 1 - 121, 0.0, True),
+        (NOON + 1 - 121, 1.0, False),  # a day's log known to a second
+        (NOON + 3 + 900, 0.0, False),
+        (NOON + 3 + 901, 0.0, True),
+        (NOON - 99999, 30.0, False),  # no place on the clock
+        (None, 0.0, False),
+    ],
+)
+def test_what_lies_well_outside_of_the_jobs_life(at: float | None, sigma: float, is_outside: bool) -> None:
+    seen = case(*WORK)
+    assert stale.outside(seen, event(at=at, at_sigma=sigma)) is is_outside
+    assert fallen(stale.other_lives, seen, kill(at=at, at_sigma=sigma)) == (
+        {0: "context"} if is_outside else {}
+    )
+
+
+def test_nothing_is_outside_of_an_unknown_life() -> None:
+    assert not stale.outside(case(*steps(0, 1)), event(at=NOON))
+
+
+def test_only_the_kernels_claims_without_a_rank_are_in_doubt() -> None:
+    seen, at = case(*WORK), NOON - 9999
+    assert fallen(stale.other_lives, seen, kill(at=at, ranks=(1,))) == {}
+    assert fallen(stale.other_lives, seen, kill(at=at, role="symptom")) == {}
+    assert fallen(stale.other_lives, seen, kill(at=at, role="confirms")) == {0: "context"}
+    assert fallen(stale.other_lives, seen, claim(OOM, event(at=at))) == {}
+
+
+# ── nobody left ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nobody_was_killed_where_all_finished() -> None:
+    seen = case(*WORK, bye(0), bye(1), ranks=(0, 1))
+    assert fallen(stale.nobody_left, seen, kill()) == {0: "context"}
+    assert fallen(stale.nobody_left, seen, kill(at=NOON + 2)) == {0: "context"}
+
+
+def test_somebody_may_have_been_where_a_rank_did_not() -> None:
+    assert fallen(stale.nobody_left, case(*WORK, bye(0), ranks=(0, 1)), kill()) == {}
+    assert fallen(stale.nobody_left, case(*WORK), kill()) == {}
+
+
+def test_or_where_the_launcher_saw_a_sigkill() -> None:
+    assert fallen(stale.nobody_left, case(bye(0), bye(1), *exits(r1=-9), ranks=(0, 1)), kill()) == {}
+
+
+def test_who_raised_was_not_killed_at_an_unknown_time() -> None:
+    seen = case(*WORK, bye(0), ranks=(0, 1))
+    raised = claim(RAISED, ranks=(1,))
+    assert fallen(stale.nobody_left, seen, raised, kill()) == {1: "context"}
+    assert fallen(stale.nobody_left, seen, raised, kill(at=NOON + 2)) == {}
+    assert fallen(stale.nobody_left, seen, raised, kill(at=NOON + 2, at_sigma=30.0)) == {1: "context"}
+    for own in (claim(RAISED, ranks=(1,), role="symptom"), claim(pattern(severity="error"), ranks=(1,)),
+                claim(pattern(entity="rank"), ranks=(1,))):  # fmt: skip
+        assert fallen(stale.nobody_left, seen, own, kill()) == {}
+
+
+def test_a_gpu_may_fail_though_everybody_is_accounted_for() -> None:
+    seen = case(bye(0), ranks=(0,))
+    assert fallen(stale.nobody_left, seen, kill(p=pattern("xid", "gpu-hardware", entity="gpu"))) == {}
+
+
+# ── among strangers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def tasks(victim: int, *pids: int) -> Event:
+    return event(kind="oom-tasks", pid=victim, fields={"tasks": pids}, speaker="kernel")
+
+
+def test_a_kill_among_strangers_is_theirs_if_another_one_was_among_ours() -> None:
+    own = event("pid 101", pid=101)
+    seen = case(own, tasks(9991, 9990, 9991), tasks(102, 101, 102))
+    assert fallen(stale.among_strangers, seen, kill(9991), kill(102), kill(7)) == {0: "context"}
+
+
+def test_one_table_alone_tells_nothing() -> None:
+    assert fallen(stale.among_strangers, case(event(pid=101), tasks(9991, 9990)), kill(9991)) == {}
+
+
+def test_nor_do_tables_among_which_none_is_ours() -> None:
+    seen = case(event(pid=55), tasks(9991, 9990), tasks(102, 101))
+    assert fallen(stale.among_strangers, seen, kill(9991)) == {}
+
+
+def test_what_the_kernel_says_of_a_pid_does_not_make_it_ours() -> None:
+    seen = case(event(pid=101, speaker="kernel"), tasks(9991, 9990), tasks(102, 101))
+    assert fallen(stale.among_strangers, seen, kill(9991)) == {}
+
+
+# ── unknown processes ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_pid_that_is_none_of_the_jobs() -> None:
+    assert fallen(stale.unknown_process, case(ranks=range(4), pids={0: 100, 1: 101}), kill(9991)) == {
+        0: "context"
+    }
+    assert (
+        fallen(stale.unknown_process, case(ranks=range(4), pids={0: 100}), kill(9991)) == {}
+    )  # too few are known
+    assert fallen(stale.unknown_process, case(ranks=()), kill(9991)) == {}
+
+
+# ── containers ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def joined(c: Claim, *events: Event, pids: int = 2) -> tuple[int, ...]:
+    known = {rank: 10 + rank for rank in range(pids)}
+    return stale.joined(case(*WORK, *events, ranks=(0, 1, 2, 3), pids=known), [c])[0].ranks
+
+
+DEAD = exits(r1=-9)
+
+
+def test_in_a_container_the_one_rank_that_was_killed_fits() -> None:
+    (c,) = stale.joined(case(*WORK, *DEAD, ranks=(0, 1), pids={0: 10}), [kill(at=NOON + 3)])
+    assert c.ranks == (1,)
+    assert c.because.startswith("no pid joins")
+
+
+def test_no_rank_fits_without_a_kill_or_with_several() -> None:
+    assert joined(kill(at=NOON + 3)) == ()
+    assert joined(kill(at=NOON + 3), *exits(r1=-9, r2=-9)) == ()
+    assert joined(kill(at=NOON + 3), *exits(r1=-11)) == ()
+
+
+def test_no_rank_fits_a_program_that_is_none_or_a_claim_on_no_process() -> None:
+    assert joined(kill(comm="mysqld", at=NOON + 3), *DEAD) == ()
+    assert joined(kill(p=pattern("x", "host-oom", entity="host"), at=NOON + 3), *DEAD) == ()
+    assert joined(kill(at=NOON + 3, ranks=(3,)), *DEAD) == (3,)
+
+
+def test_pids_of_most_ranks_have_to_be_known() -> None:
+    assert joined(kill(at=NOON + 3), *DEAD, pids=1) == ()
+
+
+def test_the_moment_has_to_fit() -> None:
+    """Within a minute of the end, and what both clocks may be off by."""
+    assert joined(kill(at=NOON + 3 + 63), *DEAD) == (1,)
+    assert joined(kill(at=NOON + 3 + 64), *DEAD) == ()
+    assert joined(kill(at=NOON + 3 + 66, at_sigma=1.0), *DEAD) == (1,)
+    dated = [e._replace(at=NOON - 50, at_sigma=99.0) for e in DEAD]
+    assert joined(kill(at=NOON + 3), *dated) == (1,)
+    assert joined(kill(at=NOON + 20), *dated) == ()
+
+
+def test_an_unplaced_boot_stamp_may_be_of_any_day() -> None:
+    assert joined(kill(clock="boot"), *DEAD) == ()
+    assert joined(kill(), *DEAD) == (1,)

@@ -1,0 +1,462 @@
+"""What the document says of a solution: victims, headline, reasons, why not another, a row for every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import NOON, bye, case, claim, event, exits, explains, pattern, source, steps
+from postmortem.align import Timeline
+from postmortem.diagnose import accounts, hint, novelty, reasons
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.headline import headline
+from postmortem.diagnose.solution import Solution, victims
+from postmortem.model import Clock
+
+RAISED = pattern("raised", title="A rank raised an exception")
+LOST = pattern("lost", "peer-lost", role="symptom", title="A rank lost its peers")
+WAITED = pattern("waited", "hang", role="symptom", tells=("wait",))
+
+
+def solution(
+    root: Claim | None, *others: Claim, seen: Case | None = None, outcome: str = "", **more: Any
+) -> Solution:
+    claims = (root, *others) if root else others
+    ranks = more.pop("ranks", root.ranks if root else ())
+    outcome = outcome or ("incident" if root else "undetermined")
+    return Solution(
+        seen or case(ranks=range(4)), outcome, root, ranks, claims, more.pop("alternatives", ()), **more
+    )
+
+
+# ── victims ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_victim_stands_in_one_list() -> None:
+    claims = [claim(WAITED, ranks=(0, 1)), claim(LOST, ranks=(1, 2, 3))]
+    found = victims(case(*exits(r1=-15, r2=-15, r4=-15, r5=1)), (3,), claims)
+    assert (found.timed_out, found.lost, found.stopped) == ((0, 1), (2,), (4,))
+    assert list(found.told()) == [
+        ((0, 1), "timed out"),
+        ((2,), "lost the connection"),
+        ((4,), "was stopped by the launcher"),
+    ]
+
+
+def test_culprits_are_no_victims() -> None:
+    found = victims(case(*exits(r1=-15)), (1, 2), [claim(WAITED, ranks=(1,)), claim(LOST, ranks=(2,))])
+    assert list(found.told()) == []
+
+
+def test_all_that_complained_with_the_same_words_are_victims() -> None:
+    said = claim(LOST, event(file="a", rank=0), event(file="b", rank=2))
+    assert victims(case(), (1,), [said]).lost == (0, 2)
+
+
+def test_who_complains_of_something_else_is_no_victim() -> None:
+    other = pattern("other", "storage", role="symptom")
+    assert victims(case(), (), [claim(other, ranks=(0,)), claim(other, event(rank=1))]) == victims(
+        case(), (), []
+    )
+    assert victims(case(), (), [claim(LOST, ranks=(0,), role="context")]).lost == ()
+
+
+def test_several_were_stopped() -> None:
+    assert [verb for _, verb in victims(case(*exits(r0=-15, r1=143)), (), []).told()] == [
+        "were stopped by the launcher"
+    ]
+
+
+# ── headline ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def raised(*ranks: int, title: str = "A rank raised an exception", **more: Any) -> Claim:
+    fields = more.pop("fields", {"line": "ValueError: bad label 4711"})
+    p = pattern("raised", title=title, **more.pop("p", {}))
+    return claim(
+        p,
+        event("[rank2]: ValueError: bad label 4711", fields=fields, **more.pop("e", {})),
+        ranks=ranks,
+        **more,
+    )
+
+
+def test_who_what_where_when_and_what_it_did_to_the_others() -> None:
+    root = raised(
+        2,
+        hosts=("node-b",),
+        e={"at": NOON, "kind": "exception"},
+        fields={"line": "ValueError: odd", "code": "train.py:9"},
+    )
+    said = headline(solution(root, claim(LOST, ranks=(0, 1)), claim(WAITED, ranks=(3,))))
+    assert said == (
+        "Rank 2 on node-b raised an exception (ValueError: odd) in train.py:9 at 12:00:00; "
+        "rank 3 timed out and 2 other ranks lost the connection."
+    )
+
+
+def test_what_the_title_says_already_is_not_quoted() -> None:
+    assert headline(solution(raised(2, title="A rank raised ValueError: bad label 4711"))) == (
+        "Rank 2 raised ValueError: bad label 4711."
+    )
+    assert headline(solution(raised(2, title="A GPU is gone (Xid 79)"))) == "Rank 2: a GPU is gone (Xid 79)."
+
+
+def test_a_whole_line_of_a_log_is_no_message() -> None:
+    root = raised(2, fields={"line": "2026-11-20 08:00 INFO something"})
+    assert headline(solution(root)) == "Rank 2 raised an exception."
+
+
+def test_a_detail_in_digits_says_less_than_the_line() -> None:
+    assert "(12 clients)" in headline(solution(raised(2, fields={"detail": "12 clients"})))
+    assert "4711" in headline(solution(raised(2, fields={"detail": "12"})))
+
+
+def test_the_host_of_many_or_of_several_is_not_named() -> None:
+    assert headline(solution(raised(*range(7), hosts=("a",)))).startswith("Ranks 0–6 raised")
+    assert headline(solution(raised(*range(6), hosts=("a",)))).startswith(
+        "Ranks 0, 1, 2, 3, 4 and 5 on a raised"
+    )
+    assert headline(solution(raised(1, hosts=("a", "b")))).startswith("Rank 1 raised")
+
+
+def test_a_gpu_or_a_host_stands_for_a_rank_that_is_not_known() -> None:
+    gpu = claim(pattern("x", "gpu-hardware", title="Xid 79"), gpus=("0000:48:00",), ranks=(1,))
+    assert headline(solution(gpu)).startswith("Rank 1 (GPU 0000:48:00) reported Xid 79")
+    assert headline(solution(gpu, ranks=())).startswith("GPU 0000:48:00 reported Xid 79")
+    host = claim(pattern("h", "network", entity="peer", title="A link went down"), hosts=("node-b",))
+    assert headline(solution(host)).startswith("node-b: a link went down")
+    own = claim(pattern("h", "network", title="A link went down"), hosts=("node-b",))
+    assert headline(solution(own)).startswith("A link went down")
+
+
+def test_a_patterns_own_sentence() -> None:
+    p = {"headline": "{who} {was} killed by {ending}{finished} ({comm}{pid}){time}, {unknown}{line}"}
+    fields = {"comm": "python3", "pid": "7", "signal": "SIGKILL", "line": "so"}
+    root = raised(2, p=p, fields=fields, e={"at": NOON})
+    assert headline(solution(root)) == "Rank 2 was killed by SIGKILL (python3, pid 7) at 12:00:00, so."
+    two = raised(1, 2, p={"headline": "{who} {was} gone"}, fields={}, e={"at": NOON})
+    assert headline(solution(two)) == "Ranks 1 and 2 were gone at 12:00:00."
+    nobody = raised(p={"headline": "{who} met {ending} in a {comm}{code}"}, fields={"code": "a.py:1"})
+    assert headline(solution(nobody)) == "A process met an error in a process in a.py:1."
+
+
+def test_a_crash_after_the_goodbye() -> None:
+    p = {"headline": "{who} crashed: {crash}{finished}"}
+    done = case(bye(1), bye(2), ranks=(1, 2))
+    one = raised(1, p=p, fields={"signal": "SIGSEGV"})
+    assert headline(solution(one, seen=done)) == "Rank 1 crashed: SIGSEGV after it had finished."
+    assert headline(solution(one)) == "Rank 1 crashed: SIGSEGV."
+    two = raised(1, 2, p=p, fields={"signal": "Segmentation fault"})
+    assert (
+        headline(solution(two, seen=done))
+        == "Ranks 1 and 2 crashed: segmentation fault after they had finished."
+    )
+    left = raised(1, p=p, fields={"exitcode": "3", "line": "Bus Error"})
+    assert headline(solution(left, seen=done)) == "Rank 1 crashed: bus error."
+
+
+def test_a_comparison_is_a_sentence_by_itself_or_stands_behind_its_title() -> None:
+    compared = {"strength": "compared", "p": {"derived": True}}
+    assert (
+        headline(solution(raised(2, because="rank 2 had reached step 6", **compared)))
+        == "Rank 2 had reached step 6."
+    )
+    assert (
+        headline(solution(raised(2, because="no dump", title="A rank fell silent", **compared)))
+        == "Rank 2 fell silent: no dump."
+    )
+    stated = raised(2, because="others went on", strength="silent")
+    assert headline(solution(stated)) == "Rank 2 was out of step with the others: others went on."
+    same = raised(because="no rank printed a line", title="No rank was heard of", **compared)
+    assert headline(solution(same)) == "No rank printed a line."
+
+
+def test_what_the_sentence_says_already_is_not_said_of_victims_again() -> None:
+    root = raised(
+        2, because="rank 2 lost the connection and was gone", strength="compared", p={"derived": True}
+    )
+    assert headline(solution(root, claim(LOST, ranks=(0,)))) == "Rank 2 lost the connection and was gone."
+
+
+def test_long_messages_are_cut_at_a_clause_and_no_bracket_is_left_open() -> None:
+    def quoted(line: str) -> str:
+        said = headline(solution(raised(2, fields={"line": line})))
+        return said.removeprefix("Rank 2 raised an exception (").removesuffix(").")
+
+    clause = "the first clause of this message is of some length. "
+    assert quoted(clause + "x " * 60) == clause[:-2]
+    words = "word " * 30
+    assert quoted(words) == ("word " * 21).strip() + "…"
+    opened = "the allocation failed here because of this (with very many details " + "x" * 60
+    assert quoted(opened) == "the allocation failed here because of this…"
+    assert quoted("torch.cuda.OutOfMemoryError: none left") == "OutOfMemoryError: none left"
+    assert quoted("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator") == "DefaultCPUAllocator"
+    assert quoted("RuntimeError: none left") == "none left"
+
+
+def test_what_stands_before_the_pattern_in_a_glued_line_is_not_quoted() -> None:
+    from postmortem.model import Variant
+
+    p = pattern(
+        "glued", title="A rank raised an exception", variants=(Variant("nothing"), Variant(r"none \w+"))
+    )
+    root = claim(p, event(" 40%|####  | 4/10 none left"), ranks=(2,))
+    assert headline(solution(root)) == "Rank 2 raised an exception (none left)."
+
+
+def test_a_recovery_tells_which_attempt_failed() -> None:
+    seen = case(ranks=range(4))
+    seen.attempt = 0
+    assert headline(solution(raised(2), seen=seen, outcome="recovered")).startswith(
+        "Recovered: in attempt 0 rank 2 raised"
+    )
+    closed = claim(LOST, ranks=(2,))
+    assert headline(solution(None, closed, seen=seen, outcome="recovered")) == (
+        "Recovered: in attempt 0 rank 2 lost the connection, and the cause is not in these logs."
+    )
+
+
+def test_a_healthy_run() -> None:
+    assert headline(solution(None, outcome="healthy")) == "No failure in these logs."
+    seen = case(bye(0), ranks=(0, 1))
+    assert headline(solution(None, seen=seen, outcome="healthy")) == (
+        "No failure in these logs; 1 of 2 ranks said that they finished."
+    )
+
+
+def test_an_undetermined_one_tells_of_its_victims_or_the_first_loud_complaint() -> None:
+    assert headline(solution(None, claim(LOST, ranks=(0, 1)))) == (
+        "Undetermined: ranks 0 and 1 lost the connection, and the cause is not in these logs."
+    )
+    quiet = claim(
+        pattern("q", "storage", role="symptom", severity="warning", title="A disk is slow"), event(at=1.0)
+    )
+    nobody = claim(pattern("n", None, role="symptom", title="A job ended"), event(at=1.0))
+    loud = claim(
+        pattern("l", "storage", role="symptom", severity="error", title="A disk is full"), event(at=2.0)
+    )
+    later = claim(
+        pattern("m", "storage", role="symptom", severity="error", title="A disk is gone"), event(at=3.0)
+    )
+    confirms = claim(pattern("c", "storage", role="confirms", title="A kernel says so"), event(at=1.0))
+    assert "Undetermined: a disk is full," in headline(solution(None, quiet, nobody, confirms, later, loud))
+    assert "Undetermined: a disk is slow," in headline(solution(None, quiet))
+    assert "Undetermined: a job ended," in headline(solution(None, quiet, nobody))
+    assert headline(solution(None)) == "Undetermined: nothing shows a rank at work, or that one finished."
+    stack = case(event(kind="stack"))
+    assert "Undetermined: the stack of a process is all that tells," in headline(solution(None, seen=stack))
+
+
+# ── reasons ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def because(root: Claim | None, *others: Claim, **more: Any) -> list[str]:
+    return reasons.because(solution(root, *others, **more), "a.log:5")
+
+
+def test_a_line_states_it_or_shows_it() -> None:
+    assert because(raised(2)) == ["a.log:5 states it."]
+    assert because(raised(2, because="no pid joins")) == ["a.log:5 states it.", "No pid joins."]
+    derived = {"derived": True}
+    assert because(raised(2, because="it left early", strength="compared", p=derived)) == [
+        "a.log:5 shows it."
+    ]
+    assert because(raised(2, because="so", strength="compared")) == ["a.log:5: a rank raised an exception."]
+    assert because(raised(2, because="it ended", strength="ended", p=derived)) == ["It ended."]
+
+
+def test_a_guess_is_told_as_one_and_the_patterns_why_comes_last() -> None:
+    said = because(raised(2, guess=True, p={"why": "Labels have to be below the number of classes."}))
+    assert said == ["a.log:5 states it.", reasons.GUESS, "Labels have to be below the number of classes."]
+
+
+def test_other_comparisons_of_the_same_ranks() -> None:
+    compared = claim(
+        pattern("c", derived=True), ranks=(2, 3), because="ranks 2 and 3 were late", role="confirms"
+    )
+    elsewhere = claim(pattern("c", derived=True), ranks=(1,), because="rank 1 was late", role="confirms")
+    stated = claim(pattern("s"), ranks=(2,), because="it said so")
+    assert because(raised(2), compared, elsewhere, stated)[1:] == ["Ranks 2 and 3 were late."]
+
+
+def test_how_a_pid_was_joined_and_how_the_launcher_saw_it_end() -> None:
+    seen = case(*exits(r1=-9), ranks=(0, 1), pids={1: 77})
+    root = claim(pattern("oom", "host-oom", entity="pid"), ranks=(1,), pids=(77,))
+    assert because(root, seen=seen)[1:] == [
+        "Pid 77 is rank 1 by the launcher's and the rank's own lines.",
+        "The launcher saw rank 1 end with SIGKILL.",
+    ]
+    own = claim(RAISED, ranks=(1,), pids=(77,))
+    assert because(own, seen=seen)[1:] == ["The launcher saw rank 1 end with SIGKILL."]
+    ended = claim(pattern("e", derived=True, entity="pid"), ranks=(1,), pids=(77,), strength="ended")
+    assert because(ended, seen=seen) == []
+    crashed = case(*exits(r1=-11), ranks=(0, 1))
+    assert because(ended, seen=crashed) == ["The launcher saw rank 1 end with SIGSEGV."]
+
+
+def test_effects_and_what_is_not_accounted_for() -> None:
+    root = claim(RAISED, event(at=NOON, host="a"), ranks=(2,))
+    before = claim(LOST, event(file="b", at=NOON - 9, host="a"), ranks=(0,))
+    after = claim(LOST, event(file="c", at=NOON + 9, host="b"), ranks=(1,))
+    said = because(root, before, after)
+    assert said[1] == "Ranks 0 and 1 lost the connection."
+    assert said[2].startswith("The first that another host says of it (c:1): 9.00 s later")
+    assert said[3] == "Not accounted for: b:1, a rank lost its peers; it came before the cause."
+
+
+# ── why not another ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_why_not_is_a_link_the_order_in_time_or_the_kind_of_proof() -> None:
+    edge = claim(pattern("a", explains=(explains("raised"),)), event(file="x"))
+    other = claim(RAISED, event(file="y", line=3))
+    assert reasons.why_not(edge, other) == "it follows from a at x:1 (the same job)"
+    early = claim(pattern("a"), event(file="x", at=NOON, host="h"))
+    late = claim(RAISED, event(file="y", line=3, at=NOON + 9, host="h"))
+    assert reasons.why_not(early, late) == "it came 9.00 s later (± 0.05 s)"
+    hang = claim(pattern("h", "hang"), event(file="y", line=3))
+    assert reasons.why_not(claim(pattern("a"), event(file="x")), hang) == (
+        "y:3 tells who was waited for; x:1 states what a process died of"
+    )
+    assert reasons.why_not(claim(pattern("a"), event(file="x")), other) is None
+    near = claim(RAISED, event(file="y", at=NOON, host="h"))
+    assert reasons.why_not(early, near) == "which came first is not determined"
+    silent, ended = (claim(pattern("s", "hang"), event(file="y"), strength=s) for s in ("silent", "ended"))
+    root = claim(pattern("k", "host-oom", entity="host"), event(file="x"))
+    assert "y:1 tells only who fell silent" in str(reasons.why_not(root, silent))
+    assert "y:1 tells only how a process ended" in str(reasons.why_not(root, ended))
+    assert "x:1 states what the kernel, the driver or the scheduler did" in str(reasons.why_not(root, other))
+
+
+def test_alternatives_are_other_patterns_and_for_a_sigkill_the_oom_killer() -> None:
+    same, other = claim(RAISED), claim(pattern("other", "hang"))
+    rows = reasons.alternatives(solution(raised(2), alternatives=(same, other)))
+    assert [row["pattern"] for row in rows] == ["other"]
+    killed = claim(pattern("k", "external-signal"), event(exitcode="-9"), ranks=(1,), strength="ended")
+    (row,) = reasons.alternatives(solution(killed))
+    assert (row["category"], row["ranks"]) == ("host-oom", [1])
+    assert "stays open" in row["why_not"]
+    kernel = case(sources=[source("dmesg.txt", "kernel")])
+    assert "shows no kill" in reasons.alternatives(solution(killed, seen=kernel))[0]["why_not"]
+    assert reasons.alternatives(solution(None)) == []
+    crashed = claim(pattern("k", "native-crash"), event(exitcode="-11"), strength="ended")
+    assert reasons.alternatives(solution(crashed)) == []
+
+
+# ── a row for every rank ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rows(s: Solution) -> list[tuple[str, str]]:
+    return [(row["state"], row["why"]) for row in accounts.ranks(s)]
+
+
+def test_what_became_of_every_rank() -> None:
+    seen = case(
+        *exits(r2=-15, r3=0, r4=1, r8=-15), *steps(6, 1, 2), bye(5), *steps(4, 1), *steps(3, 1), *steps(2, 1), ranks=range(8)
+    )  # fmt: skip
+    root = claim(RAISED, ranks=(0,), because="it said so")
+    found = rows(solution(root, claim(LOST, event(file="x", line=7), ranks=(1,)), seen=seen))
+    assert found == [
+        ("cause", "it said so"),
+        ("victim", "A rank lost its peers (x:7)"),
+        ("victim", "stopped by the launcher with SIGTERM after another rank had failed"),
+        ("healthy", "ended with exit code 0"),
+        ("victim", "ended with exit code 1 after the failure"),
+        ("healthy", "said that it finished"),
+        ("silent", "its last line is ordinary; it neither complained nor said goodbye"),
+        ("silent", "no line of this rank is in these logs"),
+    ]
+
+
+def test_nobody_is_silent_in_a_healthy_run_but_who_has_no_log() -> None:
+    seen = case(*steps(0, 1, 2), ranks=(0, 1))
+    assert [state for state, _ in rows(solution(None, seen=seen, outcome="healthy"))] == ["healthy", "silent"]
+
+
+def test_a_loud_complaint_is_told_before_a_quiet_one_and_a_nameless_one_is_its_speakers() -> None:
+    quiet = claim(
+        pattern("q", "hang", role="symptom", severity="warning", title="quiet"), event(file="x"), ranks=(0,)
+    )
+    loud = claim(
+        pattern("l", "hang", role="symptom", severity="error", title="loud"), event(file="y", rank=0)
+    )
+    assert rows(solution(None, quiet, loud, seen=case(ranks=(0,)))) == [("victim", "loud (y:1)")]
+
+
+def test_how_far_a_rank_came() -> None:
+    seen = case(*steps(0, 3, 7, 5), event(kind="line", rank=0, line=99, fields={"collective": "allreduce"}), *exits(r0=-9),
+                ranks=(0,), hosts={0: "a"}, pids={0: 42})  # fmt: skip
+    (row,) = accounts.ranks(solution(None, seen=seen))
+    assert (row["last_step"], row["last_collective"], row["exit"], row["host"], row["pid"]) == (
+        7,
+        "allreduce",
+        "SIGKILL",
+        "a",
+        42,
+    )
+    assert row["last_line"] == {"source": "rank0.log", "line": 99}
+    (empty,) = accounts.ranks(solution(None, seen=case(ranks=(0,))))
+    assert [empty[k] for k in ("last_step", "last_collective", "exit", "host", "pid", "last_line")] == [
+        None
+    ] * 6
+
+
+def test_every_source_has_its_number_of_events_and_every_clock_its_row() -> None:
+    timeline = Timeline((event(file="a"), event(file="a", line=2)), ())
+    rows = accounts.sources(timeline, [source("a", rank=1), source("b")])
+    assert [(row["path"], row["rank"], row["events"]) for row in rows] == [("a", 1, 2), ("b", None, 0)]
+    clock = Clock("a", "naive", 0.0, 1.23456789, None, NOON, 0.1, 5, "aligned", "so")
+    assert accounts.clock(clock)["offset_s"] == 1.234568
+    assert accounts.clock(clock)["at"] == "2026-11-21T12:00:00.000Z"
+
+
+# ── what one rank alone printed ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def notice(rank: int, text: str, line: int = 1) -> Any:
+    return event(text, f"rank{rank}.log", line, "notice", rank=rank, at=NOON + line)
+
+
+def test_what_all_ranks_print_is_weather_and_what_one_prints_is_a_lead() -> None:
+    seen = case(notice(0, "warn 1"), notice(1, "warn 2"), notice(1, "odd 7", 5), notice(0, "odder", 9))
+    assert [e.text for e in novelty.leads(seen, set(), frozenset())] == ["odder", "odd 7"]
+    assert [e.text for e in novelty.leads(seen, {("rank0.log", 9)}, frozenset())] == ["odd 7"]
+    assert [e.text for e in novelty.leads(seen, set(), frozenset({"odd N"}))] == ["odder"]
+
+
+def test_one_voice_has_no_other_to_compare_with_but_a_healthy_run() -> None:
+    alone = case(notice(0, "odd"), notice(0, "usual", 2))
+    assert novelty.leads(alone, set(), frozenset()) == []
+    assert [e.text for e in novelty.leads(alone, set(), frozenset({"usual"}))] == ["odd"]
+    assert novelty.shapes([notice(0, "warn 1"), event("line", kind="line")]) == {"warn N"}
+
+
+def test_leads_are_told_where_no_cause_is_known() -> None:
+    lead, nobodys = notice(1, "odd 7", 5), event("odder", "x", 3, "notice")
+    said = because(None, leads=(lead, nobodys))
+    assert said[-2:] == [
+        "Only rank 1 printed: `odd 7` (rank1.log:5).",
+        "Not seen in a healthy run: `odder` (x:3).",
+    ]
+
+
+# ── what a replay takes over ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_replay_takes_over_what_the_lines_state() -> None:
+    root = claim(RAISED, event(fields={"op": "ALLREDUCE", "timeout_ms": "600000", "port": ""}), ranks=(2,))
+    symptom = claim(LOST, event(fields={"op": "BROADCAST", "port": "29500", "dtype": "x" * 41}))
+    seen = case(*exits(r2=-9), world=8)
+    assert hint.arguments(solution(root, symptom, seen=seen)) == {
+        "collective": "allreduce", "port": 29500, "rank": 2, "signal": "KILL", "timeout_s": 600.0, "world_size": 8,
+    }  # fmt: skip
+    assert hint.arguments(solution(claim(RAISED), seen=case())) == {}
+
+
+@pytest.mark.parametrize("role", ["cause", "confirms", "context"])
+def test_only_symptoms_add_to_it(role: str) -> None:
+    other = claim(LOST, event(fields={"port": "29500"}), role=role)
+    assert hint.arguments(solution(claim(RAISED), other, seen=case())) == {}
