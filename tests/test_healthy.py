@@ -1,6 +1,6 @@
 """What is said of logs that look like a failure and are none, and of those that look well and are not.
 
-Each case is a short log made of lines as their programs print them; the second part is all that has to be said.
+Each case is a short log made of lines as their programs print them.
 """
 
 from __future__ import annotations
@@ -43,8 +43,10 @@ WANDB = (
 )
 IBV = "node-a:871:902 [0] misc/ibvwrap.cc:94 NCCL WARN Call to ibv_open_device failed\n"
 STALL = (
-    "[1,0]<stderr>:[2026-03-02 10:00:40.1: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be "
-    "reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+    "[1,0]<stderr>:[2026-03-02 10:00:40.1: W horovod/common/stall_inspector.cc:105] One or more tensors "
+    "were submitted to be "
+    "reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more "
+    "than 60 seconds.\n"
     "[1,0]<stderr>:Stalled ranks:\n[1,0]<stderr>:3: [horovod_allreduce.0, horovod_allreduce.1]\n"
 )
 STORE = (
@@ -53,14 +55,16 @@ STORE = (
     "flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n"
 )
 KEEPALIVE = (
-    "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'node-a_78_0' has failed to send a keep-alive heartbeat "
+    "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'node-a_78_0' has failed to "
+    "send a keep-alive heartbeat "
     "to the rendezvous '2092' due to an error of type RendezvousConnectionError.\n"
 )
 ATEXIT = "Error in atexit._run_exitfuncs:\nOSError: [Errno 116] Stale file handle\n"
 UNLINK = (
     "Traceback (most recent call last):\n"
     '  File "/usr/lib/python3.10/multiprocessing/util.py", line 300, in _run_finalizers\n    finalizer()\n'
-    '  File "/usr/lib/python3.10/multiprocessing/synchronize.py", line 87, in _cleanup\n    sem_unlink(name)\n'
+    '  File "/usr/lib/python3.10/multiprocessing/synchronize.py", line 87, in _cleanup\n    '
+    "sem_unlink(name)\n"
     "FileNotFoundError: [Errno 2] No such file or directory\n"
 )
 MLPERF = (
@@ -74,7 +78,8 @@ SERVER = (
 POST = 'INFO:     192.0.2.7:44212 - "POST /v1/completions HTTP/1.1" {}\n'
 ASGI = (
     "ERROR:    Exception in ASGI application\nTraceback (most recent call last):\n"
-    '  File "/opt/venv/lib/python3.11/site-packages/uvicorn/protocols/http/h11_impl.py", line 429, in run_asgi\n'
+    '  File "/opt/venv/lib/python3.11/site-packages/uvicorn/protocols/http/h11_impl.py", line 429, in '
+    "run_asgi\n"
     "    result = await app(scope, receive, send)\n"
     '  File "/work/api.py", line 70, in chat\n    body = json.loads(raw)\n'
     "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n"
@@ -85,17 +90,22 @@ OPTIONAL = (
     "ModuleNotFoundError: No module named 'flash_attn'\n"
 )
 TORCHRUN = (
-    "E0302 10:01:13.432000 25687 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 25690) "
+    "E0302 10:01:13.432000 25687 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: "
+    "1) local_rank: 0 (pid: 25690) "
     "of binary: /opt/venv/bin/python\n"
 )
-SIGTERM = "W0302 10:01:13.399000 25687 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 25691 closing signal SIGTERM\n"
+SIGTERM = (
+    "W0302 10:01:13.399000 25687 torch/distributed/elastic/multiprocessing/api.py:897] Sending process "
+    "25691 closing signal SIGTERM\n"
+)
 HELPER = "srun: error: node-a: task 0: Exited with exit code 1\n"
 DESYNC = (
     "\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
     "\t   - [0, 1] joined but didn't finish collective #12 (count from 1)\n"
 )
 RANKS = "".join(
-    f"node-a:87{r}:90{r} [{r}] NCCL INFO ncclCommInitRank comm 0x55{r} rank {r} nranks 2 cudaDev {r} busId 5{r}000 - Init COMPLETE\n"
+    f"node-a:87{r}:90{r} [{r}] NCCL INFO ncclCommInitRank comm 0x55{r} rank {r} nranks 2 cudaDev {r} "
+    f"busId 5{r}000 - Init COMPLETE\n"
     for r in (0, 1)
 )
 LAUNCH = "Namespace(config='a.yaml', lr=0.1)\n"
@@ -105,12 +115,16 @@ GOOD = {  # the run went well, whatever it got over
     "a bar that got to its end": bar(998) + bar(1000),
     "the Trainer's last summary": bar(999) + "{'train_runtime': 2332.8, 'train_loss': 0.62, 'epoch': 1.0}\n",
     "Lightning's last word": steps(0, 20) + "`Trainer.fit` stopped: `max_epochs=10` reached.\n",
-    "DeepSpeed's launcher is content": "[2026-03-02 10:09:01,069] [INFO] [launch.py:351:main] Process 9521 exits successfully.\n",
+    "DeepSpeed's launcher is content": (
+        "[2026-03-02 10:09:01,069] [INFO] [launch.py:351:main] Process 9521 exits successfully.\n"
+    ),
     "an exit code of its shell": steps(0, 20) + "+ echo exit code: 0\nexit code: 0\n",
     "a goodbye in Portuguese": "2026-03-02 16:30:31,730 - INFO - Treinamento concluído com sucesso\n",
     "a goodbye in Chinese": steps(0, 20) + "训练完成，模型已保存\n",
     "scores are the last thing": "Final Precision: 0.6150\nFinal F1 Score: 0.5870\nmAP@[.5:.95]: 0.1149\n",
-    "a table of scores": "          P       R       F\nLOC   78.50   82.88   80.63\nORG   75.43   77.65   76.52\n",
+    "a table of scores": (
+        "          P       R       F\nLOC   78.50   82.88   80.63\nORG   75.43   77.65   76.52\n"
+    ),
     "what was written where": "Model and tokenizer saved to ./t5_finetuned\n",
     "InfiniBand's device is not opened": IBV + steps(0, 90),
     "Horovod stalled once": steps(0, 30) + STALL + steps(40, 90),
@@ -131,8 +145,8 @@ GOOD = {  # the run went well, whatever it got over
     + "RESULT,SSD,,1219,org,2026-03-02 05:33:45 AM\n",
     "finalizers complain": MLPERF + UNLINK * 2 + "RESULT,SSD,,1219,org,2026-03-02 05:33:45 AM\n",
     "CollNet is not there": (
-        "node-a:68:69 [0] transport.cc:253 NCCL WARN Cannot initialize CollNet, using point-to-point network instead\n"
-        + steps(0, 90)
+        "node-a:68:69 [0] transport.cc:253 NCCL WARN Cannot initialize CollNet, using point-to-point "
+        "network instead\n" + steps(0, 90)
     ),
     "a helper step of the batch script": HELPER + steps(0, 90) + "Training finished.\n",
     "a batch is dropped, and bye": steps(0, 60)
@@ -148,7 +162,8 @@ GOOD = {  # the run went well, whatever it got over
     "a download is tried again": "2026-03-02 10:00:00 WARNING hub: read failed, retry 1/5\n" + steps(0, 90),
     "a warning that only a rank at work prints": bar(0)
     + (
-        "[rank2]:[W302 02:29:25.96 reducer.cpp:1500] Warning: find_unused_parameters=True was specified in DDP constructor, "
+        "[rank2]:[W302 02:29:25.96 reducer.cpp:1500] Warning: find_unused_parameters=True was specified "
+        "in DDP constructor, "
         "but did not find any unused parameters in the forward pass.\n"
     ),
 }
@@ -185,12 +200,17 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     "an exception as its script prints it": steps(0, 90)
     + "ValueError(\"directory 'mel' does not exist\")\n\nSet HYDRA_FULL_ERROR=1\n",
     "a last word: FATAL": steps(0, 90) + "FATAL: loss diverged at step 91, aborting training run\n",
-    "a last word: failed": "[Step 12] Training (~3 hour(s))...\nTraining failed: model file not found.\n  Common causes:\n  1. cuDNN\n",
+    "a last word: failed": (
+        "[Step 12] Training (~3 hour(s))...\nTraining failed: model file not found.\n  Common causes:\n  "
+        "1. cuDNN\n"
+    ),
     "C++ gives up": steps(0, 90) + "terminate called without an active exception\n",
     "a debugger saw the crash": steps(0, 90)
     + 'Thread 1 "python" received signal SIGSEGV, Segmentation fault.\n',
     "a test case failed, the next one finished": "Running test case 2\n" + FATAL + "Finished test case 3\n",
-    "an unset variable": "/var/spool/job7/slurm_script: line 30: USER_: unbound variable\n= Elapsed runtime : 00:00:09\n",
+    "an unset variable": (
+        "/var/spool/job7/slurm_script: line 30: USER_: unbound variable\n= Elapsed runtime : 00:00:09\n"
+    ),
     "no command of that name": "bash: torchrun: command not found\n",
     "no log at all": PASSWD,
     "ranks that nobody sees at work": RANKS,
@@ -203,7 +223,8 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     "DeepSpeed's launcher is told to stop": (
         steps(0, 30)
         + "[2026-03-02 10:01:03,101] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 20143\n"
-        "[2026-03-02 10:01:03,101] [INFO] [launch.py:324:sigkill_handler] Main process received SIGINT, exiting\n"
+        "[2026-03-02 10:01:03,101] [INFO] [launch.py:324:sigkill_handler] Main process received SIGINT, "
+        "exiting\n"
     ),
     "torchrun stops its workers": bar(66, 100) + bar(67, 100) + SIGTERM,
     "torchrun and no life after": steps(0, 30) + FATAL + TORCHRUN,
@@ -240,7 +261,8 @@ GOOD |= {
     "a destructor that Python ignores": steps(0, 90) + IGNORED,
     "a logger that fails": (
         steps(0, 40) + "--- Logging error ---\nTraceback (most recent call last):\n"
-        '  File "/usr/lib/python3.10/logging/__init__.py", line 1100, in emit\n    msg = self.format(record)\n'
+        '  File "/usr/lib/python3.10/logging/__init__.py", line 1100, in emit\n    msg = '
+        "self.format(record)\n"
         "TypeError: not all arguments converted during string formatting\n" + steps(50, 90)
     ),
     "a table that is printed again and again": "".join(

@@ -2,7 +2,7 @@
 
     2026-03-02 10:00:11 | INFO | iter 400 loss 2.1        worked: a count that grew (see parsers/signs.py)
     Training finished.                                    finished
-    :::MLLOG {… "key": "run_stop", … "success"}           finished, with a last word that no failing script has
+    :::MLLOG {… "key": "run_stop", … "success"}           finished, with a last word that no failing run has
 
 Not a sign: a progress bar that is drawn again after a traceback, wandb's summary at exit, `echo done` behind
 a script that failed, and whatever others than the writer of the trouble say.
@@ -43,7 +43,8 @@ def uncaught(e: Event) -> bool:
     """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at
     the script's own lines.
 
-    Who catches and prints one starts where it is caught, mostly in a function; a logger writes a line of its own above it.
+    Who catches and prints one starts where it is caught, mostly in a function; a logger writes a line of its
+    own above it.
     """
     if e.fields.get("excepthook") or e.fields.get("logged"):
         return bool(e.fields.get("excepthook"))

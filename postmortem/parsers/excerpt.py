@@ -115,7 +115,8 @@ class Excerpt:
                     return
 
     def announced(self) -> str:
-        """`ignored` where Python says above a traceback that it goes on, `logged` where a logger wrote it: then somebody caught it."""
+        """`ignored` where Python says above a traceback that it goes on, `logged` where a logger wrote it:
+        then somebody caught it."""
         for above in islice(self.preceding(), 2):
             if _IGNORED.match(above.envelope.body):
                 return "ignored"

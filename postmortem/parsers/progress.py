@@ -178,8 +178,8 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
 
 
 def _open(writer: _Writer, line: Line) -> None:
-    """Know the first line of a writer again: who starts a script twice appends its log to the first one's. One that counts is no
-    opening, and one that comes often is no start."""
+    """Know the first line of a writer again: who starts a script twice appends its log to the first one's.
+    One that counts is no opening, and one that comes often is no start."""
     said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
         telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
@@ -212,7 +212,9 @@ def _settle(writer: _Writer, notices: int) -> None:
     """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices
     where few may stay."""
     late = [
-        line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
+        line
+        for line in _last(writer)
+        if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
     ]
     writer.notices = writer.notices[-notices:]
     writer.notices += [line for line in late if line not in writer.notices]

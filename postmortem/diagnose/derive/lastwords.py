@@ -61,8 +61,8 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
 
 
 def _end(case: Case, source: str, benign: Set[Where]) -> Iterator[tuple[Event, str]]:
-    """The last words of one log, if they tell of trouble, and the name of what they tell. Where other logs show life, one that never
-    did may be a tool's."""
+    """The last words of one log, if they tell of trouble, and the name of what they tell. Where other logs
+    show life, one that never did may be a tool's."""
     events, alive = case.by_source[source], life.last_line(case, source)
     if not alive and life.is_alive(case):
         return

@@ -33,7 +33,8 @@ def quoted(view: View) -> Iterator[Defeat]:
 
 
 def ignored(view: View) -> Iterator[Defeat]:
-    """`Exception ignored in: <function Loader.__del__ …>`: Python prints what a destructor or an exit handler raised, and goes on."""
+    """`Exception ignored in: <function Loader.__del__ …>`: Python prints what a destructor or an exit handler
+    raised, and goes on."""
     for number, claim in view.numbered("cause", "symptom"):
         if claim.event.fields.get("ignored"):
             yield Defeat(number, "context", "Python ignored it: a destructor or an exit handler raised it")
