@@ -305,6 +305,15 @@ def test_a_run_that_was_ended_is_not_healthy(name: str, tmp_path: Path) -> None:
     assert said["outcome"] in ("incident", "undetermined"), said
 
 
+def test_a_rank_whose_work_simply_stops_is_told(tmp_path: Path) -> None:
+    for rank in range(4):
+        end = "" if rank == 2 else steps(60, 90) + "Training finished.\n"
+        (tmp_path / f"rank{rank}.log").write_text(steps(0, 50) + end)
+    verdict = analyze([str(tmp_path)], Options()).document["verdict"]
+    assert verdict["outcome"] == "undetermined"
+    assert "rank 2 worked and never said goodbye" in verdict["headline"]
+
+
 def test_what_a_log_lacks_is_told(tmp_path: Path) -> None:
     assert verdict_of(PASSWD, tmp_path)["headline"] == "Undetermined: nothing here tells of a job."
     seen = verdict_of(RANKS, tmp_path)["headline"]

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from postmortem.diagnose.case import SPOKEN, Case
+from postmortem.digits import number
 from postmortem.model import Event
 
 AT_WORK = (
@@ -68,6 +69,20 @@ def all_done(case: Case) -> bool:
     if case.finished:
         return case.all_finished or byes >= _consoles(case)
     return byes >= _consoles(case)
+
+
+def left_behind(case: Case) -> set[int]:
+    """Ranks that worked and said no goodbye, where most others did and got further: their work simply stops."""
+    silent = case.ranks_of(case.of_kind("worked")) - case.finished
+    if len(case.finished) < 2 or not 0 < len(silent) < len(case.finished):
+        return set()
+    steps: dict[int | None, int] = {}
+    for e in case.of_kind("progress"):
+        step, rank = number(e.fields.get("step")), case.rank_of(e)
+        if step is not None:
+            steps[rank] = max(step, steps.get(rank, 0))
+    furthest = max((steps.get(rank, 0) for rank in case.finished), default=0)
+    return {rank for rank in silent if steps.get(rank, furthest) < furthest}
 
 
 def last_goodbye(case: Case, source: str) -> Event | None:

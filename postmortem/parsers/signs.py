@@ -5,7 +5,7 @@ here alone.
     INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer
     mAP@[.5:.95]: 0.1149                         a result, where nothing comes after it
     Training finished.                           a goodbye
-    done                                         a goodbye too, if it is the last line; `echo done` says it of anything
+    done                                         a goodbye too, if it is the last line
 
 A bar that is drawn again, and what wandb sums up when a process dies, are no signs of work: both come after
 a fatal traceback.
@@ -109,7 +109,7 @@ ENOUGH = 3  # lines of one kind in which a number grows
 
 
 def series(bodies: Sequence[str]) -> int | None:
-    """The last line of a kind whose number is larger in each: `| total_timesteps | 4096 |`, `[00012] tr 0.31`."""
+    """The last line of a kind whose number is larger in each: `| timesteps | 4096 |`, `[00012] tr 0.31`."""
     kinds: dict[str, list[tuple[int, list[int]]]] = {}
     for i, body in enumerate(bodies):
         if not (_is_no_news(body) or _TRYING.search(body) or _PREPARING.match(body) or cries(body)):

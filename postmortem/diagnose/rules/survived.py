@@ -183,8 +183,8 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
 
 
 def _far_below(x: Event, e: Event) -> bool:
-    """Whether an answer of a server, or work that is no other rank's last step: ranks that wait for a dead one
-    print no more."""
+    """Whether an answer of a server, or work that is no other rank's last step: ranks that wait for a dead
+    one print no more."""
     return x.fields.get("by") == "answer" or (x.where.line or 0) - (e.where.line or 0) >= FAR
 
 
