@@ -30,6 +30,7 @@ RESULT = 8  # last lines of a writer, among which a result may stand
 TAIL = 64  # and among which a table may be printed again and again
 ANEW = 24  # new beginnings that are told
 LAUNCHES = 8  # of one script that are told apart
+COUNTS = (24, 96)  # lines of a writer in which counts are followed, first and last
 COUNTED = 64  # names of counts that are followed
 OPENING = 12  # letters in a first line that may be known again
 
@@ -71,6 +72,8 @@ class _Writer:
     answered: Line | None = None
     up: Line | None = None  # a server said that it runs
     counted: dict[str, int] = field(default_factory=dict)
+    counting: int = 0  # lines that may count
+    late: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))  # the last of them
     fell: list[Line] = field(default_factory=list)  # where a count fell to its beginning
     anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
@@ -165,7 +168,11 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
             writer.first_step = (line, step)
         writer.steps.append(line)
     if marks & (interest.STEP | interest.COUNT):
-        _count(writer, line)
+        if writer.counting < COUNTS[0]:
+            _count(writer, line)
+        else:
+            writer.late.append(line)
+        writer.counting += 1
     if marks & interest.ANSWER:
         _serve(writer, line)
     if marks & interest.BYE:
@@ -211,6 +218,8 @@ def _serve(writer: _Writer, line: Line) -> None:
 def _settle(writer: _Writer, notices: int) -> None:
     """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices
     where few may stay."""
+    for line in writer.late:
+        _count(writer, line)
     late = [
         line
         for line in _last(writer)

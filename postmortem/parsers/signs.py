@@ -226,6 +226,12 @@ _SHRUGGED = (
 )
 
 
+_MAY_CRY = re.compile(  # a cheap superset of both
+    r"ERROR|FATAL|CRITICAL|[Ee]rror|Exception|NCCL WARN|[Ff]ail|FAIL|[Aa]bort|ABORT|[Cc]rash|SIG[KTA]|[Kk]illing"
+    r"|[Ee]xit|[Rr]eturn|closed by|send disc|: line \d|^bash: |E\d{4} | [EC] \d"
+)
+
+
 def complains(body: str) -> bool:
     """Whether a line may tell of trouble: what is compared between ranks where no pattern knows any."""
     return bool(_COMPLAINT.search(body)) and not _BENIGN.search(body)
@@ -234,6 +240,8 @@ def complains(body: str) -> bool:
 def cries(text: str) -> bool:
     """Whether a line tells of an error, by its level or its words, and does not say itself that it is
     none."""
+    if not _MAY_CRY.search(text):
+        return False
     return bool(_LEVEL.search(text) or _RAISED.search(text)) and not _SHRUGGED.search(text)
 
 
