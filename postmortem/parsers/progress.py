@@ -26,8 +26,11 @@ from postmortem.parsers.marks import bare
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
-TAIL = 8  # last lines of a writer, among which a result may stand
+RESULT = 8  # last lines of a writer, among which a result may stand
+TAIL = 64  # and among which a table may be printed again and again
 ANEW = 24  # new beginnings that are told
+LAUNCHES = 8  # of one script that are told apart
+COUNTS = (24, 96)  # lines of a writer in which counts are followed, first and last
 COUNTED = 64  # names of counts that are followed
 OPENING = 12  # letters in a first line that may be known again
 
@@ -73,6 +76,8 @@ class _Writer:
     answered: Line | None = None
     up: Line | None = None  # a server said that it runs
     counted: dict[str, int] = field(default_factory=dict)
+    counting: int = 0  # lines that may count
+    late: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))  # the last of them
     fell: list[Line] = field(default_factory=list)  # where a count fell to its beginning
     anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
@@ -167,7 +172,11 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
             writer.first_step = (line, step)
         writer.steps.append(line)
     if marks & (interest.STEP | interest.COUNT):
-        _count(writer, line)
+        if writer.counting < COUNTS[0]:
+            _count(writer, line)
+        else:
+            writer.late.append(line)
+        writer.counting += 1
     if marks & interest.ANSWER:
         _serve(writer, line)
     if marks & interest.BYE:
@@ -180,13 +189,12 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
 
 
 def _open(writer: _Writer, line: Line) -> None:
-    """Know the first line of a writer again: who starts a script twice appends its log to the first one's. A line that counts
-    comes again in every run."""
-    body = line.envelope.body
-    said = _NUMBERS.sub("N", body.strip())[:120]
+    """Know the first line of a writer again: who starts a script twice appends its log to the first one's.
+    One that counts is no opening, and one that comes often is no start."""
+    said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
-        counts = signs.step(body) is not None or any(True for _ in signs.counts(body))
-        writer.opening = said if sum(map(str.isalpha, said)) >= OPENING and not counts else "-"
+        telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
+        writer.opening = said if telling else "-"
     elif said == writer.opening and len(writer.anew) < ANEW:
         writer.anew.append(line)
 
@@ -214,8 +222,12 @@ def _serve(writer: _Writer, line: Line) -> None:
 def _settle(writer: _Writer, notices: int) -> None:
     """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices
     where few may stay."""
+    for line in writer.late:
+        _count(writer, line)
     late = [
-        line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
+        line
+        for line in _last(writer)
+        if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
     ]
     writer.notices = writer.notices[-notices:]
     writer.notices += [line for line in late if line not in writer.notices]
@@ -326,7 +338,7 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "worked", line, rank, {"by": by})
     for line in writer.fell:
         yield _event(source, "anew", line, rank, {})
-    for line in writer.anew:
+    for line in writer.anew if len(writer.anew) <= LAUNCHES else ():
         yield _event(source, "anew", line, rank, {"first": True})
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
@@ -350,8 +362,14 @@ def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
     ):
         if line is not None:
             yield by, line
-    if found := next((line for line in reversed(writer.tail) if signs.result(line.envelope.body)), None):
+    if found := next((line for line in reversed(_last(writer)) if signs.result(line.envelope.body)), None):
         yield "result", found
+    if writer.grew is None and (at := signs.series([line.envelope.body for line in writer.tail])) is not None:
+        yield "count", writer.tail[at]
+
+
+def _last(writer: _Writer) -> list[Line]:
+    return list(writer.tail)[-RESULT:]
 
 
 def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict[str, object]) -> Event:

@@ -343,6 +343,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["wrapper"] = True
     if reading.chained:
         fields["chained"] = True
+    if announced := excerpt.announced():
+        fields[announced] = True
     if reading.carried:
         fields["carried"] = True
     if "[rank" in "".join(excerpt.envelope.key):
