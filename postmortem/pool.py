@@ -41,6 +41,7 @@ SECONDS_PER_ITEM = 1.5e-3
 DEADLINE = 30.0  # seconds for a task, and as many more as a slow disk needs
 SLOWEST = 20e6  # bytes a second
 MEMORY = 2 << 30
+ANSWER = 10.0  # seconds until a cluster's scheduler has to answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +319,7 @@ def dask(address: str) -> Iterator[Executor]:
             "--dask needs dask and distributed", "pip install 'torch-postmortem[cluster]'"
         ) from None
     try:
-        client: Any = Client(address, timeout=10)
+        client: Any = Client(address, timeout=ANSWER)
     except (OSError, ValueError, TimeoutError) as error:
         raise UsageError(
             f"no Dask scheduler answers at {address}: {str(error)[:200]}",

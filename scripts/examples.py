@@ -1,6 +1,7 @@
 """Rendered reports of the incidents of sample_logs/ -> reports/examples/.
 
-    python scripts/examples.py            (or: make examples)
+    python scripts/examples.py            writes them anew (or: make examples)
+    python scripts/examples.py --check    says which are out of date; exit 1 if any is
 
 Of each incident the Markdown, which a repository's pages show as it is, and of at least one of each kind of
 failure the HTML: all of that would be twelve megabytes. The pattern library's hash is left out, so that an
@@ -10,6 +11,9 @@ lists them with today's headlines.
 
 from __future__ import annotations
 
+import base64
+import gzip
+import re
 import sys
 from pathlib import Path
 from typing import NamedTuple
@@ -77,16 +81,47 @@ def rendered(name: str) -> Example:
     return Example(files, f"| [{name}]({name}.md){page} | {category} | {headline} |\n", category)
 
 
+def everything() -> dict[str, str]:
+    """All files of the folder, by name."""
+    examples = [rendered(name) for name in SAMPLES]
+    files = {name: text for one in examples for name, text in one.files.items()}
+    return files | {"README.md": HEAD + "".join(one.line for one in examples)}
+
+
+def same(page: str, kept: str) -> bool:
+    """Whether two renderings hold the same: their events before compression, which other builds of zlib
+    do otherwise."""
+    return page == kept or _unpacked(page) == _unpacked(kept)
+
+
+def _unpacked(page: str) -> tuple[str, bytes]:
+    block = re.search(r'id="postmortem-events">([^<]*)<', page)
+    return (page.replace(block[1], ""), gzip.decompress(base64.b64decode(block[1]))) if block else (page, b"")
+
+
+def outdated(files: dict[str, str]) -> list[str]:
+    """Names of files that are missing, say something else, or are none of these."""
+    kept = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.iterdir()}
+    return sorted(
+        name
+        for name in files.keys() | kept.keys()
+        if name not in files or name not in kept or not same(files[name], kept[name])
+    )
+
+
 def main() -> int:
-    for old in FOLDER.glob("*.*"):
-        old.unlink()
-    lines = []
-    for name in SAMPLES:
-        files, line, _ = rendered(name)
-        for file, content in files.items():
-            (FOLDER / file).write_text(content, encoding="utf-8")
-        lines.append(line)
-    (FOLDER / "README.md").write_text(HEAD + "".join(lines), encoding="utf-8")
+    files = everything()
+    stale = outdated(files)
+    if "--check" in sys.argv[1:]:
+        for name in stale:
+            print(f"out of date: reports/examples/{name}")
+        if stale:
+            print(f"run {sys.executable} scripts/examples.py (or: make examples), and look at what changed")
+        return 1 if stale else 0
+    for name in stale:
+        (FOLDER / name).unlink(missing_ok=True)
+        if name in files:
+            (FOLDER / name).write_text(files[name], encoding="utf-8")
     print(f"{len(SAMPLES)} incidents, {sum(file.stat().st_size for file in FOLDER.iterdir()) / 1e6:.1f} MB")
     return 0
 

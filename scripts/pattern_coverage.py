@@ -234,6 +234,9 @@ def main() -> int:
     print("\n".join(out))
     for fault in wrong:
         print(fault, file=sys.stderr)
+    if wrong:
+        hint = "docs/coverage.tsv is written by hand: name the patterns of today there, then run"
+        print(f"{hint} {sys.executable} scripts/pattern_coverage.py", file=sys.stderr)
     return 1 if wrong else 0
 
 

@@ -13,7 +13,7 @@ DMESG = """\
 [ 1234.567890] python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0
 [ 1234.667890] Out of memory: Killed process 9991 (python3) total-vm:98301120kB, anon-rss:64321024kB, file-rss:512kB, shmem-rss:0kB, UID:1000 pgtables:131072kB oom_score_adj:0
 [99999.100000] eth0: flow control
-"""  # noqa: E501  # whole lines, as the kernel writes them
+"""  # whole lines, as the kernel writes them
 WORK = "".join(f"rank 0: step {step} loss 2.1\n" for step in range(30))
 RAISED = (
     'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\n'

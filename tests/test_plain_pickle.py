@@ -336,6 +336,7 @@ def test_limits_hold_to_the_step() -> None:
         loads(P2 + b"N.", Limits(input=3))
 
 
+@pytest.mark.slow
 def test_bombs_fit_into_a_small_process() -> None:
     """One that has 1 GiB of address space, and some seconds for each."""
     code = (

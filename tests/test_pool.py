@@ -131,7 +131,8 @@ def test_a_factory_is_called_and_its_executor_shut_down() -> None:
 
 
 @needs("distributed")
-def test_a_scheduler_that_is_not_there_is_told_in_words() -> None:
+def test_a_scheduler_that_is_not_there_is_told_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "ANSWER", 1.0)
     with (
         pytest.raises(UsageError, match="no Dask scheduler answers at tcp://127.0.0.1:9"),
         pool.dask("tcp://127.0.0.1:9"),

@@ -23,22 +23,37 @@ OOM = SAMPLES / "host-oom-cache-of-rank-2" / "logs"
 LABEL = SAMPLES / "bad-label-one-rank" / "logs"
 
 
-def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "postmortem", *arguments]
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, *words]
     return subprocess.run(
         command, capture_output=True, cwd=ROOT, env=os.environ | environment, timeout=300, check=False
     )
 
 
-@pytest.mark.parametrize("logs", [OOM, SAMPLES / "healthy-two-hosts" / "logs"], ids=["incident", "two-hosts"])
-@pytest.mark.parametrize("form", ["json", "html", "md"])
-def test_time_zone_and_locale_of_the_reader_do_not_matter(logs: Path, form: str) -> None:
+FORMS = """
+import sys
+from pathlib import Path
+from postmortem.cli import app
+for form in ("json", "html", "md"):
+    for name in ("host-oom-cache-of-rank-2", "healthy-two-hosts"):
+        out = Path(sys.argv[1], f"{name}.{form}")
+        words = ["analyze", f"sample_logs/{name}/logs", "--format", form, "--output", str(out)]
+        app(words, standalone_mode=False)
+"""
+
+
+def test_time_zone_and_locale_of_the_reader_do_not_matter(tmp_path: Path) -> None:
+    """Each place is a process of its own, in which the command writes every form."""
     places = [("UTC", "C"), ("Pacific/Kiritimati", "C.UTF-8"), ("America/St_Johns", "tr_TR.UTF-8")]
-    outputs = [
-        run("analyze", str(logs), "--format", form, "--output", "-", TZ=zone, LC_ALL=words, LANG=words).stdout
-        for zone, words in places
-    ]
-    assert outputs[0] and outputs[0] == outputs[1] == outputs[2]
+    outputs = []
+    for zone, words in places:
+        folder = tmp_path / words
+        folder.mkdir()
+        done = run("-c", FORMS, str(folder), TZ=zone, LC_ALL=words, LANG=words)
+        assert done.returncode == 0, done.stderr
+        outputs.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    assert len(outputs[0]) == 6 and all(outputs[0].values())
+    assert outputs[0] == outputs[1] == outputs[2]
 
 
 def test_the_number_of_workers_does_not_matter() -> None:

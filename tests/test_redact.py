@@ -149,7 +149,7 @@ Generating train split: 2230000 examples [29:59, 1466.92 examples/s][E ProcessGr
 python: /opt/x.c:12: Assertion `key != secret' failed.
 ssl_private_key=/etc/ssl/x.key imagePullSecrets secretName tokens_per_second: 12.5
 token: 0.123456789012345678 token=12345678901234567890123
-"""  # noqa: E501  # whole lines, as their emitters write them
+"""  # whole lines, as their emitters write them
 
 
 @pytest.mark.parametrize("line", ORDINARY.splitlines())

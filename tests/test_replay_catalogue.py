@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SAMPLES
+from postmortem.library import load
 from postmortem.replay import kernel
 from postmortem.replay.catalogue import SCENARIOS, Scenario
 from postmortem.replay.isolate import CannotIsolate, Place, Wants, place
@@ -152,3 +153,9 @@ def test_every_sample_tells_the_command_that_makes_it_again(readme: Path) -> Non
     plan = _plan(_parser().parse_args(shlex.split(command)[3:]))
     assert f"--out sample_logs/{readme.parent.name}" in command
     assert plan.scenario.id in IDS
+
+
+@pytest.mark.parametrize("row", [r for r in SCENARIOS if r.pattern], ids=lambda r: r.id)
+def test_the_catalogue_and_the_pattern_agree_on_the_category(row: Scenario) -> None:
+    pattern = load()[row.pattern]
+    assert row.category == pattern.category

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from conftest import ROOT
 
@@ -36,3 +37,22 @@ def test_versions_agree() -> None:
     project = (ROOT / "pyproject.toml").read_text()
     assert re.search(r'^version = "(.+)"', project, re.MULTILINE)[1] == __version__  # type: ignore[index]
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_hooks_before_a_commit_run_what_is_there() -> None:
+    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    hooks = {hook["id"]: hook for repo in config["repos"] for hook in repo["hooks"]}
+    assert hooks.keys() == {
+        "ruff-check",
+        "ruff-format",
+        "mypy",
+        "schema",
+        "catalogue",
+        "coverage",
+        "examples",
+    }
+    for hook in hooks.values():
+        python, *words = hook["entry"].split()
+        assert python == ".venv/bin/python" and hook["pass_filenames"] is False
+        assert words[0] == "-m" or (ROOT / words[0]).is_file()
+        re.compile(hook.get("files", ""))

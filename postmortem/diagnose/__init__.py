@@ -20,7 +20,9 @@ from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.wording import listed
 from postmortem.library import Library
+from postmortem.library.titles import inside
 from postmortem.model import Event, Source
 
 ALTERNATIVES = 5
@@ -78,23 +80,33 @@ def solve_job(
             f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
-    return replace(chosen, outcome=end, job=name, attempts=len(numbers))
+    lives = _other_lives(chosen, failing)
+    return replace(chosen, outcome=end, job=name, attempts=len(numbers), lives=lives)
 
 
 def _that_ended_it(failing: Sequence[Solution]) -> Solution:
     """The last attempt with a cause. A group that could not form again after a loss is that loss."""
     told = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
     lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
-    chosen = (lost or told)[-1]
-    alike = [
-        s
-        for s in told
-        if s is not chosen and s.root and chosen.root and s.root.pattern.id == chosen.root.pattern.id
-    ]
+    return (lost or told)[-1]
+
+
+def _other_lives(chosen: Solution, failing: Sequence[Solution]) -> tuple[str, ...]:
+    """How the other attempts failed, beside the one that the verdict is about."""
+    alike, said = [], []
+    for s in failing:
+        if s is chosen or s.root is None or chosen.root is None:
+            continue
+        if s.root.pattern.id == chosen.root.pattern.id:
+            alike.append(s.case.attempt)
+        else:
+            said.append(
+                f"Attempt {s.case.attempt} failed otherwise: {inside(s.root.pattern.title)} ({s.root.event.where})."
+            )
     if alike:
-        numbers = ", ".join(str(s.case.attempt) for s in alike)
-        chosen.case.note(f"attempt {numbers} failed alike")
-    return chosen
+        numbers = listed([str(n) for n in alike])
+        said.insert(0, f"Attempt{'s' if len(alike) > 1 else ''} {numbers} failed in the same way.")
+    return tuple(said)
 
 
 def _went_well(lives: Sequence[Case]) -> bool:

@@ -102,13 +102,15 @@ def _verdict(solution: Solution, evidence: Evidence) -> Row:
 
 def _of_root(solution: Solution, root: Claim) -> Row:
     hosts = blame.hosts(solution.case, root, solution.ranks, solution.claims)
+    sure = confidence.of(solution.case, root, solution.ranks)
+    still = missing.Open(solution.case, solution.claims, root, root.pattern.category, hosts)
     doc: Row = {
         "category": root.pattern.category,
         "pattern": root.pattern.id,
-        "confidence": confidence.of(solution.case, root, solution.ranks),
+        "confidence": sure,
         "because": reasons.because(solution, str(own_frame(root.event).where)),
         "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions],
-        "missing": missing.missing(solution.case, root, hosts),
+        "missing": missing.missing(still) if sure != "established" else [],
     }
     if solution.outcome == "recovered" or solution.attempts > 1:
         doc["attempt"] = solution.case.attempt
@@ -118,12 +120,15 @@ def _of_root(solution: Solution, root: Claim) -> Row:
 def _rootless(solution: Solution) -> Row:
     healthy = solution.outcome == "healthy"
     undetermined = solution.outcome == "undetermined"
+    category = _of_symptoms(solution.claims) if undetermined else None
     return {
-        "category": _of_symptoms(solution.claims) if undetermined else None,
+        "category": category,
         "confidence": "supported" if healthy else "hypothesis",
         "because": reasons.because(solution, ""),
         "actions": [] if healthy else [COLLECT],
-        "missing": missing.missing(solution.case, None, ()) if undetermined else [],
+        "missing": missing.missing(missing.Open(solution.case, solution.claims, None, category))
+        if undetermined
+        else [],
     }
 
 

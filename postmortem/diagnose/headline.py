@@ -164,7 +164,7 @@ def _effects(victims: Victims, said: str) -> str:
     """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
     for ranks, verb in victims.told():
-        if verb not in said:
+        if verb not in said and not (verb == "timed out" and " waited in " in said):
             parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks)} other ranks {verb}")
     return "; " + listed(parts) if parts else ""
 

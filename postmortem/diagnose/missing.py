@@ -1,68 +1,173 @@
-"""The evidence that would settle what is open, and the command or setting that yields it for the versions at hand."""
+"""The evidence that would settle what is open, and the command or setting that yields it for the versions at hand.
+
+What is asked for follows from what is open: the log of the address that somebody lost, the other ranks of a hang, the kernel's
+word on a kill, around the time at which it happened. Where a line states the cause and whom it hit, nothing is asked for.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from postmortem.diagnose.case import Case
+from postmortem.diagnose.case import BROAD, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.wording import ranks_text
+from postmortem.diagnose.identity import same_host
+from postmortem.diagnose.wording import DATED, ranks_text
+from postmortem.model import Event
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
-KILLED = ("external-signal", "peer-lost", "host-oom", "native-crash", None)
-WAITED = ("hang", "collective-mismatch", None)
+_ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")
+KILLED = ("external-signal", "peer-lost", "host-oom", "native-crash")
+WAITED = ("hang", "collective-mismatch")
+LOST = ("peer-lost", "network", "hang")
+OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and those that nobody gave
+PEERS = 2  # addresses that are asked for
+AROUND_S = 300  # seconds of a log before and after a moment
 Item = dict[str, str]
 
 
-def missing(case: Case, root: Claim | None, hosts: Sequence[str]) -> list[Item]:
+@dataclass(frozen=True)
+class Open:
+    """What is known and what is not. `category` is the root's, or of the complaints where no cause was found."""
+
+    case: Case
+    claims: Sequence[Claim]
+    root: Claim | None
+    category: str | None
+    hosts: Sequence[str] = ()
+
+
+def missing(open_: Open) -> list[Item]:
     """What to get next, most telling first."""
-    category = root.pattern.category if root else None
-    return [*_kernel(case, category, hosts), *_of_the_hang(case, category), *_logs(case), *_reason(root)]
+    steps = (_peers, _kernel, _recorder, _stacks, _logs, _scheduler, _pods, _reason)
+    return [item for step in steps for item in step(open_)]
 
 
 def _item(what: str, would_tell: str, how: str) -> Item:
     return {"what": what, "would_tell": would_tell, "how": how}
 
 
-def _kernel(case: Case, category: str | None, hosts: Sequence[str]) -> Iterator[Item]:
-    if category in KILLED and not case.has_kernel_log:
+def _peers(o: Open) -> Iterator[Item]:
+    """The other side of connections that were lost, where nothing of that host is here."""
+    if o.category not in (*LOST, None) or (o.root is not None and o.root.ranks):
+        return
+    complaints: dict[str, list[Event]] = {}
+    for c in o.claims:
+        if c.role == "symptom" and c.pattern.category in LOST:
+            for address in _ADDRESS.findall(c.event.text):
+                complaints.setdefault(address, []).append(c.event)
+    known = {s.host for s in o.case.sources.values() if s.host}
+    counted = Counter({a: len(events) for a, events in complaints.items() if not _here(o, a, known)})
+    for address, n in sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:PEERS]:
+        first = complaints[address][0]
         yield _item(
-            f"kernel log of {hosts[0] if hosts else 'the host of the rank that died'}",
-            "whether the kernel's OOM killer or a fault in native code ended the process",
-            "dmesg --time-format iso > dmesg.txt   (or: journalctl -k -o short-iso-precise > kernel.txt)",
+            f"logs of the host with the address {address}",
+            f"why it went away: {n} line{'s' if n > 1 else ''} complain{'' if n > 1 else 's'} of it, first {first.where}",
+            "the rank's own log, its launcher's and the kernel's on that host" + _when(first),
         )
 
 
-def _of_the_hang(case: Case, category: str | None) -> Iterator[Item]:
-    if category in WAITED and not case.of_kind("recorder"):
+def _here(o: Open, address: str, known: set[str]) -> bool:
+    host = o.case.registry.by_address.get(address, address)
+    return address.startswith(OWN) or any(same_host(host, h) for h in known)
+
+
+def _kernel(o: Open) -> Iterator[Item]:
+    if o.category not in KILLED or o.case.has_kernel_log:
+        return
+    event = o.root.event if o.root is not None else None
+    yield _item(
+        f"kernel log of {o.hosts[0] if o.hosts else 'the host of the rank that died'}{_when(event)}",
+        "whether the kernel's OOM killer or a fault in native code ended the process",
+        f"journalctl -k -o short-iso-precise{_window(event)} > kernel.txt   (or: dmesg --time-format iso > dmesg.txt)",
+    )
+
+
+def _moment(e: Event | None) -> float | None:
+    return e.at if e is not None and e.at is not None and e.at > DATED and e.at_sigma < BROAD else None
+
+
+def _when(e: Event | None) -> str:
+    """` around 13:18`"""
+    at = _moment(e)
+    return f" around {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at is not None else ""
+
+
+def _window(e: Event | None) -> str:
+    """The minutes around a moment, as journalctl has it."""
+    at = _moment(e)
+    if at is None:
+        return ""
+    since, until = (datetime.fromtimestamp(t, UTC) for t in (at - AROUND_S, at + AROUND_S))
+    return f" --since '{since:%Y-%m-%d %H:%M:%S} UTC' --until '{until:%Y-%m-%d %H:%M:%S} UTC'"
+
+
+def _recorder(o: Open) -> Iterator[Item]:
+    if o.category in WAITED and not o.case.of_kind("recorder"):
         yield _item(
             "flight-recorder dumps of all ranks",
             "which collective each rank was in, and with which arguments",
-            recorder_settings(case.registry.torch),
+            recorder_settings(o.case.registry.torch),
         )
-    if category in ("hang", None) and not case.of_kind("stack"):
+
+
+def _stacks(o: Open) -> Iterator[Item]:
+    if o.category == "hang" and not o.case.of_kind("stack"):
         yield _item(
-            "stacks of all ranks while they hang",
-            "where the silent rank is stuck",
+            f"stacks of {ranks_text(o.root.ranks) if o.root and o.root.ranks else 'all ranks'} while they hang",
+            "where the rank that the others wait for is stuck",
             "py-spy dump --pid PID   for every rank, before anything is killed",
         )
 
 
-def _logs(case: Case) -> Iterator[Item]:
-    silent = [r for r in case.registry.ranks if r not in case.by_rank]
-    if silent and len(silent) < len(case.registry.ranks):
+def _logs(o: Open) -> Iterator[Item]:
+    """Ranks of which nothing is here: by number, or as many as the launcher's word leaves."""
+    ranks = o.case.registry.ranks
+    silent = [r for r in ranks if r not in o.case.by_rank]
+    if not silent or len(silent) == len(ranks):
+        return
+    yield _item(
+        f"logs of {ranks_text(silent)}",
+        "what these ranks did last",
+        "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank",
+    )
+
+
+def _scheduler(o: Open) -> Iterator[Item]:
+    """Who ended a job, where a scheduler's number is known and its account is not here."""
+    if o.category not in ("external-signal", "scheduler", None) or any(
+        s.kind == "scheduler" for s in o.case.sources.values()
+    ):
+        return
+    for c in o.claims:
+        job = str(c.event.fields.get("job_id") or "")
+        if job.isdigit():
+            yield _item(
+                f"the scheduler's account of job {job}",
+                "whether a limit, a person or a failed node ended it",
+                f"sacct -j {job} -o JobID,State,ExitCode,DerivedExitCode,End,NodeList,Reason > sacct.txt",
+            )
+            return
+
+
+def _pods(o: Open) -> Iterator[Item]:
+    """What the containers said before they were started again."""
+    cluster = [c for c in o.claims if c.speaker == "cluster" and c.accuses]
+    if cluster and not (o.root is not None and o.root.speaker == "cluster"):
         yield _item(
-            f"logs of {ranks_text(silent)}",
-            "what these ranks did last",
-            "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank",
+            "logs of the containers' last life, init containers too",
+            f"what the process said before the cluster's word ({cluster[0].event.where})",
+            "kubectl logs POD --previous --all-containers --timestamps > previous.log",
         )
 
 
-def _reason(root: Claim | None) -> Iterator[Item]:
-    if root is not None and root.strength == "ended" and root.pattern.category == "python-exception":
+def _reason(o: Open) -> Iterator[Item]:
+    if o.root is not None and o.root.strength == "ended" and o.root.pattern.category == "python-exception":
         yield _item(
-            "the rank's traceback or reason",
+            f"the traceback or reason of {ranks_text(o.root.ranks) if o.root.ranks else 'the rank'}",
             "why it left",
             "decorate the entry point with torch.distributed.elastic.multiprocessing.errors.record",
         )

@@ -33,6 +33,7 @@ def because(solution: Solution, proof: str) -> list[str]:
         *_proof(root, proof),
         *_comparisons(solution, root),
         *_joins(solution, root),
+        *solution.lives,
         *_effects(solution, root),
     ]
     if root.pattern.why:

@@ -45,6 +45,7 @@ class Solution:
     job: str | None = None
     attempts: int = 1
     leads: tuple[Event, ...] = ()
+    lives: tuple[str, ...] = ()  # how the other attempts failed, each a sentence
 
     @cached_property
     def account(self) -> explain.Account:

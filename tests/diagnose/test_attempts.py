@@ -13,7 +13,7 @@ BIRTH = pattern("birth", None, role="context", tells=("birth",))
 AGAIN = pattern("again", None, role="context", tells=("again",))
 
 
-def job(folder: str, *ranks: int, at: float | None = NOON, run: str | None = None, well: bool = False, **more: Any) -> tuple[list[Event], list[Source]]:  # fmt: skip  # noqa: E501
+def job(folder: str, *ranks: int, at: float | None = NOON, run: str | None = None, well: bool = False, **more: Any) -> tuple[list[Event], list[Source]]:  # fmt: skip
     files = [source(f"{folder}/rank{r}.log", rank=r, run=run) for r in ranks]
     events = [e for r in ranks for e in steps(r, 1, 2, file=f"{folder}/rank{r}.log", at=at, **more)]
     if well:

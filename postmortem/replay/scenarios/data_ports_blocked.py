@@ -2,7 +2,7 @@
 the ranks meet and then cannot reach each other.
 
 Shows: `Gloo connectFullMesh failed` on all ranks after the store had worked
-Expected: pattern gloo-connect-full-mesh-failed, category network, culprit nobody: the network is filtered.
+Expected: pattern gloo-connect-full-mesh-failed, category rendezvous, culprit nobody: the network is filtered.
 """
 
 from __future__ import annotations

@@ -107,6 +107,8 @@ def groups(scene: Scene) -> list[Group]:
         if known is not wait:
             known.op, known.numel = known.op or wait.op, known.numel or wait.numel
             known.timeout_s = known.timeout_s or wait.timeout_s
+            known.enqueued = _most(known.enqueued, wait.enqueued)
+            known.completed = _most(known.completed, wait.completed)
     return sorted(by_group.values(), key=lambda g: (-len(g.waits), str(g.key)))
 
 
@@ -253,7 +255,7 @@ def _is_whole(scene: Scene, group: Group) -> bool:
 
 def _spoken_of(scene: Scene, waiting: list[int]) -> list[int]:
     """Ranks that are in these logs, do not wait, and were not merely stopped: what they did is for other comparisons to tell."""
-    others = set(scene.views) - set(waiting)
+    others = set(scene.views) - set(waiting) - set(scene.waiting)
     return sorted(r for r in others if scene.views[r].lines and not scene.views[r].stopped)
 
 

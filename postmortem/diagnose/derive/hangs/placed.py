@@ -19,6 +19,7 @@ SAFE = (
     "backward",
     "barrier",
 )  # whose tensors have one size on all ranks: DDP compares its parameters, a barrier sends none
+POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
 Place = tuple[str, str]  # collective and line of code
 
 
@@ -94,7 +95,13 @@ def _at_two_places(scene: Scene, placed: dict[int, Place]) -> Claim | None:
     for r, place in placed.items():
         groups[place].append(r)
     odd, majority = minority(groups)
-    if len(groups) > 3 and not majority:
+    past = [r for r, (operation, _) in placed.items() if operation not in POINT_TO_POINT]
+    if 2 * len(past) < len(placed):
+        odd, majority = (
+            past or odd,
+            bool(past) or majority,
+        )  # the others still send to it or wait for what it sends
+    elif len(groups) > 3 and not majority:
         return None
     proof = [scene.views[r].proof for r in sorted(placed, key=lambda r: r not in odd)]
     return scene.make("ranks-in-different-collectives", odd, proof, at_odds(odd, majority, _told(groups)))

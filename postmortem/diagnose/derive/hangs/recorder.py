@@ -68,6 +68,8 @@ def read(dumps: Mapping[int, Event]) -> Reading | None:
             return found
     if (found := _behind(groups)) is not None:
         return found
+    if (found := _empty(dumps, busy)) is not None:
+        return found
     for look in (_left_in, _not_started, _absent):
         for group in groups:
             if (found := look(group)) is not None:
@@ -96,7 +98,9 @@ def _groups(dumps: Mapping[int, Event]) -> dict[str, _Group]:
             groups.setdefault(key, _Group(key)).pending[rank].add(number)
     for group in groups.values():
         _nothing_recorded(group, dumps)
-    return {key: group for key, group in groups.items() if group.last}
+    recorded = any(group.entries for group in groups.values())
+    # the numbers of a group that only sends and receives differ between the stages of a pipeline: they compare nothing
+    return {key: group for key, group in groups.items() if group.last and (group.entries or not recorded)}
 
 
 def _nothing_recorded(group: _Group, dumps: Mapping[int, Event]) -> None:
@@ -183,12 +187,22 @@ def _behind(groups: list[_Group]) -> Reading | None:
     return Reading("recorder-rank-behind", tuple(odd), _all(group), because)
 
 
+def _empty(dumps: Mapping[int, Event], busy: set[int]) -> Reading | None:
+    """Most ranks wait, and a few recorded nothing that still runs: these stand outside of any collective. A rank that is stuck
+    so that it cannot even write its entries (the interpreter's lock, a device that hangs) leaves such a dump."""
+    empty = sorted(r for r, e in dumps.items() if not _rows(e.fields.get("entries")) and r not in busy)
+    if not empty or 2 * len(busy) <= len(dumps) or len(empty) + len(busy) < len(dumps):
+        return None
+    because = f"the dumps of {ranks_text(empty)} hold no collective, {ranks_text(busy)} wait in one"
+    return Reading("recorder-rank-behind", tuple(empty), tuple(sorted(dumps)), because)
+
+
 def _left_in(group: _Group) -> Reading | None:
     """A few ranks still wait in a collective from which the others went on to later ones."""
     number = group.stuck
     inside = sorted(r for r, numbers in group.pending.items() if number in numbers)
     gone = [r for r, n in group.last.items() if r not in inside and n > number]
-    if not inside or 2 * len(inside) >= len(group.last) or len(inside) + len(gone) < len(group.last):
+    if not inside or 2 * len(inside) > len(group.last) or len(inside) + len(gone) < len(group.last):
         return None
     because = f"{ranks_text(inside)} still in {group.name(number)}, the others went on"
     return Reading("recorder-rank-behind", tuple(inside), _all(group), because)

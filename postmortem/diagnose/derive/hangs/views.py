@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from postmortem.diagnose.case import Case
+from postmortem.diagnose.case import BROAD, Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.wording import ranks_text, shape
@@ -21,6 +21,7 @@ from postmortem.model import Event
 MOST = 65536  # ranks that are compared
 WORDS = 3
 PROOF = 64
+DYING_S = 2.0  # seconds that a launcher needs to see an end
 _CUT = re.compile(  # a complaint of which the end of the log left the head
     r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp(?:[:\d]*\]?(?: \[[^\]]{0,80}\]?)*)? {0,2}.{0,30}$"
 )
@@ -130,15 +131,32 @@ class Scene:
 def scene(case: Case, claims: Sequence[Claim]) -> Scene:
     """One view for every rank of the job."""
     views = {r: View(r, case.end_of(r)) for r in case.registry.ranks[:MOST]}
+    dying = _first_death(case)
     for e in case.events:
         rank = case.rank_of(e)
-        if rank is not None:
+        if rank is not None and not (e.kind == "stack" and _while_dying(e, dying)):
             _see(views.setdefault(rank, View(rank, case.end_of(rank))), e)
     for c in claims:
         rank = case.rank_of(c.event)
         if c.accuses and c.speaker != "kernel" and rank in views:
             _hear(views[rank], c)
     return Scene(case, claims, views)
+
+
+def _first_death(case: Case) -> Event | None:
+    """The first end that a launcher saw of a rank that was not merely stopped."""
+    told = [case.ends[r].told_by for r in case.ended("kill", "crash", "own")]
+    return min((e for e in told if e is not None), key=lambda e: (e.at is None, e.at or 0.0), default=None)
+
+
+def _while_dying(e: Event, death: Event | None) -> bool:
+    """Whether a rank printed its stack when it was told to stop, after another one's end (`faulthandler.register(SIGTERM)`):
+    that shows where a victim waited, and no hang. What py-spy or gdb saw stands in a file of its own."""
+    if death is None or e.speaker == "tool":
+        return False
+    if e.at is not None and death.at is not None and e.at_sigma < BROAD:
+        return e.at >= death.at - DYING_S
+    return any("SIGTERM" in line or "Signal 15" in line for line in e.context)
 
 
 def _see(view: View, e: Event) -> None:
