@@ -37,7 +37,13 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 INERT = ("frozen", "slots", "eq", "repr", "maxsize", "strict", "init")  # arguments that change no result
 WORD = re.compile(r"[a-z][a-z_-]*")
-STORIES = ("told_ends", "last_words", "standstill", "counters", "flight_recorder", "goodlogs")
+STORIES = ("told_ends", "last_words", "standstill", "counters", "flight_recorder", "timeouts", "goodlogs")
+SLOW = (  # tests of what no mutant changes, and the dearest one of them all
+    "test_diagnose_order.py::test_a_library_is_the_same_from_folders_of_other_names",
+    "test_flight_recorder.py::test_fields_of_other_types_than_torch_writes",
+    "test_flight_recorder.py::test_a_large_dump_is_cut_to_its_last_entries",
+    "test_diagnose_foreign.py::test_a_job_that_finished_did_not_fail_whatever_others_say",
+)
 SUITES = {
     "diagnose": ("diagnose", "test_diagnose_*.py", *(f"test_{s}.py" for s in STORIES), "test_golden.py"),
     "align": ("test_align_*.py", "diagnose", "test_diagnose_*.py", "test_golden.py"),
@@ -235,7 +241,7 @@ def run_tests(mutant: Mutant | None, files: Sequence[str]) -> int:
     if mutant is not None:
         sys.meta_path.insert(0, Finder(mutant))
     options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
-    options += ["--no-header", "--hypothesis-seed=0"]
+    options += ["--no-header", "--hypothesis-seed=0", *(f"--deselect=tests/{name}" for name in SLOW)]
     with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
         with contextlib.redirect_stderr(nowhere):
             return int(pytest.main([*options, *files]))

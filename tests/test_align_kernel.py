@@ -194,7 +194,9 @@ def test_what_a_rank_said_in_a_file_called_dmesg_moves_no_kernel_clock(tmp_path:
     )
     for name in ("rank0.log", "dmesg.txt"):
         (tmp_path / name).write_text(line)
-    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "undetermined"
+    document = analyze([str(tmp_path)]).document
+    assert document["verdict"]["pattern"] == "collective-timed-out"
+    assert {clock["kind"] for clock in document["clocks"]} == {"naive"}
 
 
 def test_a_pid_of_last_week_moves_no_clock() -> None:
