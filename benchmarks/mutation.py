@@ -109,7 +109,11 @@ class Changes(ast.NodeTransformer):
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
         empty = isinstance(node.value, ast.Constant) and node.value.value is None
-        if node.value is not None and not empty and self.at(node, f"return None for `{ast.unparse(node)[:80]}`"):
+        if (
+            node.value is not None
+            and not empty
+            and self.at(node, f"return None for `{ast.unparse(node)[:80]}`")
+        ):
             node.value = ast.Constant(None)
         return node
 
@@ -271,7 +275,9 @@ def judged(chosen: Sequence[Mutant], workers: int) -> Iterator[tuple[Mutant, boo
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--number", type=int, default=250)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only files whose path contains this")
