@@ -2,9 +2,10 @@
 
     python benchmarks/calibration.py [FOLDER ...] [--list]
 
-A case is a folder with logs/ and a truth.json, as in sample_logs. A verdict is right if its outcome, category and ranks
-are among those of the truth, as tests/test_golden.py judges; hosts and gpus are held against it where the truth names
-some. Prints the table in docs/confidence.md; with --list also each wrong verdict.
+A case is a folder with logs/ and a truth.json, as in sample_logs. A verdict is right if its outcome,
+category and ranks are among those of the truth, as tests/test_golden.py judges; hosts and gpus are held
+against it where the truth names some. Prints the table in docs/confidence.md; with --list also each wrong
+verdict.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from postmortem.analyze import Options, analyze
 from postmortem.errors import PostmortemError
 from postmortem.model import Confidence
 
+ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = (ROOT / "sample_logs", ROOT / "tests" / "incidents" / "synthetic")
 WORDS: tuple[str, ...] = get_args(Confidence)
 FAILED = ("incident", "recovered")
@@ -31,7 +32,7 @@ Truth = Mapping[str, Any]
 
 
 class Judged(NamedTuple):
-    """One case: what was said, and which parts of it are right; None where the truth has nothing to hold against it."""
+    """One case: what was said, and which parts of it are right; None where the truth names nothing."""
 
     name: str
     confidence: str

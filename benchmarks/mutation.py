@@ -2,9 +2,10 @@
 
     python benchmarks/mutation.py [--number 250] [--seed 1] [--only diagnose/blame] [--workers 2]
 
-A seeded sample of mutants of postmortem/diagnose and postmortem/align: another comparison, constant, word, boolean
-operator or return value, a `not` less. Each is imported in place of its module by a process of its own, which runs the
-tests that need no machine until one fails. Prints the score for each folder, and every mutant that survived.
+A seeded sample of mutants of postmortem/diagnose and postmortem/align: another comparison, constant,
+word, boolean operator or return value, a `not` less. Each is imported in place of its module by a process
+of its own, which runs the fast tests until one fails. Prints the score of each folder and every mutant that
+survived.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 FOLDERS = ("diagnose", "align")
+NONE_CHOSEN = 5  # pytest's code where all tests of a file are slow
 LIMIT_S = 120  # of processor time; a mutant that runs longer is noticed
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -37,16 +39,27 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }  # fmt: skip
 INERT = ("frozen", "slots", "eq", "repr", "maxsize", "strict", "init")  # arguments that change no result
 WORD = re.compile(r"[a-z][a-z_-]*")
-STORIES = ("told_ends", "last_words", "standstill", "counters", "flight_recorder", "timeouts", "goodlogs")
+STORIES = [
+    f"test_{name}.py"
+    for name in [
+        "told_ends",
+        "last_words",
+        "standstill",
+        "counters",
+        "flight_recorder",
+        "timeouts",
+        "goodlogs",
+    ]
+]
 SLOW = (  # tests of what no mutant changes, and the dearest one of them all
     "test_diagnose_order.py::test_a_library_is_the_same_from_folders_of_other_names",
     "test_flight_recorder.py::test_fields_of_other_types_than_torch_writes",
     "test_flight_recorder.py::test_a_large_dump_is_cut_to_its_last_entries",
     "test_diagnose_foreign.py::test_a_job_that_finished_did_not_fail_whatever_others_say",
 )
-SUITES = {
-    "diagnose": ("diagnose", "test_diagnose_*.py", *(f"test_{s}.py" for s in STORIES), "test_golden.py"),
-    "align": ("test_align_*.py", "diagnose", "test_diagnose_*.py", "test_golden.py"),
+SUITES = {  # what is run one after the other, until one fails
+    "diagnose": (["diagnose"], ["test_diagnose_*.py", *STORIES], ["test_golden.py"]),
+    "align": (["test_align_*.py"], ["diagnose", "test_diagnose_*.py"], ["test_golden.py"]),
 }
 
 
@@ -197,13 +210,12 @@ class Finder(MetaPathFinder):
         )
 
 
-# ── the tests ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the tests ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def prepare() -> None:
     """Import what no mutant changes, and read the sample logs once: processes that are forked have both."""
     sys.path[:0] = [str(ROOT), str(TESTS)]
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     import hypothesis
     import hypothesis.strategies
     import pytest  # noqa: F401
@@ -227,15 +239,15 @@ def prepare() -> None:
     reading.read_all = remembered
 
 
-def suite(path: Path) -> list[str]:
+def suite(path: Path) -> list[list[str]]:
     """Tests of the module's own first, then those of its room, and last whole incidents."""
     room = path.relative_to(ROOT / "postmortem").parts[0]
-    files = [p for pattern in SUITES[room] for p in sorted(TESTS.glob(pattern))]
-    own = [p for p in sorted(TESTS.rglob("test_*.py")) if p.stem.removeprefix("test_").endswith(path.stem)]
-    return [str(p) for p in dict.fromkeys([*own, *files]) if p.exists()]
+    own = [p for p in TESTS.rglob("test_*.py") if p.stem.removeprefix("test_").endswith(path.stem)]
+    stages = [own, *([p for name in names for p in TESTS.glob(name)] for names in SUITES[room])]
+    return [sorted(map(str, files)) for files in stages if files]
 
 
-def run_tests(mutant: Mutant | None, files: Sequence[str]) -> int:
+def run_tests(mutant: Mutant | None, stages: Sequence[Sequence[str]]) -> int:
     """In a forked process: 0 where all tests pass."""
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
     import hypothesis
@@ -246,18 +258,22 @@ def run_tests(mutant: Mutant | None, files: Sequence[str]) -> int:
         sys.meta_path.insert(0, Finder(mutant))
     options = ["-x", "-q", "-m", "not slow", "-p", "no:cacheprovider", "--rootdir", str(ROOT)]
     options += ["--no-header", "--hypothesis-seed=0", *(f"--deselect=tests/{name}" for name in SLOW)]
-    with Path(os.devnull).open("w") as nowhere, contextlib.redirect_stdout(nowhere):
-        with contextlib.redirect_stderr(nowhere):
-            return int(pytest.main([*options, *files]))
+    with (
+        Path(os.devnull).open("w") as void,
+        contextlib.redirect_stdout(void),
+        contextlib.redirect_stderr(void),
+    ):
+        codes = (int(pytest.main([*options, *files])) for files in stages)
+        return next((code for code in codes if code not in (0, NONE_CHOSEN)), 0)
 
 
-def start(mutant: Mutant | None, files: Sequence[str]) -> int:
+def start(mutant: Mutant | None, stages: Sequence[Sequence[str]]) -> int:
     pid = os.fork()
     if pid:
         return pid
     code = 1
     try:
-        code = run_tests(mutant, files)
+        code = run_tests(mutant, stages)
     except BaseException:  # a module that cannot be imported is noticed too
         code = 1
     os._exit(min(code, 9))
@@ -296,6 +312,8 @@ def main() -> int:
     for mutant, noticed in judged(chosen, given.workers):
         room = mutant.path.relative_to(ROOT / "postmortem").parts[0]
         all_of[room] += 1
+        if all_of.total() % 25 == 0:
+            print(f"{all_of.total()} of {len(chosen)}, {time.monotonic() - began:.0f} s", flush=True)
         killed[room] += noticed
         if not noticed:
             survivors.append(mutant)
