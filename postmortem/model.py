@@ -147,14 +147,28 @@ class Source:
 
 
 class Where(NamedTuple):
-    """The only address of evidence. Lines count from 1; None in binary and JSON files."""
+    """The only address of evidence. Lines count from 1; None in binary and JSON files.
+
+    `line` gives the order of what was written. In a log whose collector wrapped it (JSON records, newest
+    first) that is no line of the file: `file_line` is the one that holds it.
+    """
 
     source: str
     line: int | None
     end_line: int | None = None
+    file_line: int | None = None
+
+    @property
+    def shown(self) -> int | None:
+        """The line to look up in the file."""
+        return self.line if self.file_line is None else self.file_line
+
+    @property
+    def shown_end(self) -> int | None:
+        return self.end_line if self.file_line is None else None
 
     def __str__(self) -> str:
-        return self.source if self.line is None else f"{self.source}:{self.line}"
+        return self.source if self.line is None else f"{self.source}:{self.shown}"
 
 
 class Match(NamedTuple):

@@ -12,7 +12,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,6 +22,7 @@ from postmortem.collect import Container
 from postmortem.errors import PatternError, UsageError
 from postmortem.library import Library, load
 from postmortem.model import Event, Scanned, Skip, Source
+from postmortem.parsers import unwrap
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -104,13 +105,19 @@ def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
     digest = load(*ways.patterns).digest if ways.executor is not None else ""
     for container in containers:
         source = collect.divisible(container) if len(scan.parts(container.size)) > 1 else None
-        if source is None or source.kind in parsers.DOCUMENT_KINDS:
+        if source is None or source.kind in parsers.DOCUMENT_KINDS or _wrapped(container, source):
             yield Job(container, ways.patterns, lines, digest)
         else:
             yield from (
                 Job(container, ways.patterns, lines, digest, source, part)
                 for part in scan.parts(container.size)
             )
+
+
+def _wrapped(container: Container, source: Source) -> bool:
+    """Whether a log has to be read from its beginning, because its lines are records."""
+    with collect.open_at(container, source, 0) as stream:
+        return isinstance(unwrap.of(source, stream), unwrap.Unwrapped)
 
 
 def _here(jobs: Sequence[Job], watch: _Watch) -> list[Result]:
@@ -169,8 +176,12 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
     library, engine = _tools(extra)
     reads = []
     for source, stream in collect.open_sources(container):
-        one = scan.scan(source, stream, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
-        reads.append(_parsed(one, library, lines))
+        told = unwrap.of(source, stream)
+        one = scan.scan(source, told, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
+        read = _parsed(one, library, lines)
+        if isinstance(told, unwrap.Unwrapped):  # the ledger counts what lies in the file
+            read = replace(read, scanned=(replace(read.scanned[0], bytes=told.bytes, lines=told.lines),))
+        reads.append(read)
     return Read(
         *(tuple(x for one in reads for x in getattr(one, name)) for name in ("sources", "events", "scanned"))
     )

@@ -33,7 +33,10 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 400
-LONG_MODULES: dict[str, int] = {}  # a module that is one thing and longer: its name and its limit
+LONG_MODULES: dict[str, int] = {
+    "postmortem/parsers/envelope.py": 405,
+    "postmortem/parsers/framing.py": 679,
+}  # a module that is one thing and longer: its name and its limit
 IN_A_CIRCLE: set[str] = set()  # rooms whose modules still import each other
 OUTSIDE = {"os", "io", "pathlib", "subprocess", "tempfile", "shutil", "socket", "urllib"}
 EVALUATING = {"eval", "exec", "pickle.load", "pickle.loads", "os.system", "marshal.loads", "yaml.unsafe_load"}

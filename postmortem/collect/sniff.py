@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from postmortem.collect.binary import binary, magic
+from postmortem.collect.journals import of_unit
 
 LINES = 12
 LINES_WITHIN = 1 << 13
@@ -295,6 +296,13 @@ RULES: tuple[Rule, ...] = (
     Rule("kubernetes", "rows of an event table", line=EVENT_ROW),
     Rule("kubernetes", "a manifest", start=r"(?:- )?apiVersion: \S+", holds=(b"kind: ",)),
     Rule("kubernetes", "a manifest in JSON", start=r"\s*\{", holds=(b'"apiVersion":', b'"kind":')),
+    Rule(
+        "agent",
+        "a unit's journal in which torchrun's logger speaks",
+        line=SYSLOG,
+        test=lambda head: of_unit(head.text) and _launcher(head),
+    ),
+    Rule("console", "a unit's journal", line=SYSLOG, test=lambda head: of_unit(head.text)),
     Rule("kernel", "syslog or a journal", line=SYSLOG),
     Rule(
         "kernel",

@@ -51,7 +51,7 @@ def _rank(solution: Solution, rank: int, symptom: Claim | None) -> Row:
         "last_collective": next(
             (str(e.fields["collective"]) for e in events if e.fields.get("collective")), None
         ),
-        "last_line": {"source": last.where.source, "line": last.where.line} if last else None,
+        "last_line": {"source": last.where.source, "line": last.where.shown} if last else None,
         "why": why,
         "group": f"{state}:{symptom.pattern.id if symptom else ''}:{end.short if end else ''}",
     }

@@ -40,8 +40,8 @@ class Evidence:
             rank = spoken_of[0]
         return {
             "source": e.where.source,
-            "line": e.where.line,
-            "end_line": e.where.end_line,
+            "line": e.where.shown,
+            "end_line": e.where.shown_end,
             "text": e.text,
             "time": iso(e.at) if e.at_sigma <= INHERITED else None,
             "uncertainty_s": round(e.at_sigma, 6) if iso(e.at) else None,
@@ -62,6 +62,6 @@ def own_frame(e: Event) -> Event:
     frame = re.compile(rf"{re.escape(file)}(?::|\", line ){number}\b")
     for place in range(e.before + 1, len(e.context)):
         if frame.search(e.context[place]):
-            where = e.where._replace(line=e.where.line + place - e.before)
+            where = e.where._replace(line=e.where.line + place - e.before, file_line=None)
             return e._replace(where=where, text=e.context[place], before=place)
     return e

@@ -27,6 +27,7 @@ from postmortem.parsers import (
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
+from postmortem.parsers.marks import bare
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -64,7 +65,7 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
         return []
     events: list[Event] = []
     style = (
-        envelope.learn(first_lines(scanned.samples[0].text, min(200, max(lines, 40))))
+        envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
         if scanned.samples
         else Style()
     )

@@ -201,7 +201,7 @@ def _event(
         fields["local_rank"] = where
     return Event(
         kind="sync",
-        where=Where(source.path, family.first.number),
+        where=Where(source.path, family.first.number, None, env.line),
         text=family.first.text[:200],
         time=env.stamp.time,
         clock=env.stamp.clock,

@@ -15,7 +15,6 @@ file has it. A bare number in a column (`16:15:49 | 2 | train …`, `2: step 9`)
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from postmortem.model import Stamp
-from postmortem.parsers import times
+from postmortem.parsers import marks, records, times
 
 
 class Envelope(NamedTuple):
@@ -42,6 +41,7 @@ class Envelope(NamedTuple):
     kernel: bool = False
     quoted: bool = False
     program: str = ""  # who wrote it, says syslog or the journal, where that is not the kernel
+    line: int | None = None  # of the file, where the log was unwrapped
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +52,7 @@ class Style:
     host: bool = False
     column: str = ""  # a key of _COLUMNS
     margin: bool = False  # the whole file was pasted as a quotation
+    label: str = ""  # a key of _LABELS
 
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
@@ -62,8 +63,16 @@ _COLUMNS = {
     "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
     "colon": re.compile(r"(\d{1,5}): "),
 }
-# DeepSpeed's head, which labels the others' lines
-_RUNNER = re.compile(r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:")
+_LABELS = {  # the process that a runner, or the pod that an export puts in front
+    "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
+    "tab": re.compile(
+        r"(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)\t)?([^\t ]{1,60})\t"
+    ),  # parallel --tag, Loki
+}
+_RANKED = re.compile(r"(?:^|[._/-])rank[._-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
+_RUNNER = re.compile(
+    r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
+)  # DeepSpeed's head, which labels the others' lines
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
@@ -96,15 +105,23 @@ _KERNEL = re.compile(
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
 _SYSLOG = re.compile(
-    r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
-    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
-    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )([\w.-]+) "
-    r"(kernel|[\w./-]+(?:\[\d+\])?): ?"
+    r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
+    r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )"
+    # `Initializing distributed: ` behind a time is no host and its program
+    r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"
+    r"([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
-# /var/log/pods
-_CRI = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)")
-# `| ts`
-_TS = re.compile(r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)")
+_CRI = re.compile(
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)"
+)  # /var/log/pods
+_RFC5424 = re.compile(  # PRI 1 time host program pid msgid data
+    r"<\d{1,3}>1 \d{4}-\d\d-\d\dT[\d:.]{8,15}(?:Z|[+-]\d\d:\d\d) ([\w.-]+) ([^\s\[\]]{1,48}) (\d{1,9}|-) \S{1,32} "
+    r"(?:-|\[[^\]\n]{0,400}\]) ?(?:\ufeff)?"
+)
+_TAI64N = re.compile(r"@(4[0-9a-f]{15})([0-9a-f]{8}) ?")  # daemontools, runit
+_TS = re.compile(
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)"
+)  # `| ts`
 _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
@@ -129,7 +146,8 @@ def learn(lines: Iterable[str]) -> Style:
     )
     host = _mostly(some, lambda line: _HOST.match(line) if ": " in line or " | " in line else None)
     column = "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), "")
-    return Style(labelled, host, column, margin=_mostly(some, lambda line: line.startswith(">")))
+    label = next((name for name, form in _LABELS.items() if not labelled and _mostly(some, form.match)), "")
+    return Style(labelled, host, column, _mostly(some, lambda line: line.startswith(">")), label)
 
 
 def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
@@ -162,7 +180,8 @@ def _of_ranks(name: str, lines: list[str]) -> bool:
 def clean(text: str) -> str:
     """Take colours, titles and NUL bytes out of a line; of a progress bar keep what is visible in the end."""
     if "\x1b" in text or "\x00" in text:
-        text = _ANSI.sub("", text)
+        mark, rest = marks.mark_of(text)
+        text = mark + _ANSI.sub("", rest)
     return text
 
 
@@ -170,6 +189,31 @@ def clean(text: str) -> str:
 def peel(text: str, style: Style = Style()) -> Envelope:
     """Take all prefixes off a line. Never raises; what is no prefix stays in `body`."""
     text = clean(text)
+    number, said, text = marks.read(text)
+    found = _peeled(text, style)
+    return found if number is None else _of_record(found, number, said)
+
+
+def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
+    """A line of a record: the line knows its rank and host better, the record its time."""
+    if env.rank is not None and said.rank is not None and env.rank != said.rank:
+        said = said._replace(local_rank=None)
+    key = [*env.key, *(part for part in (said.writer, str(said.pid or "")) if part)]
+    if said.rank is not None:
+        key.append(f"rank {said.rank}")
+    return env._replace(
+        key=tuple(key),
+        rank=said.rank if env.rank is None else env.rank,
+        local_rank=said.local_rank if env.local_rank is None else env.local_rank,
+        world=said.world if env.world is None else env.world,
+        host=env.host or said.host,
+        pid=said.pid if env.pid is None else env.pid,
+        stamp=said.stamp or env.stamp,
+        line=number,
+    )
+
+
+def _peeled(text: str, style: Style) -> Envelope:
     if text.startswith("{") and text.rstrip().endswith("}") and len(text) < 65536:
         found = _json_line(text, style)
         if found is not None:
@@ -210,6 +254,9 @@ class _Peeler:
                 self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
+        elif self.style.label and (m := self.take(_LABELS[self.style.label])):
+            self.key.append(m[1])
+            self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]))
         elif self.style.host and (m := self.take(_HOST)):
             self.key.append(m[1])
             self.learn(host=m[1])
@@ -271,6 +318,24 @@ def _ray(p: _Peeler, m: re.Match[str]) -> None:
     p.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
 
 
+def _rank_in(label: str) -> int | None:
+    m = _RANKED.search(label)
+    return int(m[1]) if m else None
+
+
+def _syslog_5424(p: _Peeler, m: re.Match[str]) -> None:
+    p.key.append(f"{m[2]}[{m[3]}]")
+    pid = int(m[3]) if m[3].isdigit() else None
+    p.learn(stamp=times.find(m[0]), host=m[1], pid=pid, rank=_rank_in(m[2]), **_tagged(m[2]))
+
+
+def _tai64n(p: _Peeler, m: re.Match[str]) -> None:
+    """Seconds since 1970 and 2^62, ten more than UTC: what daemontools' tai64n counts (libtai,
+    tai_unix.c)."""
+    seconds = int(m[1], 16) - (1 << 62) - 10 + int(m[2], 16) / 1e9
+    p.learn(stamp=Stamp(seconds, "absolute", m[0].strip(), 1e-4))
+
+
 def _tagged(tag: str) -> dict[str, object]:
     """`kernel:`, `train.sh[123]:`"""
     return {"kernel": True} if tag == "kernel" else {"program": tag.split("[")[0]}
@@ -296,6 +361,8 @@ _FORMS: dict[str, _Form] = {  # tried in this order
         _SYSLOG,
         lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), **_tagged(m[2])),
     ),
+    "syslog5424": (_RFC5424, _syslog_5424),
+    "tai64n": (_TAI64N, _tai64n),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
     "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),
@@ -313,59 +380,26 @@ def _one_of(*left_out: str) -> re.Pattern[str]:
 _NEXT, _STAMP_KNOWN, _FAR = _one_of(), _one_of("stamped"), _one_of("stamped", "syslog")
 
 
-_MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured trainer keeps beside its message
-
-
 def _json_line(text: str, style: Style) -> Envelope | None:
-    """One record of a structured log: {"ts": "...", "rank": 0, "msg": "..."}, journald's JSON, or Docker's:
-    {"log": "a line\\n", ...}."""
-    try:
-        record = json.loads(text)
-    except (ValueError, RecursionError):
+    """A record among other lines, or journald's JSON. Logs that are nothing but records are unwrapped
+    before."""
+    record = records.load(text)
+    found = records.body_of(record) if record is not None else None
+    if record is None or found is None:
         return None
-    if not isinstance(record, dict):
-        return None
-    body = next(
-        (
-            record[k]
-            for k in ("MESSAGE", "msg", "message", "log", "text", "event")
-            if isinstance(record.get(k), str)
-        ),
-        None,
-    )
-    if body is None:
-        return None
-    # json-file, Docker's default: a line as it was printed
-    if "stream" in record and "log" in record and body == record["log"]:
+    body, said = found[1], records.facts(record)
+    if found[0] == "log" and "stream" in record:  # json-file, Docker's default: a line as it was printed
         inner = peel(body.rstrip("\n"), style)
-        return inner._replace(stamp=_json_stamp(record) or inner.stamp)
-    rank = next((record[k] for k in ("rank", "global_rank", "RANK") if isinstance(record.get(k), int)), None)
-    host = next(
-        (record[k] for k in ("_HOSTNAME", "host", "hostname") if isinstance(record.get(k), str)), None
-    )
-    pid = record.get("pid") if isinstance(record.get("pid"), int) else None
+        return inner._replace(stamp=said.stamp or inner.stamp)
     kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
-    tag = "" if kernel else str(record.get("SYSLOG_IDENTIFIER") or "")
-    told = (f"{name} {record[name]}" for name in _MEASURED if isinstance(record.get(name), int | float))
     return Envelope(
-        " ".join((body, *told)),
-        rank=rank,
-        host=host,
-        pid=pid,
-        stamp=_json_stamp(record),
+        body + records.measured(record),
+        rank=said.rank,
+        local_rank=said.local_rank,
+        world=said.world,
+        host=said.host,
+        pid=said.pid,
+        stamp=said.stamp,
         kernel=kernel,
-        program=tag,
+        program="" if kernel else str(record.get("SYSLOG_IDENTIFIER") or ""),
     )
-
-
-def _json_stamp(record: dict[str, Any]) -> Stamp | None:
-    micro = record.get("__REALTIME_TIMESTAMP")
-    if isinstance(micro, str) and micro.isdigit() and len(micro) < 20:
-        return Stamp(int(micro) / 1e6, "absolute", micro, 1e-4)
-    for name in ("ts", "time", "timestamp", "@timestamp", "asctime", "date"):
-        value = record.get(name)
-        if isinstance(value, str) and (stamp := times.find(value)):
-            return stamp
-        if isinstance(value, int | float) and 1e9 < value < 1e10:
-            return Stamp(float(value), "absolute", str(value), 1e-3)
-    return None

@@ -6,11 +6,13 @@ so a block is what follows with the same prefixes, and other writers' lines are 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
 from postmortem.parsers.envelope import Envelope, Style, clean, peel
+from postmortem.parsers.marks import bare
 
 CONTEXT = 5
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
@@ -55,6 +57,23 @@ def visible(line: str) -> str:
     return parts[-1] if parts else ""
 
 
+_HEAD = re.compile(r"\[[A-Za-z_]{2,20}\d{1,6}\]: ?(?:[╭+┌][─-]{1,200} )?Traceback \(most recent")
+
+
+_BAR = re.compile(r"%\||[━█▏▎▍▌▋▊▉]|s/it|it/s")  # tqdm, rich
+
+
+def _told(line: str) -> str:
+    """Of a line that a progress bar has begun, and on which a traceback begins, the part with its head."""
+    if "Traceback (most recent" not in line:
+        return line
+    line = next((part for part in line.split("\r") if "Traceback (most recent" in part), line)
+    head = _HEAD.search(line)
+    if head is not None and _BAR.search(line, 0, head.start()):
+        return line[head.start() :]
+    return line
+
+
 class Excerpt:
     """One hit of one source: its line, what stands around it, and how to make events from it."""
 
@@ -63,10 +82,11 @@ class Excerpt:
         self.style = style
         self.number = hit.line
         self.raw = hit.text.decode("utf-8", "backslashreplace")
-        self.text = decode(hit.text)
+        marked = _told(decode(hit.text))
+        self.text = bare(marked)
         self.before = split(hit.before)
         self.after = split(hit.after)
-        self.envelope = peel(self.text, style)
+        self.envelope = peel(marked, style)
         self._room = len(hit.after)
 
     def to_the_end(self, most: int) -> bool:
@@ -78,7 +98,7 @@ class Excerpt:
         """The hit's line, then all lines after it."""
         yield Line(self.number, self.text, self.envelope)
         for i, text in enumerate(self.after[:MAX_BLOCK], start=1):
-            yield Line(self.number + i, text, peel(text, self.style))
+            yield Line(self.number + i, bare(text), peel(text, self.style))
 
     def block(self) -> Iterator[Line]:
         """The hit's line, then the following lines of the same writer."""
@@ -94,14 +114,14 @@ class Excerpt:
     def preceding(self) -> Iterator[Line]:
         """The lines before the hit, nearest first."""
         for i, text in enumerate(reversed(self.before), start=1):
-            yield Line(self.number - i, text, peel(text, self.style))
+            yield Line(self.number - i, bare(text), peel(text, self.style))
 
     def context(self, number: int) -> tuple[tuple[str, ...], int]:
         """Up to five lines each side of line `number`, and how many of them stand before it."""
         lines = [*self.before, self.text, *self.after]
         at = len(self.before) + number - self.number
         lo = max(0, at - CONTEXT)
-        return tuple(text[:2000] for text in lines[lo : at + CONTEXT + 1]), at - lo
+        return tuple(bare(text)[:2000] for text in lines[lo : at + CONTEXT + 1]), at - lo
 
     def event(
         self,
@@ -129,7 +149,7 @@ class Excerpt:
         spoken_by = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
         return Event(
             kind=kind,
-            where=Where(self.source.path, line.number, end if end != line.number else None),
+            where=Where(self.source.path, line.number, end if end != line.number else None, env.line),
             text=(line.text if text is None else text)[:4000],
             time=stamp.time if stamp else None,
             clock=stamp.clock if stamp else "none",

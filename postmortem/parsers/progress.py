@@ -21,6 +21,7 @@ from postmortem.parsers import interest
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
+from postmortem.parsers.marks import bare
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
@@ -57,7 +58,7 @@ _BENIGN = re.compile(
 )
 # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
 _KEEPER = re.compile(
-    r"(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
+    r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
 )
 _PLANNED = re.compile(
     (
@@ -173,7 +174,7 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             end = data.find(b"\n", start)
             raw = data[start : end if end >= 0 else len(data)]
             text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
-            yield Line(number, text, peel(text, style)), marks.of(start, start + len(raw)) | asked_all
+            yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | asked_all
 
 
 def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
@@ -350,9 +351,11 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     local = env.local_rank if env.local_rank is not None else source.local_rank
     if local is not None:
         fields.setdefault("local_rank", local)
+    if env.line is not None and len(env.body) > len(line.text):
+        fields["said"] = env.body[:1000]  # with the level that the record has beside its text
     return Event(
         kind=kind,
-        where=Where(source.path, line.number),
+        where=Where(source.path, line.number, None, env.line),
         text=line.text[:1000],
         time=stamp.time if stamp else None,
         clock=stamp.clock if stamp else "none",

@@ -88,7 +88,7 @@ def from_match(m: re.Match[str]) -> Stamp | None:
     digits = g.get("f") or ""
     fraction = float(f"0.{digits}") if digits else 0.0
     zone, clock = _zone(g.get("z"))
-    return Stamp(whole + fraction - zone, clock, m[0], _sigma(digits))
+    return Stamp(whole + fraction - zone, clock, m[0], _sigma(digits, m.re is _GLOG))
 
 
 def epoch(year: int, month: int, day: int, hour: int, minute: int, second: int) -> float | None:
@@ -126,13 +126,13 @@ def _zone(text: str | None) -> tuple[int, ClockKind]:
     return sign * (int(digits[:2]) * 3600 + int(digits[2:4]) * 60), "absolute"
 
 
-def _sigma(digits: str) -> float:
-    """Resolution as one standard deviation. Nine digits are c10's: they come from CLOCK_MONOTONIC while the
-    seconds come from the wall clock, so such a stamp is good to a second only (torch c10/util/Logging.cpp).
-    """
+def _sigma(digits: str, glog: bool) -> float:
+    """Resolution as one standard deviation. The nine digits of c10 come from CLOCK_MONOTONIC while the
+    seconds come from the wall clock, so such a stamp is good to a second only (torch
+    c10/util/Logging.cpp)."""
     if not digits:
         return 0.3
-    if len(digits) == 9:
+    if glog and len(digits) == 9:
         return 0.5
     return max(10.0 ** -len(digits), 1e-4) * 0.3
 

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
 from postmortem.parsers import times
-from postmortem.parsers.excerpt import Excerpt
+from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import code_line, collective_of
 from postmortem.parsers.traceback import WRAPPERS
 
@@ -75,7 +75,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         event = event._replace(time=stamp.time, clock=stamp.clock, sigma=0.6, raw_time=stamp.raw)
     yield event
     if exception:
-        yield _quoted(excerpt, event, exception[0].number, exception[0].text, exception[1], frames)
+        yield _quoted(excerpt, event, exception[0], exception[1], frames)
 
 
 def _host(name: str | None) -> str | None:
@@ -86,16 +86,15 @@ def _host(name: str | None) -> str | None:
 def _quoted(
     excerpt: Excerpt,
     exit_event: Event,
-    number: int,
-    text: str,
+    line: Line,
     m: re.Match[str],
     frames: list[tuple[str, int, str]],
 ) -> Event:
-    context, before = excerpt.context(number)
+    context, before = excerpt.context(line.number)
     fields: dict[str, object] = {
         "type": m["type"],
         "message": m["message"][:2000],
-        "line": text.strip()[:2000],
+        "line": line.text.strip()[:2000],
         "frames": tuple(frames[-60:]),
         "code": code_line(frames),
         "collective": collective_of(frames),
@@ -104,8 +103,8 @@ def _quoted(
     }
     return exit_event._replace(
         kind="exception",
-        where=Where(excerpt.source.path, number),
-        text=text[:4000],
+        where=Where(excerpt.source.path, line.number, None, line.envelope.line),
+        text=line.text[:4000],
         severity="fatal",
         fields=fields,
         context=context,

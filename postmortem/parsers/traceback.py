@@ -22,6 +22,7 @@ from itertools import chain, islice
 
 from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
+from postmortem.parsers import boxed
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
@@ -35,7 +36,7 @@ HEADLESS = Signature(
 )
 NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a frame in them
 
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
+_FRAME = re.compile(r'\s*(?:> )?File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
 _INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
 # c10/util/Backtrace.cpp
 _BACKTRACE = re.compile(rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in ")
@@ -222,7 +223,12 @@ def _read(excerpt: Excerpt) -> _Reading:
     reading = _Reading(last=excerpt.number)
     block = iter(excerpt.block())
     opener = next(block)
-    lines = _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
+    body = opener.envelope.body
+    lines = (
+        boxed.unboxed(body, block)
+        if boxed.opens(body)
+        else _same_lead(block, opener.envelope.body.partition("Traceback (most recent call last)")[0])
+    )
     indent = (
         len(opener.envelope.body) - len(opener.envelope.body.lstrip())
         if opener.envelope.body.lstrip().startswith("Traceback")

@@ -77,7 +77,11 @@ def _end(case: Case, events: list[Event]) -> Iterator[tuple[Event, str]]:
         e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"
     }  # benign, it knows
     loud = [
-        e for e in last if e.where not in known and _LEVEL.search(e.text) and not _SHRUGGED.search(e.text)
+        e
+        for e in last
+        if e.where not in known
+        and _LEVEL.search(str(e.fields.get("said") or e.text))
+        and not _SHRUGGED.search(e.text)
     ]
     after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
     loud = [e for e in loud if after is None or e.where > after]

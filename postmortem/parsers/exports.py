@@ -1,0 +1,81 @@
+r"""An export of records as one JSON document -> the lines of each record, and where in the file they stand.
+
+[\n  {\n    "timestamp": "...",\n    "textPayload": "[rank1]: ValueError: ..."\n  },       gcloud logging read --format=json
+{"events": [{"timestamp": 1795331121352, "message": "..."}, ...]}                          aws logs get-log-events
+{"status": "success", "data": {"result": [{"stream": {...}, "values": [["1795...", "..."]]}]}}    Loki's query_range
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from postmortem.parsers import records
+from postmortem.parsers.marks import Facts
+
+TRIES = 20_000  # objects that hold no record: a document that is something else is given up
+# times the document's size may be read, because an object that holds records is read, and they once more
+EFFORT = 6
+_OPENS = re.compile(r"\s*(?:\[\s*)?\{\s*\"[^\"\\\n]{1,80}\"\s*:")
+_NANO = re.compile(r"\d{10,19}", re.ASCII)
+
+Line = tuple[int, str, Facts, str]
+
+
+def looks(text: str) -> bool:
+    """Whether a head is that of such a document, with a record in it."""
+    return _OPENS.match(text) is not None and next(groups(text), None) is not None
+
+
+def groups(text: str) -> Iterator[list[Line]]:
+    """The lines of each record, with the number of the file's line."""
+    decoder = json.JSONDecoder(strict=False)
+    at = seen = tries = effort = 0
+    number = 1
+    while (at := text.find("{", at)) >= 0 and tries < TRIES and effort < EFFORT * len(text) + 1000:
+        number, seen = number + text.count("\n", seen, at), at
+        try:
+            record, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            tries, effort, at = tries + 1, effort + min(len(text) - at, 1 << 16), at + 1
+            continue
+        effort += end - at
+        if records.body_of(record) is not None:
+            yield list(_lines(record, text, at, end, number))
+        elif isinstance(record.get("values"), list) and isinstance(record.get("stream"), dict):
+            yield from _stream(record, text, at, end, number)
+        elif _holds_records(record):
+            tries, end = tries + 1, at + 1
+        at = end
+
+
+def _holds_records(record: dict[str, Any]) -> bool:
+    return any(
+        isinstance(value, dict) or isinstance(value, list) and value and isinstance(value[0], dict)
+        for value in record.values()
+    )
+
+
+def _lines(record: dict[str, Any], text: str, at: int, end: int, number: int) -> Iterator[Line]:
+    facts = records.facts(record)
+    known: dict[str, int] = {}
+    for line in records.texts(record):
+        if line.field not in known:
+            place = text.find(f'"{line.field}"', at, end)
+            known[line.field] = number + text.count("\n", at, place) if place >= 0 else number
+        yield known[line.field], line.text, facts, line.lead
+
+
+def _stream(record: dict[str, Any], text: str, at: int, end: int, number: int) -> Iterator[list[Line]]:
+    """Loki's: labels, and pairs of nanoseconds and a line."""
+    seen = at
+    for pair in record["values"]:
+        if not (isinstance(pair, list) and len(pair) > 1 and isinstance(pair[1], str)):
+            continue
+        if (place := text.find(f'"{pair[0]}"', seen, end)) >= 0:
+            number, seen = number + text.count("\n", seen, place), place
+        said = {"labels": record["stream"], "time": pair[0], "line": pair[1]}
+        facts = records.facts(said)
+        yield [(number, line.text, facts, line.lead) for line in records.texts(said)]

@@ -1,0 +1,181 @@
+r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of
+the file's line.
+
+    {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
+    [ {                                                                  a pretty-printed export, newest first
+        "textPayload": "[rank1]: ValueError: ..."
+    time,host,message                                                    a table with quoted fields of several lines
+    2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
+
+Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan,
+parsers, rules) sees plain lines; `marks` carries the record's rank, host, pid and time in front of each.
+Bytes that cannot be unwrapped pass as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice, pairwise
+
+from postmortem.model import Source, Stamp
+from postmortem.parsers import exports, framing, records, times
+from postmortem.parsers.excerpt import decode, visible
+from postmortem.parsers.framing import CHUNK, LINE, SOME, Framer, Group, Numbered
+from postmortem.parsers.marks import head, marked
+from postmortem.scan.reader import Readable
+
+HEAD = 1 << 16
+WRAPPED = frozenset({"console", "agent", "json-lines", "ray"})  # kinds that a collector wraps
+
+
+def of(source: Source, stream: Readable) -> Unwrapped | Again:
+    """The stream of a source, unwrapped if its head shows that it is wrapped."""
+    if source.kind not in WRAPPED:
+        return Again(b"", stream)
+    first = _peek(stream)
+    again = Again(first, stream)
+    framer = learn(first)
+    return Unwrapped(again, framer) if framer is not None else again
+
+
+def _peek(stream: Readable) -> bytes:
+    first = b""
+    while len(first) < HEAD:
+        try:
+            piece = stream.read(HEAD - len(first))
+        except Exception:  # the next read tells the reader
+            break
+        if not piece:
+            break
+        first += piece
+    return first
+
+
+class Again:
+    """A stream of which the head was read already."""
+
+    def __init__(self, first: bytes, stream: Readable) -> None:
+        self._first, self._stream = first, stream
+
+    def read(self, n: int, /) -> bytes:
+        if self._first:
+            piece, self._first = self._first[:n], self._first[n:]
+            return piece
+        return self._stream.read(n)
+
+
+class Unwrapped:
+    """The stream of a wrapped log: its lines as they were printed. `bytes` and `lines` are those of the
+    file."""
+
+    def __init__(self, stream: Again, framer: Framer) -> None:
+        self.bytes = self.lines = 0
+        self._stream = stream
+        self._ready = b""
+        self._failure: Exception | None = None
+        self._groups = framer(self._numbered())
+
+    def read(self, n: int, /) -> bytes:
+        if len(self._ready) < n:
+            pieces, size = [self._ready], len(self._ready)
+            while size < n and (group := next(self._groups, None)) is not None:
+                pieces.append(_written(group))
+                size += len(pieces[-1])
+            self._ready = b"".join(pieces)
+        if not self._ready and self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        piece, self._ready = self._ready[:n], self._ready[n:]
+        return piece
+
+    def _numbered(self) -> Iterator[Numbered]:
+        rest = b""
+        while piece := self._piece():
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                self.lines += 1
+                yield self.lines, _text(line)
+            while len(rest) > LINE:
+                yield self.lines + 1, _text(rest[:LINE])
+                rest = rest[LINE:]
+        if rest:
+            self.lines += 1
+            yield self.lines, _text(rest)
+
+    def _piece(self) -> bytes:
+        try:
+            piece = self._stream.read(CHUNK)
+        except Exception as failure:  # of a codec, or the ledger's row: raised again behind what was read
+            self._failure, piece = failure, b""
+        self.bytes += len(piece)
+        return piece
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace").removesuffix("\r")
+
+
+def _written(group: Group) -> bytes:
+    out, known, shared = [], None, ""
+    for line in group:
+        if line.facts is not known:
+            known, shared = line.facts, head(line.facts)
+        out.append(marked(line.number, shared, line.text, line.lead))
+    return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace") if out else b""
+
+
+# ── which it is
+# ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def learn(first: bytes) -> Framer | None:
+    """Learn from a source's first bytes how its lines are to be had; None of a plain one."""
+    whole = first if len(first) < HEAD else first[: first.rfind(b"\n") + 1]
+    text = decode(whole.removeprefix(b"\xef\xbb\xbf"))
+    start = text.lstrip()[:1]
+    lines = [visible(line) for line in text.split("\n") if line.strip()]
+    if len(lines) < 2 and start not in ("{", "["):
+        return None
+    framer: Framer | None = None
+    if start in ("{", "["):
+        framer = _json(text, lines)
+    for test, form in _TEXTS if framer is None else ():
+        if test(lines):
+            framer = form
+            break
+    framer = framer or framing.table(lines)
+    if framer is None:
+        return (
+            framing.newest_first(framing.singles)
+            if _descending([times.find(line[:48]) for line in lines[:SOME]])
+            else None
+        )
+    stamps = [
+        group[0].facts.stamp
+        for group in islice(framer(iter(list(enumerate(text.split("\n"), 1)))), 400)
+        if group
+    ]
+    return framing.newest_first(framer) if _descending(stamps) else framer
+
+
+def _json(text: str, lines: list[str]) -> Framer | None:
+    found = [records.load(line) for line in lines[:40]]
+    known = [record for record in found if record is not None and records.body_of(record) is not None]
+    if len(known) * 2 > min(len(found), 40) and not all("__REALTIME_TIMESTAMP" in record for record in known):
+        return framing.json_lines
+    return framing.document if exports.looks(text) else None
+
+
+def _descending(stamps: list[Stamp | None]) -> bool:
+    """Whether an export begins with its end."""
+    known = [stamp.time for stamp in stamps if stamp is not None]
+    downs = sum(1 for a, b in pairwise(known) if b < a)
+    ups = sum(1 for a, b in pairwise(known) if b > a)
+    return len(known) * 2 > len(stamps) and downs >= 4 and downs >= 20 * ups
+
+
+_TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
+    (framing.mostly_pairs, framing.logfmt),
+    (framing.partial, framing.cri),
+    (framing.folded, framing.unfolded),
+)
