@@ -17,6 +17,8 @@ from postmortem.library import Library
 from postmortem.model import Event, Source
 
 Local = tuple[str | None, str | None, int]  # run, host, local rank
+OWN_WORDS = ("identity", "line", "progress", "finished", "exception")
+MOST = 65536  # ranks of a job that are listed though they are not seen
 _STEM = re.compile(r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr)$")
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
 _JOB_WIDE = frozenset(("world", "torch", "nccl"))
@@ -129,6 +131,14 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
         _learn(reg, e, maps)
     _siblings(reg, events, sources)
     _single_host_locals(reg, sources)
+    _from_others(reg, events, library)
+    _claims(reg, events)
+    reg.ranks = _ranks(reg, events)
+    return reg
+
+
+def _from_others(reg: Registry, events: Sequence[Event], library: Library) -> None:
+    """What launchers, threads and names of files tell, read with what ranks have told by now."""
     by_ray = {path for path in {e.where.source for e in events} if _RAY_PID.search(path)}
     ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
     for e in events:
@@ -138,14 +148,14 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
             _learn_proxy(reg, e)
         if e.where.source in by_ray:
             _learn_ray(reg, e)
-    _claims(reg, events)
-    spoke = {e.rank for e in events} | {reg.rank_of(e) for e in events if e.rank is None}
+
+
+def _ranks(reg: Registry, events: Sequence[Event]) -> tuple[int, ...]:
+    """All ranks that the job has; those that are seen, where its size is not known or is not that of the whole job."""
+    spoke = {reg.rank_of(e) for e in events}
     seen = {r for r in spoke if r is not None} | set(reg.pids)
-    if reg.world is not None and all(r < reg.world for r in seen):
-        reg.ranks = tuple(range(reg.world)) if reg.world <= 65536 else tuple(sorted(seen))
-    else:
-        reg.ranks = tuple(sorted(seen))
-    return reg
+    whole = reg.world is not None and max(seen, default=0) < reg.world <= MOST
+    return tuple(range(reg.world or 0)) if whole else tuple(sorted(seen))
 
 
 def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
@@ -179,9 +189,8 @@ def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
 
 def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
     """Facts that name a rank together with something else."""
-    rank = e.rank
-    if rank is None and e.kind == "identity" and isinstance(e.fields.get("said_rank"), int):
-        rank = int(str(e.fields["said_rank"]))
+    said = e.fields.get("said_rank") if e.kind == "identity" else None
+    rank = said if e.rank is None and isinstance(said, int) else e.rank
     if rank is None or e.fields.get("quoted"):
         return
     if e.host and e.speaker != "kernel":
@@ -189,11 +198,9 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
     local = e.fields.get("local_rank")
     if isinstance(local, int):
         reg.by_local.setdefault((e.run, e.host, local), rank)
-        if e.run is None:
-            reg.by_local.setdefault((None, e.host, local), rank)
     if e.kind in ("identity", "exit", "process", "stack"):
         _bind_pid(reg, e.host, e.fields.get("pid", e.pid), rank)
-    elif e.pid is not None and e.kind in ("line", "progress") and e.source_kind != "agent":
+    elif e.kind in ("line", "progress") and e.source_kind != "agent":
         _bind_pid(reg, e.host, e.pid, rank)
     bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in maps else None)
     if isinstance(bus, str):
@@ -231,14 +238,7 @@ def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source])
     nameless = [s for s in sources if s.path not in reg.by_source and s.kind not in ("agent", "kernel")]
     if not nameless:
         return
-    votes: dict[str, Counter[int]] = defaultdict(Counter)
-    for e in events:
-        if (
-            e.rank is not None
-            and e.kind in ("identity", "line", "progress", "finished", "exception")
-            and not e.fields.get("reported_by")
-        ):
-            votes[stem(e.where.source)][e.rank] += 1
+    votes = _votes(events)
     for s in nameless:
         found = votes.get(stem(s.path), Counter())
         if s.local_rank is not None and not found:
@@ -250,6 +250,15 @@ def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source])
                 reg.host_of.setdefault(reg.by_source[s.path], s.host)
             if s.local_rank is not None:
                 reg.by_local.setdefault((s.run, s.host, s.local_rank), reg.by_source[s.path])
+
+
+def _votes(events: Sequence[Event]) -> dict[str, Counter[int]]:
+    """The ranks that speak of themselves in the streams of each process."""
+    votes: dict[str, Counter[int]] = defaultdict(Counter)
+    for e in events:
+        if e.rank is not None and e.kind in OWN_WORDS and not e.fields.get("reported_by"):
+            votes[stem(e.where.source)][e.rank] += 1
+    return votes
 
 
 def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
