@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests"
 FOLDERS = ("diagnose", "align")
+ROOMS = tuple(f"postmortem.{folder}" for folder in FOLDERS)
 NONE_CHOSEN = 5  # pytest's code where all tests of a file are slow
 LIMIT_S = 120  # of processor time; a mutant that runs longer is noticed
 COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
@@ -218,12 +219,19 @@ def prepare() -> None:
     sys.path[:0] = [str(ROOT), str(TESTS)]
     import hypothesis
     import hypothesis.strategies
+    import pandas  # noqa: F401
     import pytest  # noqa: F401
 
-    from postmortem import collect, reading
+    import postmortem.report.html  # what no mutant changes
+    from postmortem import analyze, cli, collect, privacy, reading, report  # noqa: F401
 
+    loaded = [name for name in sys.modules if name.startswith(ROOMS)]
+    assert not loaded, f"{loaded} would not be changed by a mutant"
+    postmortem.report.html.template()
     phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
-    hypothesis.settings.register_profile("mutation", phases=phases, database=None, deadline=None)
+    hypothesis.settings.register_profile(
+        "mutation", phases=phases, database=None, deadline=None, max_examples=25
+    )
     read_all, kept = reading.read_all, {}
 
     def remembered(containers: Sequence[Any], ways: Any) -> Any:

@@ -211,7 +211,7 @@ def causes(draw: st.DrawFn) -> list[Claim]:
 
 
 @given(causes(), st.randoms())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None)
 def test_the_order_does_not_depend_on_the_order_of_the_input(some: list[Claim], random: Any) -> None:
     shuffled = list(some)
     random.shuffle(shuffled)
@@ -219,13 +219,13 @@ def test_the_order_does_not_depend_on_the_order_of_the_input(some: list[Claim], 
 
 
 @given(causes())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 def test_each_cause_stands_in_the_order_once_even_where_stamps_contradict_lines(some: list[Claim]) -> None:
     assert sum(len(c.events) for c in candidates(some)) == sum(len(c.events) for c in some)
 
 
 @given(causes())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 def test_a_death_that_surely_came_before_all_others_is_the_first(some: list[Claim]) -> None:
     ordered = candidates(some)
     deaths = [c for c in ordered if strong(c)]
@@ -236,7 +236,7 @@ def test_a_death_that_surely_came_before_all_others_is_the_first(some: list[Clai
 
 
 @given(causes())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None)
 def test_no_two_causes_came_each_before_the_other(some: list[Claim]) -> None:
     for a, b in itertools.combinations(some, 2):
         assert not (before(a, b) and before(b, a))
