@@ -33,6 +33,7 @@ class Variant:
     regex: str
     gate: str | None = None
     since: Mapping[str, str] = field(default_factory=dict)
+    on: str = ""  # the parser's event kind whose decisive line it reads, if not every line
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +284,9 @@ class Stamp(NamedTuple):
 class Event(NamedTuple):
     """Something that happened, by one parser's reading. Shape-free details are in `fields`.
 
-    `kind` is one of: pattern (a pattern matched a line), exception, crash, exit, kill, timeout, collective,
-    stack, progress, identity, finished, attempt, line. `order` keeps the order inside one source whatever the
-    clocks say.
+    `kind` is one of: pattern (a pattern matched a line), exception, crash, fault, exit, kill, timeout,
+    collective, stack, progress, identity, finished, attempt, line. `order` keeps the order inside one source
+    whatever the clocks say.
     """
 
     kind: str

@@ -8,6 +8,7 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from postmortem.digits import number
 from postmortem.model import Event, Pattern
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
+STARTS = ("exception", "exit", "crash", "stack", "cut")  # what no exception's message goes on behind
 MOST = 4096  # ranks that one line names
 _NUMBERS = re.compile(r"\d{1,9}(?:-\d{1,9})?")
 _BUS = re.compile(r"(?<![0-9a-f])(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?![0-9a-f])", re.IGNORECASE)
@@ -53,8 +55,8 @@ def group(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _reading(case: Case, e: Event, pattern: Pattern) -> Pattern:
-    """The pattern that this observation means for the versions at hand: up to torch 2.4 a worker finds out by SIGBUS that
-    /dev/shm is full; later ones ask first, and their bus errors have another reason."""
+    """The pattern that this observation means for the versions at hand: up to torch 2.4 a worker finds out
+    by SIGBUS that /dev/shm is full; later ones ask first, and their bus errors have another reason."""
     other = pattern.reads_as and case.library.get(pattern.reads_as.id)
     if not pattern.reads_as or not other:
         return pattern
@@ -71,7 +73,7 @@ def _older(version: str | None, than: str) -> bool:
     return found is None or limit is None or (int(found[1]), int(found[2])) < (int(limit[1]), int(limit[2]))
 
 
-# ── whom a line speaks of ────────────────────────────────────────────────────────────────────────────────────────────
+# ── whom a line speaks of ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
@@ -88,7 +90,10 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
         hosts = _peer(e)  # who complains is not who is complained of
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
         hosts = (case.registry.host_of[ranks[0]],)
-    return Claim(pattern, pattern.role, (e,), ranks, hosts, gpus, pids, e.attempt, "", pattern.strength)
+    role = (
+        "context" if e.fields.get("uttered") else pattern.role
+    )  # until nothing better is known (rules/promote.py)
+    return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, "", pattern.strength)
 
 
 def _one(rank: int | None) -> Ranks:
@@ -124,7 +129,9 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
     if e.speaker != "kernel" and e.source_kind != "agent":
         return _one(
             e.rank
-        )  # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`
+            # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault
+            # (11)`
+        )
     return ()
 
 
@@ -154,7 +161,8 @@ def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
 
 
 def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    """What a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the whole host."""
+    """What a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the
+    whole host."""
     return () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e))
 
 
@@ -199,7 +207,8 @@ def _peer(e: Event) -> tuple[str, ...]:
 
 
 def _gpus(e: Event) -> tuple[str, ...]:
-    """The bus id of the GPU: captured, or above the line (NVRM breaks a message over three lines, and the id is on the first)."""
+    """The bus id of the GPU: captured, or above the line (NVRM breaks a message over three lines, and the id
+    is on the first)."""
     text = e.fields.get("pci")
     if not text:
         above = reversed(e.context[max(0, e.before - 3) : e.before])
@@ -208,23 +217,26 @@ def _gpus(e: Event) -> tuple[str, ...]:
     return (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),) if m else ()
 
 
-# ── one line, one name ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── one line, one name ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
-    """Without what a more telling name says already: a traceback whose message has a name of its own is not also "a Python
-    exception", on its own line, on a further line of its message, or in another copy of the log."""
+    """Without what a more telling name says already: a traceback whose message has a name of its own is not
+    also "a Python exception", on its own line, on a further line of its message, or in another copy of the
+    log."""
     named: dict[str, list[Claim]] = defaultdict(list)
     said = set()
     for c in claims:
         if not c.pattern.generic and c.accuses:
             named[c.event.where.source].append(c)
             said.add(_saying(case, c))
+    ends = _message_ends(case)
     out = []
     for c in claims:
-        other = _named_nearby(c.event, named[c.event.where.source]) if c.pattern.generic else None
+        source = c.event.where.source
+        other = _named_nearby(c.event, named[source], ends.get(source, ())) if c.pattern.generic else None
         if c.pattern.generic and c.event.fields.get("wrapper"):
-            if other is None:
+            if other is None and not c.event.fields.get("uttered"):
                 kind = str(c.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]
                 out.append(
                     replace(c, role="symptom", because=f"{kind} only carries another process's failure")
@@ -238,23 +250,36 @@ def _saying(case: Case, c: Claim) -> tuple[int | None, str]:
     return case.rank_of(c.event), gist(str(c.event.fields.get("line") or c.event.text))
 
 
-def _named_nearby(e: Event, named: Sequence[Claim]) -> Claim | None:
+def _message_ends(case: Case) -> dict[str, list[int]]:
+    """Lines at which, in each log, no message goes on: a line with a stamp of its own, another exception, a launcher's entry."""
+    found: dict[str, set[int]] = defaultdict(set)
+    for e in case.events:
+        if e.where.line is not None and (e.kind in STARTS or (e.raw_time and e.clock != "none")):
+            found[e.where.source].add(e.where.line)
+    return {source: sorted(lines) for source, lines in found.items()}
+
+
+def _named_nearby(e: Event, named: Sequence[Claim], ends: Sequence[int]) -> Claim | None:
     """The claim that a block's decisive line, or a line of its message, makes already."""
+    at = bisect_right(ends, e.where.line or 0)
+    end = ends[at] if at < len(ends) else None
     for c in named:
         if e.where.line is None or c.event.where.line is None:
             if e.where.line is None and c.event.where.line is None:
                 return c
-        elif c.event.where.line == e.where.line or _in_message(e, c.event):
+        elif c.event.where.line == e.where.line or _in_message(e, c.event, end):
             return c
     return None
 
 
-def _in_message(e: Event, other: Event) -> bool:
-    """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without a stamp, which
-    a log line of its own would carry."""
+def _in_message(e: Event, other: Event, end: int | None) -> bool:
+    """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without
+    a stamp, which a log line of its own would carry."""
     line = e.where.line or 0
     opened = number(e.fields.get("opened")) or line
     if not opened <= (other.where.line or 0) <= max(e.where.end_line or 0, line + LONE):
+        return False
+    if end is not None and (other.where.line or 0) >= end:
         return False
     if other.fields.get("opened", opened) != opened or (other.raw_time and other.clock != "none"):
         return False

@@ -110,7 +110,7 @@ def _mechanics(p: Pattern) -> Iterator[str]:
         yield "  found by reasoning over several ranks, not by one line"
     for v in p.variants:
         since = f"  since {', '.join(f'{k} {v}' for k, v in v.since.items())}" if v.since else ""
-        yield f"  regex {v.regex}{since}"
+        yield f"  regex {v.regex}{since}" + (f"  on {v.on} events" if v.on and not p.on else "")
         if v.gate:
             yield f"  gate  {v.gate}"
     for link in p.explains:

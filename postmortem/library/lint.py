@@ -186,7 +186,7 @@ def examples_fit_the_regex(p: Pattern, library: Library) -> Iterator[str]:
     groups = {g for v in p.variants for g in re.findall(r"\(\?P<(\w+)>", v.regex)}
     for number, example in enumerate(p.matches):
         for name in example.captures:
-            if groups and name not in groups and not p.on:
+            if groups and name not in groups and not any(v.on for v in p.variants):
                 yield f"match[{number}] captures {name}, which is no group of the regex"
 
 
@@ -217,7 +217,7 @@ def _gates(p: Pattern) -> Iterator[tuple[str, Variant, Signature]]:
     gate-compiles speaks of those that it cannot look for."""
     for name, v in _wordings(p):
         signature = Signature(p.id, v.gate or v.regex, v.regex)
-        if not p.on and not _refusal(signature):
+        if not v.on and not _refusal(signature):
             yield name, v, signature
 
 
@@ -267,7 +267,7 @@ def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
 def gate_compiles(p: Pattern, library: Library) -> Iterator[str]:
     """The scanner reads gates, in Hyperscan; RE2 stands in where that does not run."""
     for name, v in _wordings(p):
-        if not p.on and (refusal := _refusal(Signature(p.id, v.gate or v.regex, v.regex))):
+        if not v.on and (refusal := _refusal(Signature(p.id, v.gate or v.regex, v.regex))):
             yield f"{name}: {refusal}"
 
 
@@ -311,8 +311,8 @@ def healthy_corpus() -> bytes:
 @lint("merge the two patterns, or tell their lines apart")
 def regex_is_its_own(p: Pattern, library: Library) -> Iterator[str]:
     """Two patterns with one regex are one observation with two names."""
-    own = {(v.regex, p.on) for v in p.variants}
+    own = {(v.regex, v.on) for v in p.variants}
     for other in library.patterns.values():
         apart = p.sources and other.sources and set(p.sources).isdisjoint(other.sources)
-        if other.id != p.id and not apart and own & {(v.regex, other.on) for v in other.variants}:
+        if other.id != p.id and not apart and own & {(v.regex, v.on) for v in other.variants}:
             yield f"has the regex of {other.id}"

@@ -43,7 +43,7 @@ KEYS = {
     "if_last", "cause_if", "cause_if_near", "reads_as", "spreads", "says_why", "bears_out", "names_ranks_of",
     "headline",
 }  # fmt: skip
-EVENT_KINDS = ("", "exception", "crash", "exit", "cut")
+EVENT_KINDS = ("", "exception", "crash", "exit", "cut", "fault", "warned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,9 @@ class Library:
         return [
             Signature(p.id, v.gate or v.regex, v.regex)
             for p in self.patterns.values()
-            if not p.on and not p.derived
+            if not p.derived
             for v in p.variants
+            if not v.on
         ]
 
 
@@ -125,6 +126,13 @@ def _load(extra: tuple[str, ...]) -> Library:
 def parse(data: bytes, path: Path) -> Pattern:
     """Read one pattern file. Raise PatternError with file and line on anything that is not a pattern."""
     return _Reader(data, path).pattern()
+
+
+def _on(entry: Any) -> Any:
+    """YAML 1.1 reads a bare `on` as a truth value."""
+    if isinstance(entry, dict) and True in entry:
+        entry["on"] = entry.pop(True)
+    return entry
 
 
 class _Reader:
@@ -163,9 +171,7 @@ class _Reader:
         if not isinstance(doc, dict):
             raise self.fail("a pattern file is one mapping")
         self.lines = {k.value: k.start_mark.line + 1 for k, _ in getattr(node, "value", [])}
-        if True in doc:  # YAML 1.1 reads a bare `on` as a truth value
-            doc["on"] = doc.pop(True)
-        return doc
+        return _on(doc)  # type: ignore[no-any-return]
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self.doc.get(key, default)
@@ -195,8 +201,11 @@ class _Reader:
         return value
 
     def variants(self) -> tuple[Variant, ...]:
+        on = self.word("on", EVENT_KINDS, "")
         first = [self.doc] if "regex" in self.doc else []
-        rest = [self.mapping(v, "variants", {"regex", "gate", "since"}) for v in self.items("variants")]
+        rest = [
+            self.mapping(_on(v), "variants", {"regex", "gate", "since", "on"}) for v in self.items("variants")
+        ]
         out = []
         for entry in first + rest:
             if not isinstance(entry.get("regex"), str):
@@ -204,7 +213,10 @@ class _Reader:
             since = entry.get("since") or {}
             if not isinstance(since, dict):
                 raise self.fail("`since` must be a mapping", "since")
-            out.append(Variant(entry["regex"], entry.get("gate"), {str(k): str(v) for k, v in since.items()}))
+            if entry.get("on", on) not in EVENT_KINDS:
+                raise self.fail(f"`on: {entry['on']}` is no kind of event", "variants")
+            versions = {str(k): str(v) for k, v in since.items()}
+            out.append(Variant(entry["regex"], entry.get("gate"), versions, entry.get("on", on)))
         return tuple(out)
 
     def explains(self) -> tuple[Explains, ...]:

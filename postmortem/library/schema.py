@@ -63,7 +63,8 @@ def _example(**more: Any) -> dict[str, Any]:
 def _properties() -> dict[str, Any]:
     captures = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
     matching = _example(captures=captures, **{"from": TEXT})
-    wording = {"regex": TEXT, "gate": TEXT, "since": VERSIONS}
+    on = _one_of(EVENT_KINDS, "reads the decisive line of such an event instead of every line")
+    wording = {"regex": TEXT, "gate": TEXT, "since": VERSIONS, "on": on}
     return {
         "id": {
             "type": "string",
@@ -81,7 +82,7 @@ def _properties() -> dict[str, Any]:
         "gate": TEXT
         | {"description": "the cheap superset the scanner looks for; derived from regex otherwise"},
         "regex": TEXT | {"description": "searched in one line, as bytes"},
-        "on": _one_of(EVENT_KINDS, "reads the decisive line of such an event instead of every line"),
+        "on": on,
         "frame": TEXT
         | {"description": "with on: exception: what the innermost frame has to match, as `file function`"},
         "derived": {"type": "boolean", "description": "found by reasoning over several ranks; has no regex"},

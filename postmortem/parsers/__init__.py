@@ -18,12 +18,15 @@ from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
 from postmortem.parsers import (
     envelope,
     faulthandler,
+    faults,
     flight_recorder,
+    kernel_waits,
     progress,
     stacks,
     tables,
     torchrun,
     traceback,
+    utterances,
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
@@ -32,18 +35,26 @@ from postmortem.parsers.marks import bare
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
     traceback.HEADLESS,
+    utterances.OPENER,
     faulthandler.OPENER,
     faulthandler.DUMP,
     torchrun.OPENER,
     tables.OOM,
+    faults.OPENER,
+    faults.LIBRARY,
+    kernel_waits.OPENER,
 )
 _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
     traceback.HEADLESS.id: traceback.parse_headless,
+    utterances.OPENER.id: traceback.parse_uttered,
     faulthandler.OPENER.id: faulthandler.parse,
     faulthandler.DUMP.id: faulthandler.parse_dump,
     torchrun.OPENER.id: torchrun.parse,
     tables.OOM.id: tables.oom_tasks,
+    faults.OPENER.id: faults.parse,
+    faults.LIBRARY.id: faults.parse_library,
+    kernel_waits.OPENER.id: kernel_waits.parse,
 }
 _DOCUMENTS: dict[str, Callable[[Source, bytes], Iterator[Event]]] = {
     "error-file": torchrun.error_file,
@@ -79,10 +90,14 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
             events.extend(_hit(source, hit, style, library))
     if source.kind in _SPOKEN:
         events.extend(progress.parse(source, scanned.samples, style, lines))
-        if len(scanned.samples) == 1 and scanned.bytes <= TORN:
-            events.extend(traceback.parse_torn(source, scanned.samples[0].text, style))
+    elif source.kind == "kernel":  # a journal: of its programs only what shows one at work
+        told = progress.parse(source, scanned.samples, style, lines)
+        events.extend(e for e in told if e.kind in ("worked", "finished"))
+    if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
+        events.extend(traceback.parse_torn(source, scanned.samples[0].text, style))
     events = _one_exception_per_line(events)
     events = _with_frames(events)
+    events = _with_last_words(events)
     events.extend(_on_events(events, library))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
 
@@ -93,7 +108,7 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
     whole = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
     seen: set[int | None] = set()
     out = []
-    for e in events:
+    for e in sorted(events, key=lambda e: e.kind == "uttered"):
         if e.fields.get("headless"):
             if e.where.line in whole or e.where.line in seen:
                 continue
@@ -115,6 +130,20 @@ def _with_frames(events: list[Event]) -> list[Event]:
             if e.time is None and found.time is not None:
                 e = e._replace(time=found.time, clock=found.clock, sigma=found.sigma, raw_time=found.raw_time)
         out.append(e)
+    return out
+
+
+def _with_last_words(events: list[Event]) -> list[Event]:
+    """Patterns on the line that torch quotes as NCCL's last error know that. What an exception says of the system is read with
+    its frames, so not once more without them."""
+    last = {e.where.line for e in events if e.kind == "fault" and e.fields.get("warned")}
+    raised = {e.where.line for e in events if e.kind == "exception"} - last
+    out = []
+    for e in events:
+        if e.kind in ("pattern", "fault") and e.where.line in last:
+            e = e._replace(fields={**e.fields, "last_error": True})
+        if e.kind != "fault" or e.where.line not in raised:
+            out.append(e)
     return out
 
 
@@ -168,13 +197,19 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
 
 
 class _Decisive:
-    """The patterns of a library that read a block's decisive line, compiled once."""
+    """The patterns of a library that read a block's decisive line, compiled once. `warned` are those of NCCL's warnings, for the
+    one that torch repeats below `Last error:`."""
 
     def __init__(self, library: Library) -> None:
         self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}
         for p in library.patterns.values():
-            if p.on:
-                self.forms.setdefault(p.on, []).append((p, [regex.compile(v.regex) for v in p.variants]))
+            kinds: dict[str, list[regex.Pattern[str]]] = {}
+            for v in p.variants:
+                kind = v.on or ("warned" if "NCCL WARN" in v.regex else "")
+                if kind:
+                    kinds.setdefault(kind, []).append(regex.compile(v.regex))
+            for kind, forms in kinds.items():
+                self.forms.setdefault(kind, []).append((p, forms))
         self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
 
     def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str]], ...]:
@@ -191,20 +226,53 @@ _decisive = lru_cache(maxsize=8)(_Decisive)
 
 
 def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
-    """Patterns that read a block's decisive line (`on: exception`)."""
+    """Patterns that read a block's decisive line (`on: exception`), each once."""
     read = _decisive(library).read
+    named: set[tuple[int | None, str | None]] = {
+        (e.where.line, e.pattern) for e in events if e.kind == "pattern" and e.where.line is not None
+    }
     for event in list(events):
-        for pattern, captures in read(event.kind, str(event.fields.get("line", event.text))):
-            if pattern.frame and not regex.search(pattern.frame, _innermost(event)):
-                continue
-            fields = dict(event.fields) | captures
-            yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+        for kind, text, told in _readings(event):
+            for pattern, captures in read(kind, text):
+                if pattern.frame and not regex.search(pattern.frame, _innermost(event)):
+                    continue
+                if kind in ("fault", "warned") and (event.where.line, pattern.id) in named:
+                    continue
+                named.add((event.where.line, pattern.id))
+                fields = (
+                    {k: v for k, v in event.fields.items() if k not in ("says", "warned")} | told | captures
+                )
+                yield event._replace(
+                    kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields
+                )
+
+
+def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """What patterns may read of an event: its decisive line, and what that line says of the system."""
+    if event.kind == "fault":
+        if event.fields.get("warned"):
+            yield "warned", str(event.fields["warned"]), {}
+        if event.fields.get("says"):
+            yield "fault", str(event.fields["says"]), {}
+        return
+    line = str(event.fields.get("line", event.text))
+    if event.kind == "uttered":
+        yield "exception", line, {"uttered": True}
+        return
+    yield event.kind, line, {}
+    if event.kind == "exception":
+        library, said = faults.speaker_of(line)
+        told = faults.fields_of(faults.read(said, library, _innermost(event)))
+        if told:
+            yield "fault", str(told.pop("says")), told
 
 
 def _innermost(event: Event) -> str:
-    """Where an exception was raised, as `file function`; empty if that was not read."""
+    """Where an exception was raised, as `file function: code`; empty if that was not read."""
     frames = event.fields.get("frames")
-    return f"{frames[-1][0]} {frames[-1][2]}" if isinstance(frames, tuple) and frames else ""
+    if not isinstance(frames, tuple) or not frames:
+        return ""
+    return f"{frames[-1][0]} {frames[-1][2]}: {event.fields.get('source') or ''}"
 
 
 def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:

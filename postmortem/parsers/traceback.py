@@ -22,7 +22,7 @@ from itertools import chain, islice
 
 from postmortem.library import Signature
 from postmortem.model import Around, Event, Hit, Source
-from postmortem.parsers import boxed
+from postmortem.parsers import boxed, circumstances, utterances
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
@@ -31,7 +31,7 @@ OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=4
 HEADLESS = Signature(
     ":exception-line",
     r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: ",
-    after=1024,
+    after=8192,
     before=4096,
 )
 NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a frame in them
@@ -58,17 +58,14 @@ _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 _RECORDED = re.compile(
     r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})'
 )
-# an excepthook that logs
-_UNCAUGHT = re.compile(r"(?:^|[\] :])Uncaught ((?:[A-Za-z_]\w*\.)*\w+(?:Error|Exception): .*)$")
+_GLUED = re.compile(r"((?:\w+\.)*[A-Z]\w{5,60}?)\1+")
 # BackendCompilerFailed: backend='inductor' raised: and what it was
 _QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
-_SPAWN = re.compile(
-    r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])"
-)
 # torch < 1.6
 _SPAWNED = re.compile(
-    r"Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)|Exception: *$"
+    r"\w+: On WorkerInfo\(|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)"
+    r"|Exception: *$"
 )
 WRAPPERS = {
     "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError",
@@ -88,6 +85,7 @@ class _Reading:
     chained: bool = False
     open: bool = False  # its lines went on to the end of what was to be read
     last: int = 0
+    source: str = ""  # the code that the innermost frame shows
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
@@ -113,17 +111,40 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
     """Read an exception line whose traceback's head was cut off:
     frames stand right before it, or it opens the file, as in an excerpt."""
     line = next(excerpt.following())
-    if told := _UNCAUGHT.search(line.envelope.body) or _recorded(excerpt):
-        said = Line(line.number, line.text, line.envelope._replace(body=told[1]))
-        yield _event(excerpt, _Reading(exception=said, last=line.number))
-        return
     body = line.envelope.body.strip()
-    if not _NAMED.match(body):
+    told = _recorded(excerpt)
+    if uncaught := told[1] if told else utterances.uncaught(body):
+        yield _event(excerpt, _Reading(exception=_saying(line, uncaught), last=line.number))
         return
-    frames = _frames_above(excerpt, line)
+    frames = _frames_above(excerpt, line) if _NAMED.match(body) else None
     if frames is not None:
         event = _event(excerpt, _Reading(frames=frames, exception=line, last=line.number))
         yield event._replace(fields={**event.fields, "headless": True})
+    else:
+        yield from parse_uttered(excerpt)
+
+
+def parse_uttered(excerpt: Excerpt) -> Iterator[Event]:
+    """Read an exception that a line names: of kind `exception` where it is its writer's last word, else `uttered`."""
+    line = next(excerpt.following())
+    said = utterances.uncaught(line.envelope.body) or utterances.said(line.envelope.body)
+    if not said or _quoted_below(excerpt, line):
+        return
+    event = _event(excerpt, _Reading(exception=_saying(line, said), last=line.number))
+    last = utterances.is_last_word(excerpt, line, utterances.OPENER.after)
+    yield event._replace(kind="exception" if last else "uttered", fields={**event.fields, "headless": True})
+
+
+def _quoted_below(excerpt: Excerpt, line: Line) -> bool:
+    """Whether a traceback stands above whose line this is: its block has read it."""
+    own = (back for back in excerpt.preceding() if back.envelope.key == line.envelope.key)
+    return any(
+        _FRAME.match(back.envelope.body) or _ORIGINAL.search(back.envelope.body) for back in islice(own, 3)
+    )
+
+
+def _saying(line: Line, said: str) -> Line:
+    return Line(line.number, line.text, line.envelope._replace(body=said))
 
 
 def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
@@ -267,6 +288,9 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
         if reading.exception is not None and not reading.carried:
             return False
         reading.frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
+        reading.source = ""
+    elif not reading.source and reading.frames and reading.exception is None and body[:4] == "    ":
+        reading.source = body.strip()[:200]
     elif _CHAIN.match(body):
         reading.chained = True
         return False
@@ -312,8 +336,9 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     body = reading.exception.envelope.body.strip()
     m = _ANY.match(body)
     kind = m["type"] if m else body.split(":")[0]
+    if glued := _GLUED.fullmatch(kind):  # two processes wrote it at once
+        kind, body = glued[1], glued[1] + body[len(kind) :]
     short = kind.split("(")[0].rsplit(".", 1)[-1]
-    spawned = next((n for text in reversed(excerpt.before) if (n := _SPAWN.search(text))), None)
     outside = before_signal(reading.frames)
     fields: dict[str, object] = {
         "type": kind,
@@ -324,6 +349,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "collective": collective_of(outside),
         "opened": excerpt.number,
     }
+    if reading.source:
+        fields["source"] = reading.source
     if len(outside) < len(reading.frames):
         fields["interrupted"] = True
     if short in WRAPPERS or _SPAWNED.match(body):
@@ -336,9 +363,19 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["excepthook"] = (
             True  # torch >= 2.2 prefixes what nobody caught (torch/distributed/c10d excepthook)
         )
-    rank = int(spawned["rank"]) if spawned else None
+    fields |= circumstances.around(excerpt)
+    rank = circumstances.told_rank(excerpt)
+    actor = circumstances.told_pid(excerpt, bool(reading.frames)) if rank is None else None
+    if rank is not None or actor is not None:
+        fields["reported_by"] = "parent"  # who tells of it is not who raised it
     event = excerpt.event(
-        "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank
+        "exception",
+        reading.exception,
+        severity="fatal",
+        fields=fields,
+        end=reading.last,
+        rank=rank,
+        pid=actor,
     )
     if event.time is None and excerpt.envelope.stamp is not None:
         stamp = excerpt.envelope.stamp

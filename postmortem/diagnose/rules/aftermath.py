@@ -12,18 +12,22 @@ COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch
 WEAKER = ("native-crash", "python-exception", "environment")
 WAITED = ("hang", "rendezvous", "network")
 ABORT = ("Aborted", "SIGABRT", "6")
+NEAR = 60  # lines between a library's complaint and what the program makes of it
 AT_ONCE = 0.2  # seconds within which ranks print the NaN of one step
 
 
 def peers_lost_before(view: View) -> Iterator[Defeat]:
-    """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints while it dies."""
+    """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints
+    while it dies."""
     losses = _first_losses(view)
     for at, claim in view.numbered("cause"):
         rank, e = view.case.rank_of(claim.event), claim.event
         loss = losses.get((rank, e.where.source))
         if rank is None or loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
             continue
-        if claim.pattern.category in (WEAKER if loss.role == "cause" else WEAKER + WAITED):
+        weaker = WEAKER if loss.role == "cause" else WEAKER + WAITED
+        # an aborted all_gather_object asks for as many bytes as its sizes, which nobody sent, happen to say
+        if claim.pattern.category in weaker or e.fields.get("collective"):
             yield Defeat(at, "symptom", f"the rank had lost its peers before ({loss.event.where})")
 
 
@@ -42,6 +46,25 @@ def _first_losses(view: View) -> dict[tuple[int | None, str], Claim]:
             if key not in first or (first[key].event.where.line or 0) > e.where.line:
                 first[key] = claim
     return first
+
+
+def library_said_why(view: View) -> Iterator[Defeat]:
+    """A program that raises because a library failed knows less than the library, which said why just above."""
+    told = [c for c in view.claims if c.role == "cause" and c.event.fields.get("library", "-") != "-"]
+    for at, claim in view.numbered("cause"):
+        if not claim.pattern.generic:
+            continue
+        for why in told:
+            if why is not claim and _just_above(why, claim):
+                yield Defeat(at, "symptom", f"the library had said why ({why.event.where})")
+
+
+def _just_above(a: Claim, b: Claim) -> bool:
+    """Whether `a` stands above `b` in one log, said by the same rank as far as is known."""
+    if a.event.where.source != b.event.where.source or not _meet(a, b):
+        return False
+    opened = number(b.event.fields.get("opened")) or b.event.where.line or 0
+    return 0 < opened - (a.event.where.line or 0) <= NEAR
 
 
 def abort_after_reason(view: View) -> Iterator[Defeat]:

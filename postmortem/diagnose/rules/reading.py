@@ -1,4 +1,5 @@
-"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence in other words."""
+"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence
+in other words."""
 
 from __future__ import annotations
 
@@ -10,6 +11,8 @@ from postmortem.diagnose.rules.view import Defeat, View
 
 _TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
+_RESULT = re.compile(r"NCCL error|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
+FAR = 10  # lines of a message below its head
 REQUESTS = ("KeyboardInterrupt", "SystemExit")
 DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
     "DistBackendError",
@@ -38,6 +41,14 @@ def in_a_handler(view: View) -> Iterator[Defeat]:
             yield Defeat(number, "symptom", why)
 
 
+def while_interrupted(view: View) -> Iterator[Defeat]:
+    """What fails in the handler of a Ctrl-C follows from the Ctrl-C."""
+    for number, claim in view.numbered("cause"):
+        during = str(claim.event.fields.get("during") or "").rsplit(".", 1)[-1]
+        if during in ("KeyboardInterrupt", "SignalException"):
+            yield Defeat(number, "symptom", f"it was raised while {during} was handled")
+
+
 def stopped_by_request(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause"):
         if claim.pattern.generic and exception(claim) in REQUESTS:
@@ -45,24 +56,50 @@ def stopped_by_request(view: View) -> Iterator[Defeat]:
 
 
 def transport(view: View) -> Iterator[Defeat]:
-    """An exception of the collective library without a name of its own says that somebody else did not answer."""
+    """An exception of the collective library without a name of its own says that somebody else did not
+    answer."""
     for number, claim in view.numbered("cause"):
-        said = str(claim.event.fields.get("line", ""))
-        if claim.pattern.generic and (exception(claim) in DISTRIBUTED or _TRANSPORT.search(said)):
+        if is_transport(claim):
             yield Defeat(
                 number, "symptom", f"{exception(claim)} says that a peer or the store did not answer"
             )
 
 
+def is_transport(claim: Claim) -> bool:
+    said = str(claim.event.fields.get("line", ""))
+    return claim.pattern.generic and (exception(claim) in DISTRIBUTED or bool(_TRANSPORT.search(said)))
+
+
 def abort_of_a_collective(view: View) -> Iterator[Defeat]:
-    """An abort on an uncaught exception of the collective library only repeats that exception: with @record torchrun
-    switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
+    """An abort on an uncaught exception of the collective library only repeats that exception: with @record
+    torchrun switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
     for number, claim in view.numbered("cause"):
         fields = claim.event.fields
         told = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()
         if claim.pattern.category == "native-crash" and _ABORT.search(told):
             why = f"the process aborted on an exception of the collective library ({told[:60]})"
             yield Defeat(number, "symptom", why)
+
+
+def opens_a_message(view: View) -> Iterator[Defeat]:
+    """What only opens a message gives way to what the message says: a result code of NCCL above `Last error:`, an uncaught C++
+    exception above its what()."""
+    for number, claim in view.numbered("cause"):
+        e = claim.event
+        for other in view.claims:
+            x = other.event
+            below = (x.where.line or 0) - (e.where.line or 0)
+            if (
+                x.where.source != e.where.source
+                or not 0 < below <= FAR
+                or not other.accuses
+                or x.rank != e.rank
+            ):
+                continue
+            last = bool(x.fields.get("last_error")) and bool(_RESULT.search(e.text))
+            what = "terminate called after" in e.text and "what()" in x.text and other.role == "cause"
+            if last or what:
+                yield Defeat(number, "symptom", f"its own message says more ({x.where})")
 
 
 def exception(claim: Claim) -> str:

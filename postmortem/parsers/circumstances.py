@@ -1,0 +1,59 @@
+r"""What stands above a traceback: who tells of it, the thread that died of it, and the exception that was being handled.
+
+-- Process 1 terminated with the following error:              torch/multiprocessing/spawn.py: raised by rank 1
+RuntimeError: On WorkerInfo(id=1, name=worker1):                torch/distributed/rpc/internal.py: raised by worker 1
+ray::Worker.run() (pid=22891, ip=10.0.0.2)                      ray/exceptions.py RayTaskError: raised in that process
+Exception in thread prefetch:                                   CPython Lib/threading.py excepthook
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+
+from postmortem.digits import number
+from postmortem.parsers.excerpt import Excerpt
+
+_SPAWN = re.compile(
+    r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])"
+)
+_REMOTE = re.compile(r"\bOn WorkerInfo\(id=(?P<rank>\d{1,6}), name=")  # torch/distributed/rpc/internal.py
+_RAY_ACTOR = re.compile(
+    r"\bray::[\w.<>\[\]-]{1,120}\(\) \(pid=(?P<pid>\d{1,9}), ip="
+)  # ray/exceptions.py RayTaskError
+_END_OF_TASK = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
+_THREAD = re.compile(r"^Exception in thread (?P<name>[^:]{1,80})")
+_ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\(\w+\))?(?::|$)")
+
+
+def told_rank(excerpt: Excerpt) -> int | None:
+    """The rank of which its parent, or the caller of its RPC, tells."""
+    found = next((m for line in islice(excerpt.preceding(), 3) if (m := _REMOTE.search(line.text))), None)
+    found = found or next((m for text in reversed(excerpt.before) if (m := _SPAWN.search(text))), None)
+    return number(found["rank"]) if found else None
+
+
+def told_pid(excerpt: Excerpt, framed: bool) -> int | None:
+    """The process in which Ray says that it was raised: `ray::Worker.run() (pid=22891, ip=…)` heads what the driver shows of it."""
+    for line in islice(excerpt.preceding(), 40):
+        if m := _RAY_ACTOR.search(line.text):
+            return number(m["pid"])
+        if framed and _END_OF_TASK.search(line.text):
+            return None
+    return None
+
+
+def around(excerpt: Excerpt) -> dict[str, object]:
+    """What stands above a traceback's head: the thread that died of it, or the exception that was being handled."""
+    found: dict[str, object] = {}
+    above = (
+        back.envelope.body.strip()
+        for back in excerpt.preceding()
+        if back.envelope.key == excerpt.envelope.key
+    )
+    lines = [body for body in islice(above, 6) if body]
+    if lines and (thread := _THREAD.match(lines[0])):
+        found["thread"] = thread["name"]
+    if len(lines) > 1 and lines[0].startswith("During handling") and (first := _ANY.match(lines[1])):
+        found["during"] = first["type"]
+    return found
