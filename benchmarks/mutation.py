@@ -137,7 +137,7 @@ class Changes(ast.NodeTransformer):
         if isinstance(value, bool):
             other = not value
         elif isinstance(value, int | float):
-            other = value + 1
+            other = 2 * value + 1
         elif isinstance(value, str) and WORD.fullmatch(value):
             other = f"x{value}"
         if other is not None and self.at(node, f"{value!r} -> {other!r}"):

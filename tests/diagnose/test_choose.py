@@ -249,3 +249,8 @@ def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> No
     c = at(pattern("c"), 5.0, line=3)
     assert _first(a, b) and _first(b, c) and _first(c, a)
     assert {tuple(order(*some)) for some in itertools.permutations((a, b, c))} == {("b", "c", "a")}
+
+
+def test_the_proof_of_statements_goes_by_time() -> None:
+    two = [claim(RAISED, *(event(at=at) for at in ats)) for ats in ((1.0, 5.0), (3.0,))]
+    assert [e.at for e in same_failures(two)[0].events] == [1.0, 3.0, 5.0]
