@@ -123,7 +123,8 @@ def _with_frames(events: list[Event]) -> list[Event]:
     for e in events:
         found = exceptions.get(e.where.line) if e.kind == "pattern" and e.where.line is not None else None
         if found is not None:
-            e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if e.rank is None else e.rank)
+            carried = e.rank is None or found.fields.get("reported_by") == "parent"
+            e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if carried else e.rank)
             if e.time is None and found.time is not None:
                 e = e._replace(time=found.time, clock=found.clock, sigma=found.sigma, raw_time=found.raw_time)
         out.append(e)

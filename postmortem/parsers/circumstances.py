@@ -23,11 +23,16 @@ _RAY_ACTOR = re.compile(
 )  # ray/exceptions.py RayTaskError
 _END_OF_TASK = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _THREAD = re.compile(r"^Exception in thread (?P<name>[^:]{1,80})")
+_GATHERED = re.compile(
+    r"Traceback \(most recent call last\): \(RANK (?P<rank>\d{1,6})\)"
+)  # torch/distributed/checkpoint/api.py
 _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\(\w+\))?(?::|$)")
 
 
 def told_rank(excerpt: Excerpt) -> int | None:
     """The rank of which its parent, or the caller of its RPC, tells."""
+    if m := _GATHERED.search(excerpt.text):
+        return number(m["rank"])
     found = next((m for line in islice(excerpt.preceding(), 3) if (m := _REMOTE.search(line.text))), None)
     found = found or next((m for text in reversed(excerpt.before) if (m := _SPAWN.search(text))), None)
     return number(found["rank"]) if found else None
