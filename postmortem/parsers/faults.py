@@ -80,12 +80,13 @@ OPENER = Signature(
 )
 LIBRARY = Signature(
     ":library-complaint",
-    r"(?:NCCL WARN [\w(]|Last error:|\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) |\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)",
+    r"(?:NCCL WARN [\w(]|\.(?:h|cc|cu):\d+ WARN [A-Z]|Last error:|Last NCCL warning[(]error[)] log entry|prov_errno: |\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) |\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)",
     after=4096,
     before=512,
 )
 FAR = 8  # lines below `Last error:` in which its text starts
 
+_LAST = re.compile(r"Last error:|Last NCCL warning\(error\) log entry \(may be unrelated\)")  # torch; XLA
 _TEXT = re.compile(  # an error's text stands behind what failed, or alone; in the middle of a sentence it is prose
     r"(?:^|[:(\['\"=\]-] ?|\b(?:with|error|returned|returns|failed|strerror|errno|code|message|ERROR),? )"
     r"(" + "|".join(re.escape(t) for t in _LONGEST) + r")(?=$|[\s]*[.,;:)\]'\"\[(]|, | errno| on dev)"
@@ -94,7 +95,8 @@ _CODE = re.compile(
     r"(?:\[[Ee]rrno |\berrno ?[=:]? ?|\(os error |\bpthread_create (?:returns|failed:?|returned) (?:error )?)(\d{1,3})\b"
 )
 _SPEAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("nccl", re.compile(r"NCCL WARN (?P<text>.+)")),
+    ("nccl", re.compile(r"(?:NCCL|\.(?:h|cc|cu):\d+) WARN (?P<text>.+)")),  # up to 2.3 without its name
+    ("ofi", re.compile(r"(?P<text>.*\bprov_errno: .*)|libfabric:\d[^<]{1,200}<\w+>(?P<text2> .*)")),
     ("oneccl", re.compile(r"(?:\|CCL_ERROR\|(?: [\w./]+:\d+)?|oneCCL:(?: [\w./]+:\d+)?)(?P<text> .+)")),
     ("ucx", re.compile(r"\bUCX +(?:ERROR|FATAL) +(?P<text>.+)")),
     ("hccl", re.compile(r"\[ERROR\] HCC[LP]\([^)]{0,80}\)(?P<text>.+)")),
@@ -103,8 +105,11 @@ _SPEAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
 )
 _LOUD = re.compile(
     r"\b(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]ail(?:ed|ure)|FAILED|[Cc]annot|[Cc]ould not|[Uu]nable|Exception)\b|\bwhat\(\)"
-    r"|[a-z]Error\b|^[\w./-]{1,80}: (?:line \d+: )?\S.{0,300}: [A-Z][\w /-]+$|^E\d{4} "
+    r"|[a-z]Error\b|^E\d{4} "
 )
+_OF_TOOL = re.compile(
+    r"^[\w./-]{1,80}: (?:line \d+: )?\S.{0,300}: [A-Z][\w /-]+$"
+)  # `tee: train.log: File too large`
 _AGAIN = re.compile(
     r"\bretr(?:y|ying|ies)\b|NCCL INFO|\b(?:INFO|DEBUG|TRACE)\b|\bwill try\b|\bignor(?:ed|ing)\b"
 )
@@ -125,6 +130,7 @@ _CALLS: tuple[tuple[str, re.Pattern[str]], ...] = (  # the first that stands in 
     ("memory", re.compile(r"\b([mc]alloc|realloc|mmap|mlock|[Cc]lloc|posix_memalign)\b")),
     ("file", re.compile(r"\b(open|read|write|fsync|close|stat|rename|unlink|fread|fwrite|mkdir|flock)\b")),
 )  # fmt: skip
+DEVICES = ("EIO", "EREMOTEIO", "ENOTCONN", "ESHUTDOWN")
 TELLING = ("verbs", "thread")  # of these the call alone says who asked
 SOCKET = ("ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "EHOSTUNREACH", "ENETUNREACH",
           "ENETDOWN", "EHOSTDOWN", "EADDRNOTAVAIL", "EADDRINUSE", "EAFNOSUPPORT")  # fmt: skip
@@ -158,14 +164,17 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     body = excerpt.envelope.body
     if excerpt.envelope.kernel or excerpt.source.kind == "kernel" or speaker_of(body)[0]:
         return
-    if _LOUD.search(body) and not _AGAIN.search(body) and (found := read(body)) is not None:
+    loud = _OF_TOOL.match(body) or _LOUD.search(
+        _TEXT.sub(" ", body[:4000])
+    )  # `Input/output error` is no level
+    if loud and not _AGAIN.search(body) and (found := read(body)) is not None:
         yield _event(excerpt, next(excerpt.following()), found)
 
 
 def parse_library(excerpt: Excerpt) -> Iterator[Event]:
     """Read a communication library's complaint, or the last of them as torch repeats it."""
     body = excerpt.envelope.body
-    if "Last error:" in body:
+    if _LAST.search(body):
         line = _last_error(excerpt, body)
         if line is not None:
             said = line.envelope.body.strip()
@@ -189,7 +198,8 @@ def speaker_of(body: str) -> tuple[str, str]:
     """The library that speaks in a line, and what it says; empty where none is known."""
     for name, form in _SPEAKERS:
         if m := form.search(body[:4000]):
-            return name, m["text"].strip()
+            said = m.groupdict()
+            return name, (said["text"] or said.get("text2") or "").strip()
     return "", body
 
 
@@ -197,7 +207,8 @@ def _last_error(excerpt: Excerpt, body: str) -> Line | None:
     """The line that holds the last error: below the words, or behind them where a logger kept the message in one line."""
     lines = excerpt.block()
     first = next(lines)
-    rest = body.partition("Last error:")[2].replace("\\n", "\n").strip(" \n\"'")
+    head = _LAST.search(body)
+    rest = body[head.end() if head else 0 :].replace("\\n", "\n").strip(" \n\"'")
     if rest:
         return Line(first.number, first.text, first.envelope._replace(body=rest.split("\n")[0]))
     for _, line in zip(range(FAR), lines, strict=False):
@@ -219,6 +230,8 @@ def read(text: str, library: str = "", inner: str = "") -> Fault | None:
         return None
     if m := dict(_CALLS)["shm"].search(text):  # Python names the file behind the reason
         domain, call = "shm", m[1].lower().split()[0].strip("/")
+    if library and domain == "file" and reason in DEVICES:
+        domain = "verbs"  # a communication library's device, and no disk
     if not library and domain not in ("shm", *TELLING):
         domain = "socket" if _OF_SOCKETS.search(inner) and reason in ("ENOTCONN", "ESHUTDOWN") else "file"
     peer = _PEER.search(text)
