@@ -51,6 +51,7 @@ TELLS = (
     "no-store",  # a rank found no store
     "communicator",  # NCCL's own map of ranks, processes and GPUs
     "proxy",  # a thread that serves one rank's process
+    "works",  # only a rank that has got through a step prints it
     "death",  # a life of the job is over, if the ranks begin anew behind it
     "birth",  # a life of the job begins
     "again",  # the next life of the job begins

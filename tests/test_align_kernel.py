@@ -194,7 +194,8 @@ def test_what_a_rank_said_in_a_file_called_dmesg_moves_no_kernel_clock(tmp_path:
     )
     for name in ("rank0.log", "dmesg.txt"):
         (tmp_path / name).write_text(line)
-    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "undetermined"
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["category"], verdict["culprit"]["ranks"]) == ("hang", [])
 
 
 def test_a_pid_of_last_week_moves_no_clock() -> None:

@@ -127,7 +127,11 @@ EXCERPTS = {
     "the last attempt to find the store": (ATTEMPT, ("undetermined", None, [])),
     "an attempt before the job ran": (ATTEMPT + STEP, ("healthy", None, [])),
     "Horovod names who did not come": (STEP + STALL + NAMED, ("incident", "hang", [6])),
-    "and then it came": (STEP + STALL + NAMED + STEP, ("healthy", None, [])),
+    "and then it came": (STEP + STALL + NAMED + STEP.replace("640", "1280"), ("healthy", None, [])),
+    "the same step once more is a bar that is drawn again": (
+        STEP + STALL + NAMED + STEP,
+        ("incident", "hang", [6]),
+    ),
     "all who came say that one is missing": (BARRIER.format(0, 2, 1), ("incident", "rendezvous", [1])),
     "not all who came complain": (BARRIER.format(0, 4, 3), ("incident", "rendezvous", [])),
     "more came than there are": (BARRIER.format(0, 4, 16), ("incident", "rendezvous", [])),

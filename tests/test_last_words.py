@@ -16,11 +16,11 @@ SLOW = (
     "compilation).\n"
 )
 WAITS = "".join(SLOW.format(m) for m in (16, 17, 18))
-LOADED = "(Worker_TP0 pid=240) INFO 08-15 11:18:40 [gpu_worker.py:298] Available KV cache memory: 11.17 GiB\n"
-UNKNOWN = (
-    "(VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library "
-    "from /root/libnccl.so\n"
+LOADED = (
+    "(Worker_TP0 pid=240) INFO 08-15 11:18:40 [gpu_worker.py:298] Available KV cache memory: 11.17 GiB\n"
+    "(APIServer pid=230) INFO:     Application startup complete.\n"
 )
+UNKNOWN = "(VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/libnccl.so\n"
 TRIES = "".join(
     (
         f"2025-03-26 05:53:1{s} - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 "
@@ -80,8 +80,8 @@ CASES = {
     ),
     "a table with a column of that name": (
         " NAME  STATUS   SUBMITTED   ERROR\n job-1 running  5 mins ago\n",
-        "healthy",
-        "",
+        "undetermined",
+        "nothing here tells of a job",
     ),
     "a count of no errors": (LOADED + "checked 12 files, 0 ERROR, ERRORS: 0\n", "healthy", ""),
     "a server that never came": (

@@ -120,7 +120,7 @@ CASES = {
         MEMBER.format(1, 2) + MEMBER.format(0, 1) + "epoch 0 step 10 loss 0.31\n",
         ("healthy", []),
     ),
-    "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("healthy", [])),
+    "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("undetermined", [])),
     "a rank of whose complaint only the head is left": (
         WATCHDOG.format(7) + WATCHDOG.format(3) + "[rank6]:[E419 10:42:28.887728774 ProcessGroupNCCL.cpp\n",
         ("undetermined", []),

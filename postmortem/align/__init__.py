@@ -65,7 +65,7 @@ class Timeline:
         found: dict[str, Sequence[Any]] = dict(
             zip(Event._fields, zip(*self.events, strict=True), strict=True)
         )
-        source, line, _ = zip(*found["where"], strict=True)
+        source, line, *_ = zip(*found["where"], strict=True)
         found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
         columns = [found[name] for name in COLUMNS]
         if not ordered:

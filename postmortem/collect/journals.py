@@ -1,5 +1,4 @@
-"""A journal's head -> whether it is a machine's, or what one unit printed: `journalctl -u train >
-console.log` is a console."""
+"""A journal's head -> whether it is a machine's, or what one unit printed: `journalctl -u train > console.log` is a console."""
 
 from __future__ import annotations
 

@@ -9,7 +9,18 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from postmortem.align import Timeline
-from postmortem.diagnose import attempts, blame, choose, copies, document, novelty, observe, outcome, rules
+from postmortem.diagnose import (
+    attempts,
+    blame,
+    choose,
+    copies,
+    document,
+    life,
+    novelty,
+    observe,
+    outcome,
+    rules,
+)
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill
@@ -37,7 +48,8 @@ def diagnose(
     job: str | None = None,
     usual: Set[str] = frozenset(),
 ) -> dict[str, object]:
-    """The incident document of the latest failed job among these sources, or of `job`. `usual` are line shapes of a healthy run."""
+    """The incident document of the latest failed job among these sources, or of `job`. `usual` are line
+    shapes of a healthy run."""
     by_path = {s.path: s for s in sources}
     events, files = sequence(timeline.events, sources)
     solutions = []
@@ -64,7 +76,8 @@ def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
 def solve_job(
     events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None
 ) -> Solution:
-    """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a recovery."""
+    """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
+    recovery."""
     events = attempts.infer(events, library)
     numbers = attempts.numbers(events)
     if len(numbers) < 2:
@@ -74,7 +87,9 @@ def solve_job(
     if not failing:
         return replace(each[-1], job=name, attempts=len(numbers))
     chosen = _that_ended_it(failing)
-    recovered = each[-1].outcome == "healthy" and _went_well([s.case for s in each])
+    last = each[-1]
+    good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
+    recovered = good and _went_well([s.case for s in each])
     if recovered:
         chosen.case.note(
             f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"
@@ -110,10 +125,10 @@ def _other_lives(chosen: Solution, failing: Sequence[Solution]) -> tuple[str, ..
 
 
 def _went_well(lives: Sequence[Case]) -> bool:
-    """Whether the last life is seen at work or done; or the launcher told of the end of each life but the last, in which all
-    ranks spoke: what they said need not be known words."""
+    """Whether the last life is seen at work or done; or the launcher told of the end of each life but the
+    last, in which all ranks spoke: what they said need not be known words."""
     *failed, last = lives
-    if last.of_kind("finished", "progress"):
+    if life.is_alive(last):
         return True
     spoke = last.ranks_of(last.of_kind("line"))
     return all(c.ends for c in failed) and not last.ends and bool(spoke) and spoke >= set(last.registry.ranks)
@@ -137,7 +152,8 @@ def solve(
 
 
 def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
-    """What lines state, and what the logs show together. A hang is looked for where nothing else accounts for it."""
+    """What lines state, and what the logs show together. A hang is looked for where nothing else accounts
+    for it."""
     claims = observe.group(stated)
     claims += exits.derive(case, stated)
     claims += joining.derive(case, stated)
@@ -154,7 +170,8 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
 
 
 def _scheduler_last(ordered: list[Claim]) -> list[Claim]:
-    """A scheduler or a launcher that stops the job after something else had failed is the broom, not the dirt."""
+    """A scheduler or a launcher that stops the job after something else had failed is the broom, not the
+    dirt."""
     if len(ordered) < 2 or not (ordered[0].pattern.category == "scheduler" or ordered[0].tells("stop")):
         return ordered
     broom, *others = ordered

@@ -1,20 +1,22 @@
 """Which events belong together: the jobs in a folder, and the attempts of a job.
 
-Two folders are two jobs if the same ranks live in both at different times; `node-a/` and `node-b/` with different ranks are one job.
-An attempt is a life between two restarts (torchrun's attempt_N); lines without an attempt join it by their text or time.
+Two folders are two jobs if the same ranks live in both at different times; `node-a/` and `node-b/` with
+different ranks are one job. An attempt is a life between two restarts (torchrun's attempt_N); lines without
+an attempt join it by their text or time.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
+from postmortem.diagnose import life
 from postmortem.diagnose.case import BROAD
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
-from postmortem.model import Event, Source
+from postmortem.model import Event, Source, Where
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
@@ -39,10 +41,12 @@ class _Unit:
 
 
 def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None, list[str]]:
-    """Job name -> paths of its sources, earliest job first. One job named None where nothing tells several apart.
+    """Job name -> paths of its sources, earliest job first. One job named None where nothing tells several
+    apart.
 
-    Two units are two jobs if the same ranks live in both at different times, or if one of them ended well and the other did
-    not and neither has a clock. `node-a/` and `node-b/` have different ranks and are one job, however their clocks differ.
+    Two units are two jobs if the same ranks live in both at different times, or if one of them ended well
+    and the other did not and neither has a clock. `node-a/` and `node-b/` have different ranks and are one
+    job, however their clocks differ.
     """
     units = _units(events, sources)
     talking = {name: u for name, u in units.items() if u.spoken}
@@ -122,7 +126,8 @@ def _common_depth(paths: Sequence[str]) -> int:
 
 
 def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
-    """For each unit those that are other jobs. Of thousands of hosts, only those that share a rank or lack ranks are compared."""
+    """For each unit those that are other jobs. Of thousands of hosts, only those that share a rank or lack
+    ranks are compared."""
     by_rank: dict[int, set[Unit]] = defaultdict(set)
     nameless: set[Unit] = set()
     by_end: dict[bool, set[Unit]] = {True: set(), False: set()}
@@ -144,7 +149,8 @@ def _apart(units: dict[Unit, _Unit]) -> dict[Unit, set[Unit]]:
 
 
 def _launched(units: dict[Unit, _Unit]) -> Iterator[tuple[Unit, Unit]]:
-    """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last line of a rank that hung."""
+    """Each launcher log with the one run folder beside it. It may speak only at the end, long after the last
+    line of a rank that hung."""
     runs = [name for name in units if name[1] is not None]
     agents = {name for name, unit in units.items() if name[1] is None and _is_agent(unit)}
     for top, _ in sorted(agents, key=str):
@@ -170,7 +176,9 @@ def _share(a: _Unit, b: _Unit) -> None:
 
 def _separate(a: _Unit, b: _Unit) -> bool:
     if len(a.pids & b.pids) >= 2:
-        return False  # the driver's console and the session's folder: the same processes, however long one of them was silent
+        # the driver's console and the session's folder: the same processes, however long one of them was
+        # silent
+        return False
     apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
     if a.ranks and b.ranks:
         return bool(a.ranks & b.ranks) and (
@@ -199,8 +207,9 @@ def numbers(events: Sequence[Event]) -> list[int]:
 def infer(events: Sequence[Event], library: Library) -> list[Event]:
     """Number the lives of a job whose launcher log is all there is.
 
-    torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves again in the same
-    file. Ray Train says each time that it attempts to start a worker group, HyperPod that it retries the step.
+    torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves
+    again in the same file. Ray Train says each time that it attempts to start a worker group, HyperPod that
+    it retries the step.
     """
     if any(e.attempt is not None for e in events):
         return list(events)
@@ -219,21 +228,12 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
     words = [library.telling(word) for word in ("death", "birth", "again")]
-    if {e.pattern for e in events}.isdisjoint(frozenset().union(*words)):
+    anew = any(e.kind == "anew" and e.fields.get("first") for e in events)
+    if not anew and {e.pattern for e in events}.isdisjoint(frozenset().union(*words)):
         return {}
-    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
+    logged = {e.where for e in events if e.kind == "notice"}
+    cuts = {source: _cuts(own, logged, *words) for source, own in _by_source(events).items()}
     return {source: lines for source, lines in cuts.items() if lines}
-
-
-def _cuts(own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str]) -> list[int]:
-    """The last lines of all lives but the last in one source. Where workers are started or a step is tried again, the
-    controller or srun says so, never a rank."""
-    ends = [e for e in own if e.pattern in death and _reborn(e, own)]
-    if ends:
-        return sorted((e.where.line or 0) + REST for e in ends)
-    told = [e for e in own if e.rank is None and e.where.line]
-    retries = sorted((e.where.line or 0) - 1 for e in told if e.pattern in again)
-    return retries or sorted((e.where.line or 0) - 1 for e in told if e.pattern in birth)[1:]
 
 
 def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
@@ -244,21 +244,61 @@ def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
     return found
 
 
-def _reborn(death: Event, own: Sequence[Event]) -> bool:
-    """Whether ranks are at work behind the report of a death. What they had printed before and a pipe kept until they ended
-    stands behind it too, with earlier stamps."""
-    line = (death.where.line or 0) + REST
+def _cuts(
+    own: Sequence[Event], logged: Set[Where], death: Set[str], birth: Set[str], again: Set[str]
+) -> list[int]:
+    """The last lines of all lives but the last in one source: by the launcher's word, else by that of the
+    controller or srun who begin anew (never a rank's), and by tracebacks that nobody caught with a new
+    launch behind them."""
+    blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
+    deaths = [e for e in own if e.pattern in death]
+    if deaths:
+        return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
+    launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
+    fallen = [e for e in own if e.kind == "exception" and life.uncaught(e) and _line_above(e) not in logged]
+    falls = _ends(((_last_line(e), launches) for e in fallen), blocks)
+    told = [e for e in own if e.rank is None]
+    retries = sorted(_last_line(e) - 1 for e in told if e.pattern in again)
+    return falls + (retries or sorted(_last_line(e) - 1 for e in told if e.pattern in birth)[1:])
+
+
+def _last_line(e: Event) -> int:
+    return e.where.end_line or e.where.line or 0
+
+
+def _line_above(e: Event) -> Where | None:
+    """Where a traceback's announcement stands, if a logger wrote it: `ERROR download failed, trying
+    again`."""
+    opened = number(e.fields.get("opened"))
+    return None if opened is None else Where(e.where.source, opened - 1)
+
+
+def _births(own: Sequence[Event], death: Event) -> list[int]:
+    """Lines at which ranks are at work or begin anew. What they had printed before, and a pipe kept until
+    they ended, stands behind the report of a death with earlier stamps: that is no new life."""
+    found = []
     for e in own:
-        if e.kind not in ("progress", "finished") or e.source_kind not in ("agent", "console"):
-            continue
+        works = e.kind in ("progress", "finished") and e.source_kind in ("agent", "console")
         earlier = e.at is not None and death.at is not None and e.raw_time and e.at < death.at - SLACK_S
-        if (e.where.line or 0) > line and not earlier:
-            return True
-    return False
+        if (works or e.kind == "anew") and not earlier:
+            found.append(e.where.line or 0)
+    return found
+
+
+def _ends(deaths: Iterable[tuple[int, Sequence[int]]], blocks: Sequence[int]) -> list[int]:
+    """The last line of each life that ends with a death: what ranks and the launcher still print belongs to
+    it, up to the birth of the next. A death without a birth behind it ends the last life."""
+    cuts = set()
+    for death, births in deaths:
+        birth = min((b for b in births if b > death), default=0)
+        if birth:
+            cuts.add(max([death, *(b for b in blocks if death <= b < birth)]))
+    return sorted(cuts)
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
-    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the one whose time it falls in."""
+    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the
+    one whose time it falls in."""
     copies: dict[tuple[str, str], set[int]] = defaultdict(set)
     starts: dict[int, float] = {}
     pids: dict[int, int] = {}

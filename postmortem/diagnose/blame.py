@@ -1,4 +1,5 @@
-"""The root -> the ranks to blame: those that it names, or those that another line, an end or a silence tells."""
+"""The root -> the ranks to blame: those that it names, or those that another line, an end or a silence
+tells."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
 
 
 def told_by_the_group(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Claim:
-    """A mismatch is stated by one rank's line, but who is out of step only the comparison of all ranks tells: then it says why."""
+    """A mismatch is stated by one rank's line, but who is out of step only the comparison of all ranks
+    tells: then it says why."""
     if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or not ranks:
         return root
     told = next((c for c in claims if c.pattern.derived and c.ranks == ranks), None)
@@ -59,7 +61,8 @@ def told_by_the_group(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Cla
 
 
 def _other_model(root: Claim) -> Ranks:
-    """Each rank says how many parameters it has, and how many the first that differs: the minority has another model."""
+    """Each rank says how many parameters it has, and how many the first that differs: the minority has
+    another model."""
     said: dict[int, int] = {}
     for e in root.events:
         for rank, parameters in (("rank", "detail"), ("ranks", "limit")):
@@ -74,7 +77,8 @@ def _other_model(root: Claim) -> Ranks:
 
 
 def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """Whose memory ran out, where the line names a host or a job: what srun names, else the one rank that ended this way."""
+    """Whose memory ran out, where the line names a host or a job: what srun names, else the one rank that
+    ended this way."""
     named = _ranks(c for c in claims if c.pattern.names_ranks_of == "host-oom")
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return tuple(sorted(named))
@@ -108,7 +112,8 @@ def _speechless(case: Case, claims: Sequence[Claim]) -> set[int]:
 
 
 def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The failing process does not say its rank: the only one without a voice, or the only one that a launcher saw end so."""
+    """The failing process does not say its rank: the only one without a voice, or the only one that a
+    launcher saw end so."""
     absent = [r for r in case.registry.ranks if r not in case.by_rank]
     if case.registry.world is not None and len(absent) == 1:
         case.note(
@@ -144,8 +149,8 @@ def _may_be_on(case: Case, rank: int, host: str | None) -> bool:
 
 
 def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> list[str]:
-    """Where it happened: what the cause says, where its ranks live, or what another line on the same trouble says of these
-    ranks."""
+    """Where it happened: what the cause says, where its ranks live, or what another line on the same trouble
+    says of these ranks."""
     if root.pattern.entity == "job" and not ranks:
         return []
     if root.hosts:

@@ -1,6 +1,8 @@
-"""One life of one job, ready to be reasoned about: its events by kind, file and rank, how each rank ended, and when it lived.
+"""One life of one job, ready to be reasoned about: its events by kind, file and rank, how each rank ended,
+and when it lived.
 
-In: the aligned events of one attempt, copies merged. Out: `Case`, which the rules and the derivations only read.
+In: the aligned events of one attempt, copies merged. Out: `Case`, which the rules and the derivations only
+read.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ class Case:
     def note(self, text: str) -> None:
         self.notes[text] = None
 
-    # ── events ───────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── events ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def of_kind(self, *kinds: str) -> list[Event]:
         return (
@@ -91,7 +93,7 @@ class Case:
         """The ranks that events speak for."""
         return {rank for e in events if (rank := self.rank_of(e)) is not None}
 
-    # ── ends ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def finished(self) -> set[int]:
@@ -132,7 +134,7 @@ class Case:
         end = self.end_of(rank)
         return end is None or end.kind == "clean"
 
-    # ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────
+    # ── time ────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def start(self) -> float | None:
@@ -150,7 +152,7 @@ class Case:
         ]
         return min(own, default=None), max(own, default=None)
 
-    # ── who was handed in ────────────────────────────────────────────────────────────────────────────────────────
+    # ── who was handed in ───────────────────────────────────────────────────────────────────────────────────
 
     @cached_property
     def only_kernel(self) -> bool:

@@ -2,12 +2,14 @@
 
 1. The same failure on several ranks is one candidate.
 2. A candidate that another one explains stands behind those that nothing explains.
-3. What surely came first stands first: among those that state what a process or host died of, and among those whose proof
+3. What surely came first stands first: among those that state what a process or host died of, and among
+those whose proof
    is of one kind. "Surely" means disjoint intervals on the job's clock, or two lines of one file.
-4. The rest is one total key: the kind of proof, severity, how few ranks are accused, the time, and last the words.
+4. The rest is one total key: the kind of proof, severity, how few ranks are accused, the time, and last the
+words.
 
-The result is a linear extension of the order of point 3, so it depends on what the logs say alone: not on the order in
-which they were read, nor on the names of their files or of the pattern files.
+The result is a linear extension of the order of point 3, so it depends on what the logs say alone: not on
+the order in which they were read, nor on the names of their files or of the pattern files.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ NOBODY, WEAKEST = 5.8, 6.0  # a hang of which nobody is named; what only sounds 
 
 
 def tier(claim: Claim) -> float:
-    """How near to a cause this kind of proof stands: what the kernel, the driver or a scheduler states, what a process
-    died of, what the ranks' collectives show, how ranks ended, who fell silent."""
+    """How near to a cause this kind of proof stands: what the kernel, the driver or a scheduler states, what
+    a process died of, what the ranks' collectives show, how ranks ended, who fell silent."""
     category = claim.pattern.category or ""
     if claim.strength == "silent" and not claim.ranks:
         return NOBODY
@@ -67,8 +69,8 @@ def candidates(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _ordered(claims: Sequence[Claim]) -> list[Claim]:
-    """A linear extension of `_first`, by the total key. Stamps that contradict the lines of a file could close a circle:
-    then the key decides."""
+    """A linear extension of `_first`, by the total key. Stamps that contradict the lines of a file could
+    close a circle: then the key decides."""
     claims = sorted(claims, key=_key)
     waiting = [sum(_first(a, b) for a in claims if a is not b) for b in claims]
     ready = [i for i, n in enumerate(waiting) if n == 0]
@@ -94,8 +96,8 @@ def _first(a: Claim, b: Claim) -> bool:
 
 
 def _comparable(a: Claim, b: Claim) -> bool:
-    """Whether time decides between two claims: both state what somebody died of on the same day (a kernel's log goes back
-    weeks, and what failed then is another story), or their proof is of one kind."""
+    """Whether time decides between two claims: both state what somebody died of on the same day (a kernel's
+    log goes back weeks, and what failed then is another story), or their proof is of one kind."""
     if (tier(a), a.pattern.severity) == (tier(b), b.pattern.severity):
         return a.step == b.step  # of comparisons their reasons decide, and not when their lines were printed
     return strong(a) and strong(b) and _same_day(a, b)

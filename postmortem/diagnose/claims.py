@@ -3,7 +3,8 @@
     Claim    a pattern seen on one entity: who says it, of whom, when, on what proof, and the part it plays
     Link     one claim follows from another, by a join of their entities that is told
 
-Both are frozen. A claim's part (`role`) starts as its pattern's and only falls (`rules`); it is promoted once, in `rules.promote`.
+Both are frozen. A claim's part (`role`) starts as its pattern's and only falls (`rules`); it is promoted
+once, in `rules.promote`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ OTHERS = ("kernel", "scheduler", "cluster", "tool")  # who speaks beside a job: 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """One pattern seen on one entity. `events` are its proof, best address first; `guess`: nothing binds it to this job."""
+    """One pattern seen on one entity. `events` are its proof, best address first; `guess`: nothing binds it
+    to this job."""
 
     pattern: Pattern
     role: Role
@@ -67,7 +69,8 @@ class Link:
 
 
 def merged(claims: Sequence[Claim]) -> Claim:
-    """Claims of one pattern on one entity as one: the earliest event first where times tell, else the first in its file."""
+    """Claims of one pattern on one entity as one: the earliest event first where times tell, else the first
+    in its file."""
     if len(claims) == 1:
         return claims[0]
     ordered = sorted(claims, key=lambda c: in_time(c.event))
@@ -82,7 +85,8 @@ def merged(claims: Sequence[Claim]) -> Claim:
 
 
 def in_time(e: Event) -> tuple[bool, float, int, str, str]:
-    """A key to sort by: the time, the line, the words. The name of the file decides only between two that say the same."""
+    """A key to sort by: the time, the line, the words. The name of the file decides only between two that
+    say the same."""
     return e.at is None, e.at or 0.0, e.where.line or 0, e.text, e.where.source
 
 

@@ -26,7 +26,8 @@ def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
 
 
 def _says_enough(case: Case, root: Claim) -> bool:
-    """A crash says what it is, a code of its own nothing; a SIGKILL only where a kernel log would show the OOM killer."""
+    """A crash says what it is, a code of its own nothing; a SIGKILL only where a kernel log would show the
+    OOM killer."""
     end = endings.told(root.event)
     if root.pattern.category == "python-exception":
         return False

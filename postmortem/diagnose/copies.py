@@ -1,4 +1,5 @@
-"""One event that stands in several files (a tee, five formats of one dmesg) becomes one, at its best address."""
+"""One event that stands in several files (a tee, five formats of one dmesg) becomes one, at its best
+address."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ Group = list[Event]
 
 
 def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Registry) -> list[Event]:
-    """Two events are copies if they say the same and come from different files; a line that stands twice in one file
-    happened twice. Out: the events in the order in which their files came, and of their lines."""
+    """Two events are copies if they say the same and come from different files; a line that stands twice in
+    one file happened twice. Out: the events in the order in which their files came, and of their lines."""
     ranks = [registry.rank_of(e) for e in events]
     several = _in_several_files(zip(ranks, events, strict=True))
     out = []
@@ -31,7 +32,8 @@ def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Regi
 
 
 def _in_several_files(ranked: Iterable[tuple[int | None, Event]]) -> set[int | None]:
-    """Ranks of which several files speak. All that is known of a rank mostly stands in one: then nothing is to merge."""
+    """Ranks of which several files speak. All that is known of a rank mostly stands in one: then nothing is
+    to merge."""
     home: dict[int | None, str] = {}
     several = set()
     for rank, e in ranked:
@@ -86,8 +88,9 @@ def _best(copies: Group, sources: Mapping[str, Source]) -> Event:
 
 
 def address_quality(e: Event, sources: Mapping[str, Source]) -> tuple[int, int, int, str]:
-    """Order of addresses for one event's copies: a rank's own file, consoles, the launcher's words, documents without
-    lines; of two formats of one log the one with the better stamps. The name decides only between equals."""
+    """Order of addresses for one event's copies: a rank's own file, consoles, the launcher's words,
+    documents without lines; of two formats of one log the one with the better stamps. The name decides only
+    between equals."""
     source = sources.get(e.where.source)
     own = source is not None and (source.rank is not None or source.local_rank is not None)
     if e.where.line is None:

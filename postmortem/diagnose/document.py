@@ -1,4 +1,5 @@
-"""Solution -> the incident document, the one value in the middle that every output is a function of (schema postmortem/incident/1)."""
+"""Solution -> the incident document, the one value in the middle that every output is a function of (schema
+postmortem/incident/1)."""
 
 from __future__ import annotations
 
@@ -84,7 +85,7 @@ def _order(c: Claim) -> tuple[int, str, int]:
     return ORDER.index(c.role), c.event.where.source, c.event.where.line or 0
 
 
-# ── the verdict ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _verdict(solution: Solution, evidence: Evidence) -> Row:
@@ -169,7 +170,7 @@ def _other(solution: Solution) -> Row:
     return {"id": solution.job, "outcome": solution.outcome, "category": category, "headline": told}
 
 
-# ── the chain ────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── the chain ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _chain(solution: Solution, evidence: Evidence) -> list[Row]:
@@ -196,7 +197,8 @@ def _chain(solution: Solution, evidence: Evidence) -> list[Row]:
 
 
 def _helpers(solution: Solution, root: Claim) -> list[Claim]:
-    """What strengthens the root: confirmations and comparisons about its ranks, but for the one that it rests on."""
+    """What strengthens the root: confirmations and comparisons about its ranks, but for the one that it
+    rests on."""
     found = []
     for c in solution.claims:
         helps = c.role == "confirms" or (c.pattern.derived and c.role != "symptom")
@@ -207,7 +209,8 @@ def _helpers(solution: Solution, root: Claim) -> list[Claim]:
 
 
 def _announcement(case: Case, root: Claim) -> Event | None:
-    """The log line right above a traceback that somebody caught and logged: `ERROR bad batch 8, skipping it`."""
+    """The log line right above a traceback that somebody caught and logged: `ERROR bad batch 8, skipping
+    it`."""
     opened = root.event.fields.get("opened")
     if not isinstance(opened, int) or root.event.fields.get("excepthook"):
         return None
@@ -264,7 +267,8 @@ def _unexplained(c: Claim, against: str) -> Row:
 
 
 def _fingerprint(root: Claim | None) -> str | None:
-    """The same for the same failure on other hosts at other times: pattern, line of code, exception class, collective."""
+    """The same for the same failure on other hosts at other times: pattern, line of code, exception class,
+    collective."""
     if root is None:
         return None
     fields = root.event.fields

@@ -28,7 +28,8 @@ WORDS = {  # as launchers, shells and schedulers call signals
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `told_by` is the line that tells it."""
+    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `told_by` is the line that tells
+    it."""
 
     kind: str
     code: int

@@ -55,7 +55,8 @@ class Evidence:
 
 
 def own_frame(e: Event) -> Event:
-    """Of a stack, the line of the user's code that it stands in: `Thread 21965 (idle)` by itself shows nothing."""
+    """Of a stack, the line of the user's code that it stands in: `Thread 21965 (idle)` by itself shows
+    nothing."""
     if e.kind != "stack" or not e.fields.get("code") or e.where.line is None:
         return e
     file, _, number = str(e.fields["code"]).rpartition(":")

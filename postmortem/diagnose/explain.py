@@ -1,8 +1,9 @@
 """What follows from what: links with the join that carries them, and what no link accounts for.
 
-A link needs an edge of the pattern graph whose entities join, or the rule of its role: a symptom of a rank, a launcher or a
-scheduler follows from the cause if it did not surely come before it. What the kernel or a report says of another host, GPU
-or process is no symptom of this cause without an edge. What is left over is told as such.
+A link needs an edge of the pattern graph whose entities join, or the rule of its role: a symptom of a rank,
+a launcher or a scheduler follows from the cause if it did not surely come before it. What the kernel or a
+report says of another host, GPU or process is no symptom of this cause without an edge. What is left over is
+told as such.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ def _how(root: Claim, c: Claim) -> str:
 
 
 def declared(a: Claim, b: Claim) -> str:
-    """How `b` follows from `a` by an edge of the pattern graph: the join in words; empty where there is none."""
+    """How `b` follows from `a` by an edge of the pattern graph: the join in words; empty where there is
+    none."""
     for edge in a.pattern.explains:
         if edge.id != b.pattern.id or not JOINED[edge.join](a, b):
             continue

@@ -1,10 +1,12 @@
-"""The root and its victims -> the headline: one sentence that says who, what, when, and what it did to the others.
+"""The root and its victims -> the headline: one sentence that says who, what, when, and what it did to the
+others.
 
-    Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:45; rank 2 lost the connection.
+    Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:45; rank 2
+    lost the connection.
 
-The decisive line stands right below it in every output, so the headline quotes of it only what tells more than the pattern's
-title: an exception's message, a library, a number of clients. Never a whole line with its prefixes. A pattern whose title is
-too little has a sentence of its own in its file (`headline`).
+The decisive line stands right below it in every output, so the headline quotes of it only what tells more
+than the pattern's title: an exception's message, a library, a number of clients. Never a whole line with its
+prefixes. A pattern whose title is too little has a sentence of its own in its file (`headline`).
 """
 
 from __future__ import annotations
@@ -13,9 +15,10 @@ import re
 
 import regex
 
-from postmortem.diagnose import endings
+from postmortem.diagnose import endings, outcome
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
+from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
 from postmortem.library.titles import entitled, inside
@@ -63,7 +66,8 @@ def _who(root: Claim, ranks: tuple[int, ...]) -> str:
 
 
 def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
-    """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others need a title."""
+    """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others
+    need a title."""
     if root.because[0].isupper():
         return root.because  # a sentence by itself
     subject = ranks_text(ranks) if ranks else ""
@@ -137,7 +141,8 @@ def _detail(root: Claim) -> str:
 
 
 def _telling(root: Claim) -> str:
-    """The line from where the pattern starts to match: what stands before it in a glued line is a progress bar or a prefix."""
+    """The line from where the pattern starts to match: what stands before it in a glued line is a progress
+    bar or a prefix."""
     text = gist(root.event.text)
     for form in root.pattern.variants:
         if m := regex.search(form.regex, text):
@@ -146,7 +151,8 @@ def _telling(root: Claim) -> str:
 
 
 def _quoted(text: str, bare: bool = True) -> str:
-    """As much of a message as can stand in a sentence: whole clauses, if there are any, and no bracket left open."""
+    """As much of a message as can stand in a sentence: whole clauses, if there are any, and no bracket left
+    open."""
     shown = _SOURCE.sub("", _MODULES.sub("", " ".join(text.split())))
     shown = _BARE.sub("", shown) if bare else shown
     if len(shown) <= LIMIT:
@@ -169,7 +175,7 @@ def _effects(victims: Victims, said: str) -> str:
     return "; " + listed(parts) if parts else ""
 
 
-# ── without a cause ──────────────────────────────────────────────────────────────────────────────────────────────────
+# ── without a cause ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _rootless(solution: Solution) -> str:
@@ -177,23 +183,35 @@ def _rootless(solution: Solution) -> str:
     if solution.outcome == "healthy":
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
-        return f"No failure in these logs{goodbyes}."
+        return f"No failure in these logs{goodbyes or _left_behind(solution)}."
     told = [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
     seen = "; ".join(told) or _seen(solution)
+    if not seen:
+        return (
+            f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
+        )
     life = f"Recovered: in attempt {case.attempt}" if solution.outcome == "recovered" else "Undetermined:"
     return f"{life} {seen}, and the cause is not in these logs."
 
 
+def _left_behind(solution: Solution) -> str:
+    """`; it had finished when a call of NCCL failed (a.log:12)`: what came while processes left."""
+    late = [c for c in solution.claims if c.because.startswith(survived.HAD_FINISHED)]
+    if not late:
+        return ""
+    first = min(late, key=lambda c: c.event.where)
+    return f"; the run had finished before the rest ({inside(first.pattern.title.rstrip('.'))}, {first.event.where})"
+
+
 def _seen(solution: Solution) -> str:
-    """What can be said of a failure without a cause: the first complaint in plain words."""
+    """What can be said of a failure without a cause: the first complaint in plain words; empty where nobody
+    complains."""
     said = [c for c in solution.claims if c.role in ("symptom", "confirms")]
     loud = [c for c in said if c.pattern.severity in ("fatal", "error")] or [
         c for c in said if c.role == "symptom"
     ]
     if not loud:
-        return (
-            "the stack of a process is all that tells" if solution.case.of_kind("stack") else "the job failed"
-        )
+        return "the stack of a process is all that tells" if solution.case.of_kind("stack") else ""
     last = next((c for c in loud if c.event.fields.get("last_error")), None)
     if last is not None:
         return f"NCCL's last error was `{_quoted(gist(last.event.text))}`"

@@ -1,7 +1,8 @@
-"""Who is who: pid <-> rank, local rank <-> rank, GPU <-> rank, address <-> host, and which ranks there are at all.
+"""Who is who: pid <-> rank, local rank <-> rank, GPU <-> rank, address <-> host, and which ranks there are
+at all.
 
-The launcher's lines, error files, NCCL's communicator lines, file names and the ranks' own words each know a part of the
-map. What a file's place says weighs more than what a line in it says about another rank.
+The launcher's lines, error files, NCCL's communicator lines, file names and the ranks' own words each know a
+part of the map. What a file's place says weighs more than what a line in it says about another rank.
 """
 
 from __future__ import annotations
@@ -201,8 +202,8 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
 
 
 def _learn_comm(reg: Registry, e: Event) -> None:
-    """NCCL's own map: host:pid [cudaDev] … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first and largest
-    communicator counts global ranks; sub-groups number their own."""
+    """NCCL's own map: host:pid [cudaDev] … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first
+    and largest communicator counts global ranks; sub-groups number their own."""
     said, world, bus = e.fields.get("rank"), e.fields.get("world"), e.fields.get("pci") or e.fields.get("bus")
     if not (isinstance(said, str) and said.isdigit()) or (e.rank is not None and e.rank != int(said)):
         return
@@ -227,7 +228,8 @@ def bus_key(text: str) -> str:
 
 
 def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
-    """A stream that never says its rank has it from the other stream of the same process, or from the lines in it that do."""
+    """A stream that never says its rank has it from the other stream of the same process, or from the lines
+    in it that do."""
     nameless = [s for s in sources if s.path not in reg.by_source and s.kind not in ("agent", "kernel")]
     if not nameless:
         return

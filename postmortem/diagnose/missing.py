@@ -1,7 +1,9 @@
-"""The evidence that would settle what is open, and the command or setting that yields it for the versions at hand.
+"""The evidence that would settle what is open, and the command or setting that yields it for the versions at
+hand.
 
-What is asked for follows from what is open: the log of the address that somebody lost, the other ranks of a hang, the kernel's
-word on a kill, around the time at which it happened. Where a line states the cause and whom it hit, nothing is asked for.
+What is asked for follows from what is open: the log of the address that somebody lost, the other ranks of a
+hang, the kernel's word on a kill, around the time at which it happened. Where a line states the cause and
+whom it hit, nothing is asked for.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ Item = dict[str, str]
 
 @dataclass(frozen=True)
 class Open:
-    """What is known and what is not. `category` is the root's, or of the complaints where no cause was found."""
+    """What is known and what is not. `category` is the root's, or of the complaints where no cause was
+    found."""
 
     case: Case
     claims: Sequence[Claim]
@@ -174,8 +177,8 @@ def _reason(o: Open) -> Iterator[Item]:
 
 
 def recorder_settings(version: str | None) -> str:
-    """The environment variables that switch the flight recorder on, for this torch (TORCH_NCCL_* before 2.9, TORCH_FR_* from
-    then on)."""
+    """The environment variables that switch the flight recorder on, for this torch (TORCH_NCCL_* before 2.9,
+    TORCH_FR_* from then on)."""
     m = _TORCH.match(version or "")
     if m and (int(m[1]), int(m[2])) < (2, 9):
         return (

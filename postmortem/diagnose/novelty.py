@@ -1,7 +1,8 @@
 """What one rank says and no other does: where to look when no pattern knows the failure.
 
-Lines that look like trouble are compared by shape (numbers and prefixes taken off) with those of the other ranks, and with
-those of a healthy run where one was given. What all ranks print is weather; what one rank prints is a lead.
+Lines that look like trouble are compared by shape (numbers and prefixes taken off) with those of the other
+ranks, and with those of a healthy run where one was given. What all ranks print is weather; what one rank
+prints is a lead.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ def shapes(events: Iterable[Event]) -> frozenset[str]:
 
 
 def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:
-    """Troubled lines that one rank alone printed and a healthy run does not, latest first. `known` are addresses that a pattern
-    accounts for. A job with one voice has no other to compare with; then only a healthy run tells."""
+    """Troubled lines that one rank alone printed and a healthy run does not, latest first. `known` are
+    addresses that a pattern accounts for. A job with one voice has no other to compare with; then only a
+    healthy run tells."""
     speakers: dict[str, dict[int | None, Event]] = defaultdict(dict)
     for e in case.of_kind("notice", "exception"):
         if shape(e.text) not in usual and (e.where.source, e.where.line) not in known:

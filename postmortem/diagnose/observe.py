@@ -55,8 +55,8 @@ def group(claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _reading(case: Case, e: Event, pattern: Pattern) -> Pattern:
-    """The pattern that this observation means for the versions at hand: up to torch 2.4 a worker finds out by SIGBUS that
-    /dev/shm is full; later ones ask first, and their bus errors have another reason."""
+    """The pattern that this observation means for the versions at hand: up to torch 2.4 a worker finds out
+    by SIGBUS that /dev/shm is full; later ones ask first, and their bus errors have another reason."""
     other = pattern.reads_as and case.library.get(pattern.reads_as.id)
     if not pattern.reads_as or not other:
         return pattern
@@ -73,7 +73,7 @@ def _older(version: str | None, than: str) -> bool:
     return found is None or limit is None or (int(found[1]), int(found[2])) < (int(limit[1]), int(limit[2]))
 
 
-# ── whom a line speaks of ────────────────────────────────────────────────────────────────────────────────────────────
+# ── whom a line speaks of ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
@@ -129,7 +129,9 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
     if e.speaker != "kernel" and e.source_kind != "agent":
         return _one(
             e.rank
-        )  # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault (11)`
+            # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault
+            # (11)`
+        )
     return ()
 
 
@@ -159,7 +161,8 @@ def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
 
 
 def _of_host(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
-    """What a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the whole host."""
+    """What a rank says of its host (an interface, a device) names the rank too; the kernel speaks for the
+    whole host."""
     return () if e.speaker in ("kernel", "scheduler") else _one(case.rank_of(e))
 
 
@@ -204,7 +207,8 @@ def _peer(e: Event) -> tuple[str, ...]:
 
 
 def _gpus(e: Event) -> tuple[str, ...]:
-    """The bus id of the GPU: captured, or above the line (NVRM breaks a message over three lines, and the id is on the first)."""
+    """The bus id of the GPU: captured, or above the line (NVRM breaks a message over three lines, and the id
+    is on the first)."""
     text = e.fields.get("pci")
     if not text:
         above = reversed(e.context[max(0, e.before - 3) : e.before])
@@ -213,12 +217,13 @@ def _gpus(e: Event) -> tuple[str, ...]:
     return (f"{(m[1] or '0000')[-4:]}:{m[2]}:{m[3]}".lower(),) if m else ()
 
 
-# ── one line, one name ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── one line, one name ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
-    """Without what a more telling name says already: a traceback whose message has a name of its own is not also "a Python
-    exception", on its own line, on a further line of its message, or in another copy of the log."""
+    """Without what a more telling name says already: a traceback whose message has a name of its own is not
+    also "a Python exception", on its own line, on a further line of its message, or in another copy of the
+    log."""
     named: dict[str, list[Claim]] = defaultdict(list)
     said = set()
     for c in claims:
@@ -268,8 +273,8 @@ def _named_nearby(e: Event, named: Sequence[Claim], ends: Sequence[int]) -> Clai
 
 
 def _in_message(e: Event, other: Event, end: int | None) -> bool:
-    """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without a stamp, which
-    a log line of its own would carry."""
+    """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without
+    a stamp, which a log line of its own would carry."""
     line = e.where.line or 0
     opened = number(e.fields.get("opened")) or line
     if not opened <= (other.where.line or 0) <= max(e.where.end_line or 0, line + LONE):

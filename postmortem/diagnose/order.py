@@ -19,8 +19,8 @@ BUFFERED = 0.05  # seconds by which two processes of one host may write late
 
 
 def margin(a: Event, b: Event) -> float:
-    """How far two events have to lie apart for their order to be certain: on one clock only their stamps count, and of two hosts
-    each may print late for good."""
+    """How far two events have to lie apart for their order to be certain: on one clock only their stamps
+    count, and of two hosts each may print late for good."""
     if a.host is not None and b.host is not None and a.host != b.host:
         return 2 * math.hypot(a.at_sigma, b.at_sigma, UNSEEN, UNSEEN)
     same = a.host is not None and a.clock == b.clock != "none"
@@ -62,8 +62,8 @@ def later(root: Claim, claim: Claim) -> str:
 
 
 def elsewhere(root: Claim, claim: Claim) -> str:
-    """How a claim of another host lies to the root in time; empty where they are of one host, or have no time, or where the root
-    is what a comparison of ranks showed: then its line is a proof, not the moment."""
+    """How a claim of another host lies to the root in time; empty where they are of one host, or have no
+    time, or where the root is what a comparison of ranks showed: then its line is a proof, not the moment."""
     a, b = first_of(root), first_of(claim)
     if root.strength in ("compared", "silent") or a is None or b is None:
         return ""

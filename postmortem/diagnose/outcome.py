@@ -1,16 +1,20 @@
 """Whether the logs show a failure at all, and whether its cause is among what was found.
 
-A log without any sign of life that has trouble in it, be it a warning, is no healthy run; nor is one of which only a stack is left.
+A log without any sign of life that has trouble in it, be it a warning, is no healthy run; nor is one of
+which only a stack is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.model import Event
 
 LOUD = ("fatal", "error")
+PROSE = ("console", "environment")  # kinds of source that any text may be
 
 
 def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
@@ -21,9 +25,43 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
         return "undetermined" if unharmed or alone else "incident"
     if _failed(case, claims) or _half_read(case):
         return "undetermined"
-    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims)):
+    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims) or lacking(case)):
         return "undetermined"
     return "healthy"
+
+
+def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
+    """Whether nothing speaks against a life but that nobody is seen at work or done in it."""
+    return _lifeless(case) and not (
+        _failed(case, claims) or _half_read(case) or case.of_kind("stack") or _troubled(case, claims)
+    )
+
+
+def lacking(case: Case) -> str:
+    """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says
+    that it should."""
+    if life.is_alive(case):
+        return ""
+    if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
+        return "nothing shows a rank at work, or that one finished"
+    if _complaints(case):
+        return "something is amiss in it, and nothing shows that work went on"
+    if all(s.kind in PROSE for s in case.sources.values()) and not any(map(_reads_as_log, case.events)):
+        return "nothing here tells of a job"
+    return ""
+
+
+def _complaints(case: Case) -> bool:
+    """Whether a line complains of which no pattern knows that it is benign."""
+    known = {
+        e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"
+    }
+    return any(e.where not in known and e.speaker not in OTHERS for e in case.of_kind("notice"))
+
+
+def _reads_as_log(e: Event) -> bool:
+    """Whether a line has a time or a level, as lines of logs have."""
+    return bool(e.raw_time) or e.kind == "pattern"
 
 
 def _only_how(root: Claim) -> bool:
@@ -44,10 +82,15 @@ def _victims(case: Case, root: Claim, claims: Sequence[Claim]) -> bool:
 
 
 def _failed(case: Case, claims: Sequence[Claim]) -> bool:
-    loud = any(c.role == "symptom" and c.pattern.severity in LOUD for c in claims)
+    loud = any(c.role == "symptom" and (c.pattern.severity in LOUD or _at_the_end(case, c)) for c in claims)
     if loud and not (case.all_finished and not case.ends):
         return True
     return any(not case.unharmed(r) for r in case.ends)
+
+
+def _at_the_end(case: Case, c: Claim) -> bool:
+    """Whether a mere warning of trouble has nothing after it that shows its writer at work."""
+    return c.speaker not in OTHERS and (c.event.where.line or 0) > life.last_line(case, c.event.where.source)
 
 
 def _half_read(case: Case) -> bool:
@@ -58,13 +101,15 @@ def _half_read(case: Case) -> bool:
 
 
 def _lifeless(case: Case) -> bool:
-    return not case.of_kind("progress", "finished")
+    return not life.is_alive(case)
 
 
 def _troubled(case: Case, claims: Sequence[Claim]) -> bool:
-    """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else tells of.
+    """Somebody complains, stops workers or still waits; or the kernel confirms a failure that nobody else
+    tells of.
 
-    What hangs in the kernel may be another job's, unless its lines are all that was handed in: then somebody chose them.
+    What hangs in the kernel may be another job's, unless its lines are all that was handed in: then somebody
+    chose them.
     """
     for c in claims:
         kernel = c.speaker == "kernel"

@@ -1,4 +1,5 @@
-"""Why this verdict and not another: the reasons, each a sentence that names a line or a fact, and the alternatives."""
+"""Why this verdict and not another: the reasons, each a sentence that names a line or a fact, and the
+alternatives."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ KINDS = (  # what a claim of each tier tells, for the sentence that weighs two o
 
 
 def because(solution: Solution, proof: str) -> list[str]:
-    """What the line states, what the ranks show, how they ended, and what follows. `proof` is the line's address."""
+    """What the line states, what the ranks show, how they ended, and what follows. `proof` is the line's
+    address."""
     if solution.root is None:
         return [*_rootless(solution), *_leads(solution)]
     root = solution.root
@@ -120,7 +122,7 @@ def _leads(solution: Solution) -> Iterator[str]:
         yield f"{who}: `{gist(e.text)[:160]}` ({e.where})."
 
 
-# ── alternatives ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── alternatives ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def alternatives(solution: Solution) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The order in which a job's lines are reasoned about: file by file, and the files by what they are and say.
 
-Many a step takes the first of several lines. A file's name, the order in which files were found and the order of the library
-must not decide which that is: they say nothing of what happened.
+Many a step takes the first of several lines. A file's name, the order in which files were found and the
+order of the library must not decide which that is: they say nothing of what happened.
 """
 
 from __future__ import annotations

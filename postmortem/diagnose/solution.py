@@ -34,7 +34,8 @@ class Victims:
 
 @dataclass(frozen=True)
 class Solution:
-    """One job, solved. `root` is None where nothing failed or no cause was found; `leads` are lines to look at then."""
+    """One job, solved. `root` is None where nothing failed or no cause was found; `leads` are lines to look
+    at then."""
 
     case: Case
     outcome: str

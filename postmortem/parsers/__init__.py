@@ -90,8 +90,11 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
             events.extend(_hit(source, hit, style, library))
     if source.kind in _SPOKEN:
         events.extend(progress.parse(source, scanned.samples, style, lines))
-        if len(scanned.samples) == 1 and scanned.bytes <= TORN:
-            events.extend(traceback.parse_torn(source, scanned.samples[0].text, style))
+    elif source.kind == "kernel":  # a journal: of its programs only what shows one at work
+        told = progress.parse(source, scanned.samples, style, lines)
+        events.extend(e for e in told if e.kind in ("worked", "finished"))
+    if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
+        events.extend(traceback.parse_torn(source, scanned.samples[0].text, style))
     events = _one_exception_per_line(events)
     events = _with_frames(events)
     events = _with_last_words(events)

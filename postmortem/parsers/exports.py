@@ -16,8 +16,7 @@ from postmortem.parsers import records
 from postmortem.parsers.marks import Facts
 
 TRIES = 20_000  # objects that hold no record: a document that is something else is given up
-# times the document's size may be read, because an object that holds records is read, and they once more
-EFFORT = 6
+EFFORT = 6  # times the document's size may be read, because an object that holds records is read, and they once more
 _OPENS = re.compile(r"\s*(?:\[\s*)?\{\s*\"[^\"\\\n]{1,80}\"\s*:")
 _NANO = re.compile(r"\d{10,19}", re.ASCII)
 

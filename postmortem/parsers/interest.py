@@ -17,8 +17,8 @@ from postmortem import scan
 from postmortem.library import Signature
 from postmortem.scan import NUMBER, SHIFT
 
-STEP, BYE, NOTICE, MILESTONE, FACTS = 1, 2, 4, 8, 16
-ALL = STEP | BYE | NOTICE | MILESTONE | FACTS
+STEP, BYE, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = 1, 2, 4, 8, 16, 32, 64
+ALL = STEP | BYE | NOTICE | MILESTONE | FACTS | COUNT | ANSWER
 PICKED = (
     (FACTS, 3, 0),
     (NOTICE, 1, 1),
@@ -26,7 +26,7 @@ PICKED = (
     (MILESTONE, 0, 1),
 )  # how many of a kind are read, first and last
 _GATES: tuple[tuple[int, str], ...] = (
-    (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,4}[0-9])"),
+    (STEP, r"(?i:\b(?:step|iteration|iter|batch|update|it|global[_ ]?step)s?_?[ =:#\[(/]{0,8}[0-9])"),
     (
         STEP,
         (
@@ -45,10 +45,21 @@ _GATES: tuple[tuple[int, str], ...] = (
     (
         BYE,
         (
-            r"(?i:finished|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth"
-            r"|exit: 0 failed|Exiting with code 0)"
+            r"(?i:finished|complete\b|completed|all done|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth"
+            r"|exit: 0 failed|Exiting with code 0|successfully|configure: exit|RESULT,|ENDING TIMING"
+            r"|total (?:training|elapsed|run)|training time|RUNANDTIME_STOP| passed|\[shutdown\]|succeeded"
+            r"|(?:exit|status|return|code|returned|with)[ =:]+0|\"(?:run_stop|status)\"|conclu|entrenamiento|termin)"
         ),
     ),
+    (BYE, "训练|学習|학습|бучение|abgeschlossen|beendet"),
+    (
+        COUNT,
+        (
+            r"(?i:[0-9] ?/ ?[0-9]|\bepochs?[\"' =:#\[]{1,4}[0-9]"
+            r"|(?:process|generat|evaluat|sav|train)(?:ed|ing) \w{0,20} ?#?[0-9])"
+        ),
+    ),
+    (ANSWER, r"HTTP/[0-9.]{1,3}\" 2|throughput|Application s|Uvicorn running|erver is "),
     (NOTICE, r"\b(?:WARN|ERROR|CRITICAL|FATAL)"),
     (
         NOTICE,

@@ -5,19 +5,20 @@ when it spoke first and last, whether it said goodbye.
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
     node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 ... - Init COMPLETE
 
-In: the samples of one source (its head and tail).
-Out: for every writer in it one `identity`, the first and last
-`progress`, a `finished`, its last `line`, and what clocks can be compared by (see `counters`).
+In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and
+last `progress`, a `finished`, its last `line`, the last sign that it worked (`worked`), where it began anew
+(`anew`), and what clocks can be compared by (see `counters`). What is a sign of what stands in `signs`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.parsers import interest
+from postmortem.parsers import interest, signs
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
@@ -25,15 +26,11 @@ from postmortem.parsers.marks import bare
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
+TAIL = 8  # last lines of a writer, among which a result may stand
+ANEW = 24  # new beginnings that are told
+COUNTED = 64  # names of counts that are followed
+OPENING = 12  # letters in a first line that may be known again
 
-_STEP = re.compile(
-    r"\b(?:global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,4}(?P<step>\d{1,9})\b",
-    re.IGNORECASE,
-)
-_EPOCH_STEP = re.compile(
-    r"\bEpoch:? ?(?:\[\d+\]|\d+)[ :]*\[ *(?P<step>\d{1,9})/\d+[ \]]|\| +(?P<bar>\d{1,9})/\d+ \["
-)
-_LOSS = re.compile(r"\bloss'?\"?[ =:]{1,3}(?P<loss>nan|[-+]?\d[\d.e+-]*|inf)", re.IGNORECASE)
 _OF = re.compile(
     r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b",
     re.IGNORECASE,
@@ -48,62 +45,11 @@ _VERSION = re.compile(
     r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
 )
 MAX_NOTICES = 60
-_NOTICE = re.compile(
-    r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
-    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to"
-    r"|[Ss]tall\w*|corrupt\w*)\b"
-)
-_BENIGN = re.compile(
-    r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
-)
-# speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
-_KEEPER = re.compile(
-    r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
-)
-_PLANNED = re.compile(
-    (
-        r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}"
-        r"(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]"
-    ),
-    re.IGNORECASE,
-)
-_PREPARING = re.compile(
-    r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|"
-)
+_NUMBERS = re.compile(r"\d+")
 _MILESTONE = re.compile(
     (
         r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b"
         r"|\b\d+ batches\b"
-    ),
-    re.IGNORECASE,
-)
-_GOODBYE = re.compile(
-    r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|all epochs?)\b[^.]{0,24}"
-    r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
-    r"|^\W*(?:\w+ ?[:\-] ?)*(?:finished|completed|all done|exiting normally|bye)\b"
-    r"|`Trainer\.fit` stopped: `max_|# Avg bus bandwidth|exit: 0 failed|Exiting with code 0",
-    re.IGNORECASE,
-)
-# all that a logger's line says, and the last line;
-# `epoch 3: done` and `[12/60] done` say it of something else
-_DONE = re.compile(
-    r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
-    r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)"
-    r"[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
-    r"done[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?[ \t]*$"
-)
-_NOT_GOODBYE = re.compile(
-    r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load"
-    r"|tokeniz|epoch \d+ (?:done|finished|complete)"
-    r"|(?:finished|completed) (?:\w+ )?(?:epoch|step|iteration|batch|round|phase)\b",
-    re.IGNORECASE,
-)
-
-
-_NO_ERROR = re.compile(
-    (
-        r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b"
-        r"|\b(?:errors?|failures?|failed): ?(?:0|none)\b"
     ),
     re.IGNORECASE,
 )
@@ -119,6 +65,14 @@ class _Writer:
     last_step: tuple[Line, int] | None = None
     went_on: Line | None = None  # a loss without a step's number, after the last step that has one
     finished: Line | None = None
+    grew: Line | None = None  # the last line with a count that is larger than before
+    answered: Line | None = None
+    up: Line | None = None  # a server said that it runs
+    counted: dict[str, int] = field(default_factory=dict)
+    fell: list[Line] = field(default_factory=list)  # where a count fell to its beginning
+    anew: list[Line] = field(default_factory=list)  # where the first line came again
+    opening: str = ""  # the first line, without its numbers
+    tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
     # lines that may name a step; only the last that does is looked for
@@ -138,7 +92,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
     for line, marks in _lines(samples, style, most):
         whole, number = whole and line.number == number + 1, line.number
         env = line.envelope
-        if not line.text.strip() or env.kernel:
+        if not line.text.strip() or env.kernel or (source.kind == "kernel" and not env.program):
             continue
         rank = env.rank if env.rank is not None else source.rank
         _read(
@@ -198,54 +152,81 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
     """`own`: the pid on the line is the rank's, because it names the rank,
     or NCCL wrote it into the rank's file."""
     body = line.envelope.body
-    if not _KEEPER.match(body):
+    if not signs.of_a_keeper(body):
         if line.envelope.stamp is not None and writer.first is None:
             writer.first = line
         writer.last = line
+        writer.tail.append(line)
+        _open(writer, line)
     if marks & interest.STEP:
-        if writer.first_step is None and (step := _step(body)):
-            writer.first_step = (line, step[0])
+        if writer.first_step is None and (step := signs.step(body)) is not None:
+            writer.first_step = (line, step)
         writer.steps.append(line)
+    if marks & (interest.STEP | interest.COUNT):
+        _count(writer, line)
+    if marks & interest.ANSWER:
+        _serve(writer, line)
     if marks & interest.BYE:
         writer.goodbyes.append(line)
-    if (
-        marks & interest.NOTICE
-        and len(writer.notices) < MAX_NOTICES
-        and _NOTICE.search(body)
-        and not _BENIGN.search(body)
-    ):
+    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(body):
         writer.notices.append(line)
     if marks & interest.MILESTONE:
         writer.milestones.append(line)
     _introduce(writer, line, bool(marks & interest.FACTS), own)
 
 
+def _open(writer: _Writer, line: Line) -> None:
+    """Know the first line of a writer again: who starts a script twice appends its log to the first one's."""
+    said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
+    if not writer.opening:
+        writer.opening = said if sum(map(str.isalpha, said)) >= OPENING else "-"
+    elif said == writer.opening and len(writer.anew) < ANEW:
+        writer.anew.append(line)
+
+
+def _count(writer: _Writer, line: Line) -> None:
+    """Follow what a line counts: it gets on where a count grows, and begins anew where one falls to its
+    beginning."""
+    for name, value in signs.counts(line.envelope.body):
+        before = writer.counted.get(name, 0)
+        if value > before:
+            writer.grew = line
+        elif value < before and value <= 1 and len(writer.fell) < ANEW:
+            writer.fell.append(line)
+        if name in writer.counted or len(writer.counted) < COUNTED:
+            writer.counted[name] = value
+
+
+def _serve(writer: _Writer, line: Line) -> None:
+    if signs.answers(line.envelope.body):
+        writer.answered = line
+    elif signs.serves(line.envelope.body):
+        writer.up = line
+
+
 def _settle(writer: _Writer, notices: int) -> None:
-    """Find the last step, the last milestone, and the goodbye that no step came after;
-    keep the last notices where few may stay."""
+    """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices
+    where few may stay."""
+    late = [
+        line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
+    ]
     writer.notices = writer.notices[-notices:]
+    writer.notices += [line for line in late if line not in writer.notices]
     for line in reversed(writer.steps):
-        if step := _step(line.envelope.body):
-            writer.last_step = (line, step[0])
+        body = line.envelope.body
+        if (step := signs.step(body)) is not None:
+            writer.last_step = (line, step)
             break
-        if (
-            writer.went_on is None
-            and _LOSS.search(line.envelope.body)
-            and not _KEEPER.search(line.envelope.body)
-        ):
+        sums_up = signs.of_a_keeper(body) or signs.closes(body)
+        if writer.went_on is None and signs.LOSS.search(body) and not sums_up:
             writer.went_on = line
     for line in reversed(writer.goodbyes):
-        if writer.last_step is not None and line.number < writer.last_step[0].number:
+        if writer.grew is not None and line.number < writer.grew.number:
             break
-        body = line.envelope.body
-        if (
-            _GOODBYE.search(body)
-            and not _NOT_GOODBYE.search(_NO_ERROR.sub("", body))
-            and not _KEEPER.search(body)
-        ):
+        if signs.goodbye(line.envelope.body):
             writer.finished = line
             break
-    if writer.finished is None and writer.last is not None and _DONE.search(writer.last.envelope.body):
+    if writer.finished is None and writer.last is not None and signs.done(writer.last.envelope.body):
         writer.finished = writer.last
     writer.milestone = next(
         (line for line in reversed(writer.milestones) if _MILESTONE.search(line.envelope.body)), None
@@ -291,16 +272,6 @@ def _learn(facts: dict[str, object], body: str) -> None:
                 facts.setdefault(name, m[name])
 
 
-def _step(body: str) -> tuple[int] | None:
-    if (m := _EPOCH_STEP.search(body)) and not _PREPARING.match(body):
-        step = int(m["step"] or m["bar"])
-    elif m := _STEP.search(body):
-        step = int(m["step"])
-    else:
-        return None
-    return None if _KEEPER.search(body) or (_PLANNED.search(body) and not _LOSS.search(body)) else (step,)
-
-
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """Ray Train prints the whole map: (ip=192.0.2.2, pid=23762) world_rank=1, local_rank=1."""
     if "world_rank=" in line.text and (m := _RANK_PAIR.search(line.text)):
@@ -330,19 +301,46 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
     if writer.first_step and writer.last_step:
         for line, step in (writer.first_step, writer.last_step):
             fields: dict[str, object] = {"step": step}
-            if m := _LOSS.search(line.envelope.body):
+            if m := signs.LOSS.search(line.envelope.body):
                 fields["loss"] = m["loss"]
             yield _event(source, "progress", line, rank, fields)
-    if writer.went_on and (m := _LOSS.search(writer.went_on.envelope.body)):
+    if writer.went_on and (m := signs.LOSS.search(writer.went_on.envelope.body)):
         yield _event(source, "progress", writer.went_on, rank, {"loss": m["loss"]})
     for line in writer.notices:
-        yield _event(source, "notice", line, rank, {})
+        yield _event(source, "notice", line, rank, _cry(line))
     if writer.finished:
-        yield _event(source, "finished", writer.finished, rank, {})
+        last_word = signs.last_word(writer.finished.envelope.body)
+        yield _event(source, "finished", writer.finished, rank, {"last_word": True} if last_word else {})
+    for by, line in _worked(writer):
+        yield _event(source, "worked", line, rank, {"by": by})
+    for line in writer.fell:
+        yield _event(source, "anew", line, rank, {})
+    for line in writer.anew:
+        yield _event(source, "anew", line, rank, {"first": True})
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
-        yield _event(source, "line", writer.last, rank, {"last": True})
+        yield _event(source, "line", writer.last, rank, {"last": True} | _cry(writer.last))
+
+
+def _cry(line: Line) -> dict[str, object]:
+    """Mark a line that tells of an error, and quotes none (`> ValueError: …`)."""
+    cries = signs.cries(line.envelope.body) or signs.cries(line.text)
+    return {"cries": True} if cries and not line.text.lstrip().startswith(">") else {}
+
+
+def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
+    """The last signs that a writer worked, each with its kind."""
+    for by, line in (
+        ("count", writer.grew),
+        ("loss", writer.went_on),
+        ("answer", writer.answered),
+        ("up", writer.up),
+    ):
+        if line is not None:
+            yield by, line
+    if found := next((line for line in reversed(writer.tail) if signs.result(line.envelope.body)), None):
+        yield "result", found
 
 
 def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict[str, object]) -> Event:

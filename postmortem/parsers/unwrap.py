@@ -1,5 +1,4 @@
-r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of
-the file's line.
+r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of the file's line.
 
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
     [ {                                                                  a pretty-printed export, newest first
@@ -7,9 +6,8 @@ the file's line.
     time,host,message                                                    a table with quoted fields of several lines
     2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
 
-Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan,
-parsers, rules) sees plain lines; `marks` carries the record's rank, host, pid and time in front of each.
-Bytes that cannot be unwrapped pass as they are.
+Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan, parsers, rules) sees
+plain lines; `marks` carries the record's rank, host, pid and time in front of each. Bytes that cannot be unwrapped pass as they are.
 """
 
 from __future__ import annotations
@@ -65,8 +63,7 @@ class Again:
 
 
 class Unwrapped:
-    """The stream of a wrapped log: its lines as they were printed. `bytes` and `lines` are those of the
-    file."""
+    """The stream of a wrapped log: its lines as they were printed. `bytes` and `lines` are those of the file."""
 
     def __init__(self, stream: Again, framer: Framer) -> None:
         self.bytes = self.lines = 0
@@ -124,8 +121,7 @@ def _written(group: Group) -> bytes:
     return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace") if out else b""
 
 
-# ── which it is
-# ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── which it is ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def learn(first: bytes) -> Framer | None:

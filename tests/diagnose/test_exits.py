@@ -169,7 +169,8 @@ def test_a_stop_below_it_says_nothing_against_a_task_that_failed_by_itself() -> 
     assert found([end(exitcode="1"), stop(4)]) == []
     assert found([end(exitcode="1"), stop(6, "other")]) == []
     assert found([end(exitcode="1"), stop(6, speaker="launcher")]) == []
-    assert found([end(exitcode="-6"), stop(6)]) == []
+    assert found([end(exitcode="-6"), stop(6)]) == [("rank-exit-crash-signal", ())]
+    assert found([end(exitcode="-6"), stop(4)]) == []
 
 
 def test_a_kill_is_accounted_for_by_who_forces_or_stops_before_it() -> None:

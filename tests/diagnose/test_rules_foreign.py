@@ -90,7 +90,11 @@ def test_nothing_that_others_tell_harmed_a_job_that_all_ranks_finished() -> None
 
 @pytest.mark.parametrize(
     "events, ranks",
-    [([bye(0)], (0, 1)), ([], (0, 1)), ([bye(0), bye(1), *exits(r1=-9)], (0, 1))],
+    [
+        ([bye(0), event("step 3", "rank1.log", kind="line", rank=1, source_kind="console")], (0, 1)),
+        ([], (0, 1)),
+        ([bye(0), bye(1), *exits(r1=-9)], (0, 1)),
+    ],
 )
 def test_it_may_have_where_a_rank_did_not_say_goodbye_or_ended_badly(
     events: list[Event], ranks: tuple[int, ...]

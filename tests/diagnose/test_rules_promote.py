@@ -168,5 +168,5 @@ def test_a_wait_that_is_said_again_and_again_to_the_end() -> None:
     assert roles(case(*said), claim(p, said[1])) == ["context"]
     assert roles(case(*said[1:]), claim(p, said[2])) == ["context"]
     assert roles(case(*said, last(4)), claim(p, said[2])) == ["context"]
-    work = event("step", "a.log", 2, "progress")
+    work = event("step", "a.log", 2, "worked", by="count")
     assert roles(case(*said, work), claim(p, said[2])) == ["context"]

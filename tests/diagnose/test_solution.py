@@ -213,8 +213,9 @@ def test_a_recovery_tells_which_attempt_failed() -> None:
     assert headline(solution(raised(2), seen=seen, outcome="recovered")).startswith(
         "Recovered: in attempt 0 rank 2 raised"
     )
-    assert headline(solution(None, seen=seen, outcome="recovered")) == (
-        "Recovered: in attempt 0 the job failed, and the cause is not in these logs."
+    closed = claim(LOST, ranks=(2,))
+    assert headline(solution(None, closed, seen=seen, outcome="recovered")) == (
+        "Recovered: in attempt 0 rank 2 lost the connection, and the cause is not in these logs."
     )
 
 
@@ -244,7 +245,7 @@ def test_an_undetermined_one_tells_of_its_victims_or_the_first_loud_complaint() 
     assert "Undetermined: a disk is full," in headline(solution(None, quiet, nobody, confirms, later, loud))
     assert "Undetermined: a disk is slow," in headline(solution(None, quiet))
     assert "Undetermined: a job ended," in headline(solution(None, quiet, nobody))
-    assert "Undetermined: the job failed," in headline(solution(None))
+    assert headline(solution(None)) == "Undetermined: nothing shows a rank at work, or that one finished."
     stack = case(event(kind="stack"))
     assert "Undetermined: the stack of a process is all that tells," in headline(solution(None, seen=stack))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import endings
+from postmortem.diagnose import endings, life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
@@ -41,8 +41,8 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _weighed(case: Case, c: Claim, found: Sequence[Claim]) -> Claim:
-    """An end follows from another rank's that surely came before it; and who stood in a collective when it left waited for
-    somebody else, and only tells of it."""
+    """An end follows from another rank's that surely came before it; and who stood in a collective when it
+    left waited for somebody else, and only tells of it."""
     if any(surely_before(other, c) for other in found if other is not c):
         return replace(c, role="symptom")
     if c.pattern.id == PATTERNS["own"] and any(_in_collective(e) for e in case.by_rank.get(c.ranks[0], [])):
@@ -60,7 +60,8 @@ def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
     """Ranks of whose end something other than a launcher tells."""
     found: set[int] = set()
     for c in claims:
-        # the sound of SIGABRT alone: gloo's threads end so when their peers leave, and after a goodbye it is a crash
+        # the sound of SIGABRT alone: gloo's threads end so when their peers leave, and after a goodbye it is
+        # a crash
         if not c.accuses or c.speaker == "launcher" or c.tells("end") or c.pattern.severity == "warning":
             continue
         found |= {*c.ranks} | case.ranks_of(c.events)
@@ -101,13 +102,15 @@ def _ended(case: Case, rank: int, end: Ending) -> list[Claim]:
 
 
 def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """The end of a process of which a launcher, a shell or a container tells, where nothing in the logs accounts for it.
+    """The end of a process of which a launcher, a shell or a container tells, where nothing in the logs
+    accounts for it.
 
     [ERROR] [launch.py:434:sigkill_handler] ['python', '-u', 'main.py'] exits with return code = -9
     Exception: process 0 terminated with signal SIGKILL
     """
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
+    claims = [c for c in claims if not _outlived(case, c)]
     accused = [c for c in claims if c.role == "symptom" and c.pattern.category and c.speaker != "kernel"]
     for c in claims:
         end = endings.told(c.event) if c.tells("end") else None
@@ -122,6 +125,13 @@ def _lost(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if c.tells("lost") and len(c.ranks) == 1:
             return _as(case, "rank-vanished", c, c.event, f"{c.event.where}: the raylet lost its process")
     return []
+
+
+def _outlived(case: Case, c: Claim) -> bool:
+    """Whether the job began or went on after it in the same log, and was done: a helper step of a batch
+    script failed."""
+    later = life.after(case, c.event, None) if life.all_done(case) and c.speaker != "kernel" else iter(())
+    return next(later, None) is not None
 
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
@@ -155,7 +165,8 @@ def told_killed(claims: Sequence[Claim]) -> set[int]:
 
 
 def _stopped_after(x: Claim, c: Claim, end: Ending) -> bool:
-    """Slurm ends a step of which a task failed by itself, and says so below. That says nothing against the task."""
+    """Slurm ends a step of which a task failed by itself, and says so below. That says nothing against the
+    task."""
     if not (x.tells("stop") and x.speaker != "launcher" and end.code > 0 and end.kind != "stop"):
         return False
     return x.event.where.source == c.event.where.source and (x.event.where.line or 0) > (
@@ -170,8 +181,8 @@ def _below(x: Claim, c: Claim) -> bool:
 
 
 def _stands_before(a: Event, b: Event) -> bool:
-    """Whether `a` stands before `b`, or nothing tells: the task whose end led to a cancellation is reported before it, the
-    others after."""
+    """Whether `a` stands before `b`, or nothing tells: the task whose end led to a cancellation is reported
+    before it, the others after."""
     if a.where.source != b.where.source or a.where.line is None or b.where.line is None:
         return True
     return a.where.line < b.where.line
@@ -186,8 +197,8 @@ def _unspoken(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bo
 
 
 def _unasked(case: Case, end: Ending) -> bool:
-    """The launcher names the workers that it stops. The only one that a signal ended and that is not among them got it from
-    elsewhere."""
+    """The launcher names the workers that it stops. The only one that a signal ended and that is not among
+    them got it from elsewhere."""
     if (
         end.code > 0 or end.told_by is None or case.telling("stop")
     ):  # where the job was told to stop, everybody was
@@ -209,7 +220,8 @@ def _counters(case: Case, host: str | None) -> list[Event]:
 
 
 def _forced(case: Case, end: Ending) -> bool:
-    """The agent kills with SIGKILL what did not obey SIGTERM: a stuck victim, or the stuck culprit, but nobody's kill."""
+    """The agent kills with SIGKILL what did not obey SIGTERM: a stuck victim, or the stuck culprit, but
+    nobody's kill."""
     event = end.told_by
     if event is None or event.pid not in set(_killed_by_agent(case, event)):
         return False

@@ -65,7 +65,8 @@ class Meeting:
 
 
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """At most one claim about ranks that did not join, best reasons first. Empty unless a store or a rendezvous complained."""
+    """At most one claim about ranks that did not join, best reasons first. Empty unless a store or a
+    rendezvous complained."""
     complaints = [c.event for c in claims if c.tells("join-wait") and c.accuses]
     if not complaints:
         counted = _counted(case)
@@ -81,7 +82,8 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _counted(case: Case) -> Claim | None:
     """The barrier of start-up counts who came. If those who complain are all that came, the others did not.
 
-    Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=2, worker_count=1, …
+    Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1
+    (world_size=2, worker_count=1, …
     """
     complaints = [
         e for e in case.telling("join-count") if str(e.fields.get("store_key")).endswith("barrier_key:1")
@@ -111,7 +113,8 @@ def _twice(m: Meeting) -> Claim | None:
 
 
 def _separate(stems: set[str]) -> bool:
-    """Files of separate processes stand side by side; `run/rank0` and `console` are one process seen twice."""
+    """Files of separate processes stand side by side; `run/rank0` and `console` are one process seen
+    twice."""
     return len({s.rsplit("/", 1)[0] if "/" in s else "" for s in stems}) == 1
 
 
@@ -145,7 +148,8 @@ def _start(case: Case, rank: int) -> float | None:
 
 
 def _larger_world(m: Meeting) -> Claim | None:
-    """A few ranks wait for a rank that nobody is, and the others do not: those few have a larger WORLD_SIZE."""
+    """A few ranks wait for a rank that nobody is, and the others do not: those few have a larger
+    WORLD_SIZE."""
     awaited: dict[int, int] = {}
     for e in m.complaints:
         waiting, expected = m.case.rank_of(e), number(e.fields.get("rank"))
@@ -163,7 +167,8 @@ def _larger_world(m: Meeting) -> Claim | None:
 
 
 def _knew_all(e: Event) -> bool:
-    """Raised by a rank that had the addresses of all: it connected to them, or had left init_process_group behind.
+    """Raised by a rank that had the addresses of all: it connected to them, or had left init_process_group
+    behind.
 
     RuntimeError: Gloo connectFullMesh failed with [...gloo/transport/tcp/pair.h:311] Connect timeout [none]
     """
@@ -178,7 +183,8 @@ def _knew_all(e: Event) -> bool:
 
 
 def _no_store(m: Meeting) -> Claim | None:
-    """Most ranks met in the store, and a few could not reach one: those few have another address or port, or no way to it."""
+    """Most ranks met in the store, and a few could not reach one: those few have another address or port, or
+    no way to it."""
     met = m.waiting - set(m.outside)
     if not m.outside or len(m.outside) >= len(met):
         return None
@@ -189,7 +195,8 @@ def _no_store(m: Meeting) -> Claim | None:
 
 
 def _stuck(m: Meeting) -> Claim | None:
-    """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before init_process_group."""
+    """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before
+    init_process_group."""
     accused = [
         c.event for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"
     ]
@@ -206,7 +213,8 @@ def _stuck(m: Meeting) -> Claim | None:
 
 
 def _never_came(m: Meeting) -> Claim | None:
-    """Ranks without a line. A nameless process that says why it failed may be one of them: then that is the cause."""
+    """Ranks without a line. A nameless process that says why it failed may be one of them: then that is the
+    cause."""
     nameless = [c for c in m.claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
     if nameless or not 0 < len(m.missing) <= max(1, m.world // 2):
         return None

@@ -1,10 +1,11 @@
-"""A job that had stood still long before a scheduler ended it: the time limit is the broom, and what the job waited for is the question.
+"""A job that had stood still long before a scheduler ended it: the time limit is the broom, and what the job
+waited for is the question.
 
     0: 2026-11-21 19:21:44,020 | INFO | 0 | iteration 80 loss 2.2871          the last line of any rank, and 34 minutes later
     slurmstepd: error: *** STEP 17.0 ON node-a CANCELLED AT 2026-11-21T19:56:10 DUE TO TIME LIMIT ***
 
-Only where every rank's last line has a stamp: a progress bar may have gone on without one. Clocks without a zone may differ by a
-whole number of half hours, so a silence that is little more than that proves nothing.
+Only where every rank's last line has a stamp: a progress bar may have gone on without one. Clocks without a
+zone may differ by a whole number of half hours, so a silence that is little more than that proves nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What looks like a cause and is none: each rule takes claims' parts away, and says which line or fact decides.
+"""What looks like a cause and is none: each rule takes claims' parts away, and says which line or fact
+decides.
 
-`settled` is the order: what a line is; whether its rank got over it; whether it is of this job at all; then the one
-promotion; then what follows from earlier trouble. Rules of one stratum see the same claims, so their order does not matter.
+`settled` is the order: what a line is; whether its rank got over it; whether it is of this job at all; then
+the one promotion; then what follows from earlier trouble. Rules of one stratum see the same claims, so their
+order does not matter.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         reading.stopped_by_request,
     ),
     (reading.transport, reading.abort_of_a_collective, reading.opens_a_message),
-    (survived.went_on, survived.finished),
+    (survived.went_on, survived.finished, survived.job_done, survived.caught),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (

@@ -20,7 +20,8 @@ AT_ONCE = 0.2  # seconds within which ranks print the NaN of one step
 
 
 def peers_lost_before(view: View) -> Iterator[Defeat]:
-    """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints while it dies."""
+    """A rank that had already lost its peers and then crashes or raises is a victim, whatever it prints
+    while it dies."""
     losses = _first_losses(view)
     for at, claim in view.numbered("cause"):
         rank, e = view.case.rank_of(claim.event), claim.event

@@ -1,4 +1,5 @@
-"""What others tell beside the logs of one job: the kernel since its boot, a scheduler, a cluster. Not all of it is about this job.
+"""What others tell beside the logs of one job: the kernel since its boot, a scheduler, a cluster. Not all of
+it is about this job.
 
 JobID           JobName  Partition    Account  AllocCPUS      State ExitCode
 990               train        gpu       proj         64 OUT_OF_ME+    0:125     another job's, where slurm-991.out lies beside
@@ -13,7 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose.case import BROAD, SPOKEN, Case
+from postmortem.diagnose import life
+from postmortem.diagnose.case import BROAD, Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
@@ -32,11 +34,12 @@ GPU = ("gpu-hardware", "gpu-fault")
 ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank speaks of its GPU
 
 
-# ── rows of tables ───────────────────────────────────────────────────────────────────────────────────────────────────
+# ── rows of tables ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def rows_of_other_jobs(view: View) -> Iterator[Defeat]:
-    """A table's rows of other jobs, where a file's name or a line outside of the tables tells this job's number."""
+    """A table's rows of other jobs, where a file's name or a line outside of the tables tells this job's
+    number."""
     told = _rows(view.case)
     own = _own_numbers(view.case, told)
     these = ", ".join(sorted(own)[:3])
@@ -76,13 +79,14 @@ def _strange_rows(case: Case) -> set[Where]:
     return set(told) if len(set(told.values())) > 1 and not _own_numbers(case, told) else set()
 
 
-# ── a job that all ranks finished ────────────────────────────────────────────────────────────────────────────────────
+# ── a job that all ranks finished ───────────────────────────────────────────────────────────────────────────
 
 
 def harmless(view: View) -> Iterator[Defeat]:
-    """What others tell did the job no harm: all ranks say that they finished, none complains, no launcher says otherwise."""
+    """What others tell did the job no harm: all ranks say that they finished, none complains, no launcher
+    says otherwise."""
     case = view.case
-    if not _finished(case) or any(not case.unharmed(r) for r in case.ends) or _complained(view):
+    if not life.all_done(case) or _complained(view):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         if claim.speaker in OTHERS and not _after_the_end(case, claim):
@@ -98,14 +102,6 @@ def _complained(view: View) -> bool:
     return False
 
 
-def _finished(case: Case) -> bool:
-    """Whether all ranks said goodbye or, where goodbyes have no names, every console ends in one."""
-    byes = {e.where.source for e in case.of_kind("finished")}
-    if not byes or case.finished:
-        return case.all_finished
-    return byes >= {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in SPOKEN}
-
-
 def _after_the_end(case: Case, claim: Claim) -> bool:
     """Whether a scheduler ended what had already said goodbye: then it hung at its exit."""
     if claim.speaker == "kernel" or claim.event.at is None:
@@ -113,11 +109,12 @@ def _after_the_end(case: Case, claim: Claim) -> bool:
     return all(e.at is not None and claim.event.at > e.at for e in case.of_kind("finished"))
 
 
-# ── causes that nothing binds to this job ────────────────────────────────────────────────────────────────────────────
+# ── causes that nothing binds to this job ───────────────────────────────────────────────────────────────────
 
 
 def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list[Claim]:
-    """The claims; those that nothing binds to this job give way to any other cause, or are no more than a guess."""
+    """The claims; those that nothing binds to this job give way to any other cause, or are no more than a
+    guess."""
     others = any(c.role == "cause" and c not in loose and c.strength != "silent" for c in claims)
     out = []
     for c in claims:
@@ -133,11 +130,12 @@ def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list
 
 
 def unbound(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """Causes that others state, that nothing binds to this job (a rank, a moment of its life, a number) and its ranks do not
-    bear out.
+    """Causes that others state, that nothing binds to this job (a rank, a moment of its life, a number) and
+    its ranks do not bear out.
 
-    `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago, and keeps lines of all jobs
-    since. A scheduler's table of several jobs may hold this one's row or not; a cluster's events are mostly of other pods.
+    `dmesg` without -T or --time-format iso counts seconds since a boot that may be months ago, and keeps
+    lines of all jobs since. A scheduler's table of several jobs may hold this one's row or not; a cluster's
+    events are mostly of other pods.
     """
     told = [c for c in claims if c.role == "cause" and c.speaker in OTHERS and not c.ranks]
     if not told or all(e.speaker in OTHERS for e in case.events):
@@ -153,8 +151,8 @@ def _is_loose(case: Case, c: Claim) -> bool:
 
 
 def _of_strangers(case: Case, c: Claim) -> bool:
-    """Whether it speaks of a program that is no rank, or of a host on which this job has none; a fault that a program made on
-    a GPU is that program's, and it would have said so."""
+    """Whether it speaks of a program that is no rank, or of a host on which this job has none; a fault that
+    a program made on a GPU is that program's, and it would have said so."""
     hosts = set(case.registry.host_of.values())
     if hosts and c.hosts and not any(same_host(a, b) for a in hosts for b in c.hosts):
         return True
@@ -162,8 +160,8 @@ def _of_strangers(case: Case, c: Claim) -> bool:
 
 
 def _guessed(case: Case, c: Claim) -> bool:
-    """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no table, means its
-    lines; a host's log with dates is believed where nobody knows when the job was."""
+    """Whether even without another cause it is no more than a guess. Who hands in a scheduler's log, and no
+    table, means its lines; a host's log with dates is believed where nobody knows when the job was."""
     if c.event.where in _strange_rows(case):
         return True
     if c.speaker != "kernel":
@@ -181,8 +179,8 @@ def _within(case: Case, e: Event) -> bool:
 
 
 def _borne_out(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
-    """Whether what the ranks say follows from it. Who states a cause that does not has one of its own; a complaint of others
-    is none."""
+    """Whether what the ranks say follows from it. Who states a cause that does not has one of its own; a
+    complaint of others is none."""
     causes = [
         x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS
     ]
@@ -203,8 +201,8 @@ def _somebody_killed(case: Case, own: Sequence[Claim]) -> bool:
 
 
 def _akin(own: Claim, c: Claim) -> bool:
-    """A rank's own words on its GPU go with what the kernel says of one; of other things the words have to be of the same
-    kind."""
+    """A rank's own words on its GPU go with what the kernel says of one; of other things the words have to
+    be of the same kind."""
     category = c.pattern.category
     if category in own.pattern.bears_out:
         return True

@@ -1,4 +1,5 @@
-"""The one place where a claim's part rises: what only confirms, follows or informs becomes more where nothing nearer is there."""
+"""The one place where a claim's part rises: what only confirms, follows or informs becomes more where
+nothing nearer is there."""
 
 from __future__ import annotations
 
@@ -90,15 +91,16 @@ def _hosts(case: Case) -> set[str]:
 
 
 def _only_kernel(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
-    """Nothing but lines of the kernel was handed in, they accuse nothing else, and the process is a Python."""
+    """Nothing but lines of the kernel was handed in, they accuse nothing else, and the process is a
+    Python."""
     if case.registry.ranks or not is_program(c.event) or not case.only_kernel:
         return False
     return not any(other.role == "cause" for other in claims)
 
 
 def _first_trouble(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
-    """Whether the job ran well until somebody ended it. Ranks that are told to stop lose each other: complaints after it do
-    not count."""
+    """Whether the job ran well until somebody ended it. Ranks that are told to stop lose each other:
+    complaints after it do not count."""
     if case.all_finished:
         return False
     return all(_follows(x.event, c.event) for x in claims if _complains(x))
@@ -112,7 +114,8 @@ def _complains(c: Claim) -> bool:
 
 
 def _follows(e: Event, first: Event) -> bool:
-    """Whether `e` came after `first`, as far as their file or their clocks tell (Slurm's stamp has whole seconds)."""
+    """Whether `e` came after `first`, as far as their file or their clocks tell (Slurm's stamp has whole
+    seconds)."""
     if e.where.source == first.where.source and e.where.line and first.where.line:
         return e.where.line > first.where.line
     return e.at is not None and first.at is not None and e.at > first.at - 1 - e.at_sigma

@@ -1,4 +1,5 @@
-"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence in other words."""
+"""What a line is: quoted, raised in a signal's handler, how a process is asked to stop, or a peer's silence
+in other words."""
 
 from __future__ import annotations
 
@@ -56,7 +57,8 @@ def stopped_by_request(view: View) -> Iterator[Defeat]:
 
 
 def transport(view: View) -> Iterator[Defeat]:
-    """An exception of the collective library without a name of its own says that somebody else did not answer."""
+    """An exception of the collective library without a name of its own says that somebody else did not
+    answer."""
     for number, claim in view.numbered("cause"):
         if is_transport(claim):
             yield Defeat(
@@ -70,8 +72,8 @@ def is_transport(claim: Claim) -> bool:
 
 
 def abort_of_a_collective(view: View) -> Iterator[Defeat]:
-    """An abort on an uncaught exception of the collective library only repeats that exception: with @record torchrun
-    switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
+    """An abort on an uncaught exception of the collective library only repeats that exception: with @record
+    torchrun switches faulthandler on, so every NCCL watchdog's abort prints `Fatal Python error: Aborted`."""
     for number, claim in view.numbered("cause"):
         fields = claim.event.fields
         told = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()

@@ -35,7 +35,8 @@ def is_program(e: Event) -> bool:
 
 
 def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """Claims of the kernel on processes, with the one rank whose end fits where no pid does: containers have pids of their own."""
+    """Claims of the kernel on processes, with the one rank whose end fits where no pid does: containers have
+    pids of their own."""
     out = []
     for c in claims:
         if _kernels(c) and _about_processes(c) and not c.ranks and _fits_container(case, c):
@@ -52,7 +53,8 @@ def other_lives(view: View) -> Iterator[Defeat]:
 
 
 def nobody_left(view: View) -> Iterator[Defeat]:
-    """Nobody is left who could have been killed: all finished or, of a kill at no known time, said why they ended."""
+    """Nobody is left who could have been killed: all finished or, of a kill at no known time, said why they
+    ended."""
     case = view.case
     ranks = set(case.registry.ranks)
     if case.ended("kill"):
@@ -70,7 +72,8 @@ def _own_reason(c: Claim) -> bool:
 
 
 def among_strangers(view: View) -> Iterator[Defeat]:
-    """The kernel's table of tasks shows that this kill was in another job's memory cgroup, and another one in this job's."""
+    """The kernel's table of tasks shows that this kill was in another job's memory cgroup, and another one
+    in this job's."""
     tables: dict[int | None, set[object]] = {}
     for e in view.case.of_kind("oom-tasks"):
         tasks = e.fields.get("tasks")
@@ -127,7 +130,8 @@ def outside(case: Case, e: Event) -> bool:
 
 
 def _fits_container(case: Case, c: Claim) -> bool:
-    """Kernel pids are the host's. In a container they fit no rank; then process name, moment and a vanished rank must agree."""
+    """Kernel pids are the host's. In a container they fit no rank; then process name, moment and a vanished
+    rank must agree."""
     e, vanished = c.event, _killed(case)
     if not is_program(e) or len(vanished) != 1 or outside(case, e):
         return False

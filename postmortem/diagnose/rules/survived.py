@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from postmortem.diagnose import endings
+from postmortem.diagnose import endings, life
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
 from postmortem.model import Event
@@ -18,16 +19,27 @@ _OVERCOME = re.compile(
 _GAVE_UP = re.compile(
     r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
 )
+BATCH = (
+    "scheduler",
+    "kubernetes",
+    "host-memory",
+    "signals",
+)  # families of patterns that speak of a whole job's end
+HAD_FINISHED = "the run had finished"
+RUNNERS = ("_bootstrap_inner", "_bootstrap", "_run_module_as_main", "main")
+CHAIN = 5  # lines between the tracebacks of a chain
+_LOW = re.compile(r"\b(?:INFO|DEBUG|WARNING|WARN)\b(?!.{0,200}\bERROR\b)")
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
-    """What a rank survived was handled: the rank worked or said goodbye after it, and nobody reported its death."""
+    """What a rank survived was handled: the rank worked or said goodbye after it, and nobody reported its
+    death."""
     for at, claim in view.numbered():
         if not _may_be_handled(view.case, claim):
             continue
         rank = _whose(view.case, claim)
-        later = _work_after(view.case, claim, rank)
+        later = _life_after(view.case, claim, rank)
         if later is None:
             continue
         if rank is None and claim.pattern.survivable != "anyone" and _ended_one(view.case, claim.event):
@@ -38,12 +50,95 @@ def went_on(view: View) -> Iterator[Defeat]:
 def finished(view: View) -> Iterator[Defeat]:
     for at, claim in view.numbered():
         rank = _whose(view.case, claim)
-        if rank in view.case.finished and view.case.unharmed(rank) and _may_be_handled(view.case, claim):
+        well = rank in view.case.finished and view.case.unharmed(rank) and _may_be_handled(view.case, claim)
+        if well and not (life.uncaught(claim.event) and _after_goodbye(view.case, claim)):
             yield Defeat(at, "context", f"rank {rank} finished normally")
 
 
+def caught(view: View) -> Iterator[Defeat]:
+    """An exception that did not end its process: a library's own code raised and caught it, and the log goes
+    on below it; or a logger wrote it and called it no error."""
+    for at, claim in view.numbered("cause"):
+        e = claim.event
+        if life.uncaught(e) or not e.fields.get("frames") or claim.ranks:
+            continue
+        if claim.pattern.generic and not e.fields.get("code") and _wrote_on(view.case, e) and _threadless(e):
+            yield Defeat(at, "symptom", "it was raised and caught by a library, which wrote on")
+        elif not e.fields.get("code") and _shrugged(view.case, e):
+            yield Defeat(at, "symptom", "who caught it wrote it down as no error")
+
+
+def _wrote_on(case: Case, e: Event) -> bool:
+    end = e.where.end_line or e.where.line or 0
+    return any((x.where.line or 0) > end for x in case.by_source[e.where.source] if x.kind == "line")
+
+
+def _threadless(e: Event) -> bool:
+    """Whether the outermost frame is none that runs a thread, a child or a script: those end with their
+    exception."""
+    frames = e.fields.get("frames")
+    return isinstance(frames, tuple) and frames[0][2] not in RUNNERS
+
+
+def _shrugged(case: Case, e: Event) -> bool:
+    """Whether the line above the traceback, or above the first of a chain, is of a level below ERROR."""
+    opened = number(e.fields.get("opened")) or 0
+    above = [x for x in case.by_source[e.where.source] if x.kind == "exception" and x.fields.get("chained")]
+    for x in sorted(above, key=lambda x: -(x.where.line or 0)):
+        if 0 < opened - (x.where.end_line or x.where.line or 0) <= CHAIN:
+            opened = number(x.fields.get("opened")) or 0
+    said = [x for x in case.by_source[e.where.source] if x.kind == "notice" and x.where.line == opened - 1]
+    return any(_LOW.search(x.text) for x in said)
+
+
+def job_done(view: View) -> Iterator[Defeat]:
+    """A run that said goodbye everywhere got over whatever stands above; below, peers and stores vanish
+    while processes leave."""
+    if not life.all_done(view.case):
+        return
+    for at, claim in view.numbered("cause", "symptom", "confirms"):
+        bye = life.last_goodbye(view.case, claim.event.where.source)
+        if claim.speaker in OTHERS or claim.pattern.category == "numerics" or bye is None:
+            continue
+        if not _after_goodbye(view.case, claim):
+            if life.has_last_word(bye) or not (_deadly(claim) or _of_an_end(claim)):
+                yield Defeat(at, "context", f"the run finished after it ({bye.where})")
+        elif life.has_last_word(bye) and _on_leaving(claim):
+            yield Defeat(at, "context", f"{HAD_FINISHED} ({bye.where}), and it came while the processes left")
+
+
+def _after_goodbye(case: Case, claim: Claim) -> bool:
+    bye = life.last_goodbye(case, claim.event.where.source)
+    return bye is not None and (claim.event.where.line or 0) > (bye.where.line or 0)
+
+
+def _deadly(claim: Claim) -> bool:
+    """Whether who made this claim did not outlive it, so that a goodbye below it is another's: a shell's,
+    mostly."""
+    return (
+        life.uncaught(claim.event)
+        or claim.pattern.survivable == "never"
+        or claim.pattern.category == "native-crash"
+    )
+
+
+def _of_an_end(claim: Claim) -> bool:
+    """Whether a scheduler or a launcher tells that it ended something: its batch script goes on, and may say
+    `Finished at:`."""
+    return claim.pattern.family in BATCH or any(claim.tells(word) for word in ("end", "exit", "stop", "asks"))
+
+
+def _on_leaving(claim: Claim) -> bool:
+    """Whether it may follow from the end of the job: a peer or the store is gone, or an exit handler
+    complains."""
+    if claim.role != "cause":
+        return not claim.tells("end") and not claim.tells("exit")
+    return claim.pattern.category in COMPLAINTS
+
+
 def _may_be_handled(case: Case, claim: Claim) -> bool:
-    """Whether who made this claim can have lived on: not what a process died of, what others report, or NaN."""
+    """Whether who made this claim can have lived on: not what a process died of, what others report, or
+    NaN."""
     if claim.pattern.survivable == "anyone":
         return claim.speaker not in ("kernel", "scheduler", "cluster")
     fields = claim.event.fields
@@ -67,27 +162,31 @@ def _whose(case: Case, claim: Claim) -> int | None:
     return claim.ranks[0] if claim.ranks else None
 
 
-def _work_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
-    """A sign of work or a goodbye below the claim; any line, where the claim itself says that it is tried again."""
+def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
+    """A sign of work or a goodbye below the claim; any line, where the claim itself says that it is tried
+    again. A goodbye below what ended the process is its shell's, unless only a good run prints it."""
     e = claim.event
-    again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
-    kinds = ("progress", "finished", "line") if again and case.unharmed(rank) else ("progress", "finished")
-    for x in case.by_source[e.where.source]:
-        if x.kind not in kinds or (x.where.line or 0) <= (e.where.line or 0):
+    for x in life.after(case, e, rank):
+        if rank is None and claim.pattern.survivable != "anyone" and _others(e, x):
             continue
-        other = (
-            rank is None and None not in (e.pid, x.pid) and e.pid != x.pid
-        )  # Ray names pids, and its drivers no ranks
-        if other and claim.pattern.survivable != "anyone":
-            continue
-        if rank is None or case.rank_of(x) in (rank, None):
+        if x.kind != "finished" or life.has_last_word(x) or not life.uncaught(e):
             return x
-    return None
+    again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
+    if not again or not case.unharmed(rank):
+        return None
+    said = (x for x in case.by_source[e.where.source] if x.kind == "line" and life.below(x, e))
+    return next((x for x in said if rank is None or case.rank_of(x) in (rank, None)), None)
+
+
+def _others(e: Event, x: Event) -> bool:
+    """Whether two lines without ranks are of two processes: Ray names pids, and its drivers no ranks."""
+    return None not in (e.pid, x.pid) and e.pid != x.pid
 
 
 def _ended_one(case: Case, e: Event) -> bool:
-    """Whether an exception on a console without names may be the end of a rank that left with an error code: the others go on
-    for a while. It is the last one there, and who is told of by a launcher has raised nothing under its own name."""
+    """Whether an exception on a console without names may be the end of a rank that left with an error code:
+    the others go on for a while. It is the last one there, and who is told of by a launcher has raised
+    nothing under its own name."""
     raised = [
         x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")
     ]
@@ -116,8 +215,8 @@ def _launchers(e: Event) -> bool:
 
 
 def restored(view: View) -> Iterator[Defeat]:
-    """A file server that answers again was only slow, as was a volume, where nothing failed meanwhile. In a list of a
-    cluster's events, what comes after it says that it passed, whatever failed later."""
+    """A file server that answers again was only slow, as was a volume, where nothing failed meanwhile. In a
+    list of a cluster's events, what comes after it says that it passed, whatever failed later."""
     failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
     for at, claim in view.numbered("cause", "symptom"):
         end = _end_of(view.case, claim)

@@ -1,4 +1,5 @@
-"""What rules see and give: a view of all claims, and defeats, which take a claim's part away; and how they are applied."""
+"""What rules see and give: a view of all claims, and defeats, which take a claim's part away; and how they
+are applied."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from postmortem.model import Role
 
 @dataclass(frozen=True, slots=True)
 class Defeat:
-    """A claim (by its number in the view) plays a lesser part; `because` names the line or the fact that decides."""
+    """A claim (by its number in the view) plays a lesser part; `because` names the line or the fact that
+    decides."""
 
     claim: int
     to: Role
@@ -37,8 +39,9 @@ Rule = Callable[[View], Iterable[Defeat]]
 
 
 def settle(case: Case, claims: Sequence[Claim], strata: Sequence[Sequence[Rule]]) -> tuple[Claim, ...]:
-    """Apply rules until nothing falls any more, one stratum after the other. Inside a stratum all rules see the same
-    claims, so their order does not matter; a later stratum builds on what an earlier one took away."""
+    """Apply rules until nothing falls any more, one stratum after the other. Inside a stratum all rules see
+    the same claims, so their order does not matter; a later stratum builds on what an earlier one took
+    away."""
     settled = tuple(claims)
     for rules in strata:
         before = None

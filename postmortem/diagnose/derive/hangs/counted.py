@@ -238,8 +238,10 @@ def _unnamed(scene: Scene) -> Claim | None:
     places = {p for r in scene.waiting if (p := scene.views[r].place) is not None}
     where = f" ({places.pop()[1]})" if len(places) == 1 else ""
     because = f"{ranks_text(scene.waiting)} timed out in a collective{where}; {_open(scene, scene.waiting)}"
-    proof = [scene.views[r].complaint for r in scene.waiting]
-    return scene.make("collective-timed-out", [], proof, capital(because))
+    proof = [e for r in scene.waiting if (e := scene.views[r].complaint) is not None and e.kind != "line"]
+    return scene.make(
+        "collective-timed-out", [], proof, capital(because)
+    )  # none where only heads of complaints are left
 
 
 def _proof(group: Group) -> list[Event]:

@@ -1,0 +1,92 @@
+"""Who is seen at work, and who said goodbye: what `healthy` and "it went on" rest on. One place for both.
+
+    2026-03-02 10:00:11 | INFO | iter 400 loss 2.1        worked: a count that grew (see parsers/signs.py)
+    Training finished.                                    finished
+    :::MLLOG {… "key": "run_stop", … "success"}           finished, with a last word that no failing script has
+
+Not a sign: a progress bar that is drawn again after a traceback, wandb's summary at exit, `echo done` behind
+a script that failed, and whatever others than the writer of the trouble say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from postmortem.diagnose.case import SPOKEN, Case
+from postmortem.model import Event
+
+AT_WORK = (
+    "count",
+    "loss",
+    "answer",
+)  # kinds of `worked` that show a process at its work; others show that it was up, or had a result
+
+
+def is_alive(case: Case) -> bool:
+    """Whether anybody is seen at work, or done."""
+    return bool(case.by_kind["worked"] or case.by_kind["finished"] or case.telling("works"))
+
+
+def at_work(e: Event) -> bool:
+    """Whether an event shows its writer at work or at its end, and not only that it could still write."""
+    return e.kind == "finished" or (e.kind == "worked" and e.fields.get("by") in AT_WORK)
+
+
+def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
+    """Signs of work, or a goodbye, of a writer below a line of its log."""
+    for x in case.by_source[e.where.source]:
+        if at_work(x) and below(x, e) and (rank is None or case.rank_of(x) in (rank, None)):
+            yield x
+
+
+def uncaught(e: Event) -> bool:
+    """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at
+    the script's own lines.
+
+    Who catches and prints one starts where it is caught, mostly in a function.
+    """
+    if e.fields.get("excepthook"):
+        return True
+    frames = e.fields.get("frames")
+    return isinstance(frames, tuple) and bool(frames) and frames[0][2] == "<module>"
+
+
+def has_last_word(e: Event) -> bool:
+    """Whether a goodbye is one that no failing script prints."""
+    return e.kind == "finished" and bool(e.fields.get("last_word"))
+
+
+def all_done(case: Case) -> bool:
+    """Whether all ranks said goodbye or, where goodbyes have no names, every console has one; and nobody
+    tells of a bad end."""
+    if any(not case.unharmed(rank) for rank in case.ends):
+        return False
+    byes = {e.where.source for e in case.of_kind("finished")}
+    if not byes:
+        return False
+    if case.finished:
+        return case.all_finished or byes >= _consoles(case)
+    return byes >= _consoles(case)
+
+
+def last_goodbye(case: Case, source: str) -> Event | None:
+    """The last goodbye in a log."""
+    byes = [e for e in case.by_source[source] if e.kind == "finished"]
+    return max(byes, key=lambda e: e.where.line or 0, default=None)
+
+
+def last_line(case: Case, source: str) -> int:
+    """Where a log shows the last sign of work, or a goodbye; 0 where it shows none."""
+    return max(
+        (e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0
+    )
+
+
+def _consoles(case: Case) -> set[str]:
+    """Logs in which ranks speak."""
+    return {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in SPOKEN}
+
+
+def below(x: Event, e: Event) -> bool:
+    """Whether `x` stands below `e` in its log."""
+    return (x.where.line or 0) > (e.where.line or 0)
