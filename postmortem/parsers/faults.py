@@ -80,13 +80,15 @@ OPENER = Signature(
 )
 LIBRARY = Signature(
     ":library-complaint",
-    r"(?:NCCL WARN [\w(]|\.(?:h|cc|cu):\d+ WARN [A-Z]|Last error:|Last NCCL warning[(]error[)] log entry|prov_errno: |\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) |\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)",
+    r"(?:NCCL WARN [\w(]|\.(?:h|cc|cu):\d+ WARN [A-Z]|Last [Ee]rror:|Last NCCL warning[(]error[)] log entry|prov_errno: |\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) |\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)",
     after=4096,
     before=512,
 )
 FAR = 8  # lines below `Last error:` in which its text starts
 
-_LAST = re.compile(r"Last error:|Last NCCL warning\(error\) log entry \(may be unrelated\)")  # torch; XLA
+_LAST = re.compile(
+    r"(?:NCCL )?Last [Ee]rror:|Last NCCL warning\(error\) log entry \(may be unrelated\)"
+)  # torch, its nccl2; XLA
 _TEXT = re.compile(  # an error's text stands behind what failed, or alone; in the middle of a sentence it is prose
     r"(?:^|[:(\['\"=\]-] ?|\b(?:with|error|returned|returns|failed|strerror|errno|code|message|ERROR),? )"
     r"(" + "|".join(re.escape(t) for t in _LONGEST) + r")(?=$|[\s]*[.,;:)\]'\"\[(]|, | errno| on dev)"

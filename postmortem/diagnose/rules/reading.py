@@ -10,9 +10,11 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.model import Event
 
-_TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
+_TRANSPORT = re.compile(
+    r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL (?:error|Async Error|operation timed out|\w+ failed)\b|\bc10d\b|TCPStore"
+)
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
-_RESULT = re.compile(r"NCCL error|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
+_RESULT = re.compile(r"NCCL (?:error|Async Error|\w+ failed)|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
 FAR = 40  # lines of a message below its head
 REQUESTS = ("KeyboardInterrupt", "SystemExit")
 DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
