@@ -1,9 +1,9 @@
-r"""What stands above a traceback: who tells of it, the thread that died of it, and the exception that was being handled.
+r"""What stands above a traceback: who tells of it, the thread that died, the exception that was handled.
 
--- Process 1 terminated with the following error:              torch/multiprocessing/spawn.py: raised by rank 1
-RuntimeError: On WorkerInfo(id=1, name=worker1):                torch/distributed/rpc/internal.py: raised by worker 1
-ray::Worker.run() (pid=22891, ip=10.0.0.2)                      ray/exceptions.py RayTaskError: raised in that process
-Exception in thread prefetch:                                   CPython Lib/threading.py excepthook
+-- Process 1 terminated with the following error:         torch/multiprocessing/spawn.py: raised by rank 1
+RuntimeError: On WorkerInfo(id=1, name=worker1):          torch/distributed/rpc/internal.py: by worker 1
+ray::Worker.run() (pid=22891, ip=10.0.0.2)                ray/exceptions.py RayTaskError: in that process
+Exception in thread prefetch:                             CPython Lib/threading.py excepthook
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ def told_rank(excerpt: Excerpt) -> int | None:
 
 
 def told_pid(excerpt: Excerpt, framed: bool) -> int | None:
-    """The process in which Ray says that it was raised: `ray::Worker.run() (pid=22891, ip=…)` heads what the driver shows of it."""
+    """The process in which Ray says that it was raised: `ray::Worker.run() (pid=22891, ip=…)` heads what the
+    driver
+    shows of it."""
     for line in islice(excerpt.preceding(), 40):
         if m := _RAY_ACTOR.search(line.text):
             return number(m["pid"])
@@ -49,7 +51,7 @@ def told_pid(excerpt: Excerpt, framed: bool) -> int | None:
 
 
 def around(excerpt: Excerpt) -> dict[str, object]:
-    """What stands above a traceback's head: the thread that died of it, or the exception that was being handled."""
+    """What stands above a traceback's head: the thread that died of it, or the exception that was handled."""
     found: dict[str, object] = {}
     above = (
         back.envelope.body.strip()

@@ -53,7 +53,7 @@ def _first_losses(view: View) -> dict[tuple[int | None, str], Claim]:
 
 
 def node_was_lost(view: View) -> Iterator[Defeat]:
-    """What a rank sees of a node that fails is how the failure looked from inside: a GPU that no longer answers, a crash."""
+    """What a rank sees of a node that fails is the failure from inside: a GPU that does not answer, a crash."""
     lost = [c for c in view.claims if c.role == "cause" and c.tells("node-lost")]
     for at, claim in view.numbered("cause"):
         if claim.pattern.category not in ("gpu-fault", "native-crash") or claim.speaker == "kernel":
@@ -70,8 +70,9 @@ def node_was_lost(view: View) -> Iterator[Defeat]:
 
 
 def import_was_optional(view: View) -> Iterator[Defeat]:
-    """Nobody died of a failed import on a line without a name, if every rank raises something else under its own name further
-    down: the program did without the module. Of other exceptions a later one may be the consequence."""
+    """Nobody died of a failed import on a line without a name, if every rank raises something else under its
+    own name
+    further down: the program did without the module. Of others a later one may be the consequence."""
     ranks = set(view.case.registry.ranks)
     own: dict[str, dict[int, int]] = {}
     for c in view.claims:
@@ -88,7 +89,7 @@ def import_was_optional(view: View) -> Iterator[Defeat]:
 
 
 def library_said_why(view: View) -> Iterator[Defeat]:
-    """A program that raises because a library failed knows less than the library, which said why just above."""
+    """A program that raises because a library failed knows less than the library, which said why above."""
     told = [c for c in view.claims if c.role == "cause" and c.event.fields.get("library", "-") != "-"]
     for at, claim in view.numbered("cause"):
         if not claim.pattern.generic:

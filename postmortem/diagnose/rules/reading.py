@@ -11,7 +11,8 @@ from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.model import Event
 
 _TRANSPORT = re.compile(
-    r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL (?:error|Async Error|operation timed out|\w+ failed)\b|\bc10d\b|TCPStore"
+    r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bc10d\b|TCPStore"
+    r"|\bNCCL (?:error|Async Error|operation timed out|\w+ failed)\b"
 )
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 _RESULT = re.compile(r"NCCL (?:error|Async Error|\w+ failed)|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
@@ -85,8 +86,9 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
 
 
 def opens_a_message(view: View) -> Iterator[Defeat]:
-    """What only opens a message gives way to what the message says: a result code of NCCL above `Last error:`, an uncaught
-    C++ exception above its what(), a list of ranks above the reason that each of them sent."""
+    """What only opens a message gives way to what the message says: a result code of NCCL above `Last
+    error:`, an
+    uncaught C++ exception above its what(), a list of ranks above the reason that each of them sent."""
     for number, claim in view.numbered("cause"):
         for other in view.claims:
             if _below(claim.event, other.event) and _says_more(claim, other):
