@@ -16,7 +16,7 @@ from conftest import ROOT, SAMPLES
 from postmortem import collect, reading
 from postmortem.align import align
 from postmortem.diagnose import diagnose
-from postmortem.diagnose.identity import stem
+from postmortem.diagnose.same import stem
 from postmortem.library import Library, load
 from postmortem.model import Event, Source
 

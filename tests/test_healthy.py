@@ -1,6 +1,6 @@
 """What is said of logs that look like a failure and are none, and of those that look well and are not.
 
-Each case is a short log made of lines as their programs print them; the second part is all that has to be said.
+Each case is a short log made of lines as their programs print them.
 """
 
 from __future__ import annotations
@@ -43,26 +43,34 @@ WANDB = (
 )
 IBV = "node-a:871:902 [0] misc/ibvwrap.cc:94 NCCL WARN Call to ibv_open_device failed\n"
 STALL = (
-    "[1,0]<stderr>:[2026-03-02 10:00:40.1: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be "
-    "reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
+    "[1,0]<stderr>:[2026-03-02 10:00:40.1: W horovod/common/stall_inspector.cc:105] One or more tensors "
+    "were submitted to be "
+    "reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more "
+    "than 60 seconds.\n"
     "[1,0]<stderr>:Stalled ranks:\n[1,0]<stderr>:3: [horovod_allreduce.0, horovod_allreduce.1]\n"
 )
 STORE = (
-    '[rank3]:[W302 10:09:45.590596433 ProcessGroupNCCL.cpp:1781] [PG ID 0 PG GUID 0(default_pg) Rank 3] Failed to check the "should dump" '
+    "[rank3]:[W302 10:09:45.590596433 ProcessGroupNCCL.cpp:1781] [PG ID 0 PG GUID 0(default_pg) Rank 3] "
+    'Failed to check the "should dump" '
     "flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n"
 )
 KEEPALIVE = (
-    "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'node-a_78_0' has failed to send a keep-alive heartbeat "
+    "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'node-a_78_0' has failed to "
+    "send a keep-alive heartbeat "
     "to the rendezvous '2092' due to an error of type RendezvousConnectionError.\n"
 )
 ATEXIT = "Error in atexit._run_exitfuncs:\nOSError: [Errno 116] Stale file handle\n"
 UNLINK = (
     "Traceback (most recent call last):\n"
     '  File "/usr/lib/python3.10/multiprocessing/util.py", line 300, in _run_finalizers\n    finalizer()\n'
-    '  File "/usr/lib/python3.10/multiprocessing/synchronize.py", line 87, in _cleanup\n    sem_unlink(name)\n'
+    '  File "/usr/lib/python3.10/multiprocessing/synchronize.py", line 87, in _cleanup\n    '
+    "sem_unlink(name)\n"
     "FileNotFoundError: [Errno 2] No such file or directory\n"
 )
-MLPERF = ':::MLLOG {"namespace": "", "time_ms": 1697137762523, "event_type": "INTERVAL_END", "key": "run_stop", "value": null, "metadata": {"status": "success"}}\n'
+MLPERF = (
+    ':::MLLOG {"namespace": "", "time_ms": 1697137762523, "event_type": "INTERVAL_END", '
+    '"key": "run_stop", "value": null, "metadata": {"status": "success"}}\n'
+)
 SERVER = (
     "INFO:     Started server process [4242]\nINFO:     Application startup complete.\n"
     "INFO:     Uvicorn running on http://0.0.0.0:8000 (Press CTRL+C to quit)\n"
@@ -70,7 +78,8 @@ SERVER = (
 POST = 'INFO:     192.0.2.7:44212 - "POST /v1/completions HTTP/1.1" {}\n'
 ASGI = (
     "ERROR:    Exception in ASGI application\nTraceback (most recent call last):\n"
-    '  File "/opt/venv/lib/python3.11/site-packages/uvicorn/protocols/http/h11_impl.py", line 429, in run_asgi\n'
+    '  File "/opt/venv/lib/python3.11/site-packages/uvicorn/protocols/http/h11_impl.py", line 429, in '
+    "run_asgi\n"
     "    result = await app(scope, receive, send)\n"
     '  File "/work/api.py", line 70, in chat\n    body = json.loads(raw)\n'
     "json.decoder.JSONDecodeError: Expecting value: line 1 column 1 (char 0)\n"
@@ -81,16 +90,22 @@ OPTIONAL = (
     "ModuleNotFoundError: No module named 'flash_attn'\n"
 )
 TORCHRUN = (
-    "E0302 10:01:13.432000 25687 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 25690) "
+    "E0302 10:01:13.432000 25687 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: "
+    "1) local_rank: 0 (pid: 25690) "
     "of binary: /opt/venv/bin/python\n"
 )
-SIGTERM = "W0302 10:01:13.399000 25687 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 25691 closing signal SIGTERM\n"
+SIGTERM = (
+    "W0302 10:01:13.399000 25687 torch/distributed/elastic/multiprocessing/api.py:897] Sending process "
+    "25691 closing signal SIGTERM\n"
+)
+HELPER = "srun: error: node-a: task 0: Exited with exit code 1\n"
 DESYNC = (
     "\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
     "\t   - [0, 1] joined but didn't finish collective #12 (count from 1)\n"
 )
 RANKS = "".join(
-    f"node-a:87{r}:90{r} [{r}] NCCL INFO ncclCommInitRank comm 0x55{r} rank {r} nranks 2 cudaDev {r} busId 5{r}000 - Init COMPLETE\n"
+    f"node-a:87{r}:90{r} [{r}] NCCL INFO ncclCommInitRank comm 0x55{r} rank {r} nranks 2 cudaDev {r} "
+    f"busId 5{r}000 - Init COMPLETE\n"
     for r in (0, 1)
 )
 LAUNCH = "Namespace(config='a.yaml', lr=0.1)\n"
@@ -100,82 +115,170 @@ GOOD = {  # the run went well, whatever it got over
     "a bar that got to its end": bar(998) + bar(1000),
     "the Trainer's last summary": bar(999) + "{'train_runtime': 2332.8, 'train_loss': 0.62, 'epoch': 1.0}\n",
     "Lightning's last word": steps(0, 20) + "`Trainer.fit` stopped: `max_epochs=10` reached.\n",
-    "DeepSpeed's launcher is content": "[2026-03-02 10:09:01,069] [INFO] [launch.py:351:main] Process 9521 exits successfully.\n",
+    "DeepSpeed's launcher is content": (
+        "[2026-03-02 10:09:01,069] [INFO] [launch.py:351:main] Process 9521 exits successfully.\n"
+    ),
     "an exit code of its shell": steps(0, 20) + "+ echo exit code: 0\nexit code: 0\n",
     "a goodbye in Portuguese": "2026-03-02 16:30:31,730 - INFO - Treinamento concluído com sucesso\n",
     "a goodbye in Chinese": steps(0, 20) + "训练完成，模型已保存\n",
     "scores are the last thing": "Final Precision: 0.6150\nFinal F1 Score: 0.5870\nmAP@[.5:.95]: 0.1149\n",
-    "a table of scores": "          P       R       F\nLOC   78.50   82.88   80.63\nORG   75.43   77.65   76.52\n",
+    "a table of scores": (
+        "          P       R       F\nLOC   78.50   82.88   80.63\nORG   75.43   77.65   76.52\n"
+    ),
     "what was written where": "Model and tokenizer saved to ./t5_finetuned\n",
     "InfiniBand's device is not opened": IBV + steps(0, 90),
     "Horovod stalled once": steps(0, 30) + STALL + steps(40, 90),
     "a broken sample": steps(0, 30) + LOGGED + steps(40, 90),
     "an optional module": OPTIONAL + steps(0, 90),
-    "one request of many is bad": SERVER + POST.format("200 OK") + ASGI + POST.format("500 Internal Server Error") + POST.format("200 OK"),
-    "a server that somebody stopped": SERVER + POST.format("200 OK") + "INFO:     Shutting down\nINFO:     Application shutdown complete.\n",
+    "one request of many is bad": SERVER
+    + POST.format("200 OK")
+    + ASGI
+    + POST.format("500 Internal Server Error")
+    + POST.format("200 OK"),
+    "a server that somebody stopped": SERVER
+    + POST.format("200 OK")
+    + "INFO:     Shutting down\nINFO:     Application shutdown complete.\n",
     "the store was gone at exit": steps(0, 90) + "Training finished.\n" + STORE,
     "heartbeats fail at exit": MLPERF + KEEPALIVE * 3,
-    "a stale handle at exit, and the script's last words": MLPERF + ATEXIT + "RESULT,SSD,,1219,org,2026-03-02 05:33:45 AM\n",
+    "a stale handle at exit, and the script's last words": MLPERF
+    + ATEXIT
+    + "RESULT,SSD,,1219,org,2026-03-02 05:33:45 AM\n",
     "finalizers complain": MLPERF + UNLINK * 2 + "RESULT,SSD,,1219,org,2026-03-02 05:33:45 AM\n",
     "CollNet is not there": (
-        "node-a:68:69 [0] transport.cc:253 NCCL WARN Cannot initialize CollNet, using point-to-point network instead\n" + steps(0, 90)
+        "node-a:68:69 [0] transport.cc:253 NCCL WARN Cannot initialize CollNet, using point-to-point "
+        "network instead\n" + steps(0, 90)
     ),
-    "a helper step of the batch script": "srun: error: node-a: task 0: Exited with exit code 1\n" + steps(0, 90) + "Training finished.\n",
-    "a batch is dropped, and bye": steps(0, 60) + "2026-03-02 10:01:00 WARNING train: batch 61 dropped\n" + steps(70, 90) + "bye\n",
-    "tests that expect their failures": FATAL + "=========== short test summary info ===========\n3 passed in 59.70s\n",
+    "a helper step of the batch script": HELPER + steps(0, 90) + "Training finished.\n",
+    "a batch is dropped, and bye": steps(0, 60)
+    + "2026-03-02 10:01:00 WARNING train: batch 61 dropped\n"
+    + steps(70, 90)
+    + "bye\n",
+    "tests that expect their failures": FATAL
+    + "=========== short test summary info ===========\n3 passed in 59.70s\n",
     "a build": "configure: WARNING: no valgrind\nSuccessfully built 2f1a\nSuccessfully tagged job:latest\n",
-    "a package is not resolved, and installed": "ERROR: pip's dependency resolver does not look at all packages\nSuccessfully installed torch-2.7.0\n",
+    "a package is not resolved, and installed": (
+        "ERROR: pip's dependency resolver does not look at all packages\nSuccessfully installed torch-2.7.0\n"
+    ),
     "a download is tried again": "2026-03-02 10:00:00 WARNING hub: read failed, retry 1/5\n" + steps(0, 90),
-    "a warning that only a rank at work prints": bar(0) + (
-        "[rank2]:[W302 02:29:25.96 reducer.cpp:1500] Warning: find_unused_parameters=True was specified in DDP constructor, "
+    "a warning that only a rank at work prints": bar(0)
+    + (
+        "[rank2]:[W302 02:29:25.96 reducer.cpp:1500] Warning: find_unused_parameters=True was specified "
+        "in DDP constructor, "
         "but did not find any unused parameters in the forward pass.\n"
     ),
-}  # fmt: skip
+}
 AGAIN = {  # it failed, was started again in the same file, and went well
     "the next launch of the script": LAUNCH + FATAL + LAUNCH + steps(0, 90) + "Training finished.\n",
-    "the next launch of torchrun": steps(0, 30) + "[rank0]: " + "[rank0]: ".join(FATAL.splitlines(True)) + TORCHRUN + steps(0, 90) + "Training finished.\n",
-}  # fmt: skip
+    "the next launch of torchrun": steps(0, 30)
+    + "[rank0]: "
+    + "[rank0]: ".join(FATAL.splitlines(True))
+    + TORCHRUN
+    + steps(0, 90)
+    + "Training finished.\n",
+}
 BAD = {  # it was ended, or nobody knows: whatever is said, it is neither healthy nor recovered
     "a bar that is drawn again": bar(29) + bar(30) + FATAL + bar(30),
     "an outer bar that is drawn again": bar(3, 10) + bar(29) + bar(30) + FATAL + bar(3, 10),
     "wandb sums up": steps(0, 30) + FATAL + WANDB,
     "the script says done": steps(0, 30) + FATAL + "\nreal\t0m56.895s\nuser\t0m11.272s\ndone\n",
-    "a date of the script": "srun: error: node-a: task 1: Out Of Memory\nsrun: Force Terminated StepId=8538.0\nFinished at: 2026-03-02T15:37:59\n",
-    "typescript's last line": steps(0, 30) + FATAL + 'Script done on 2026-03-02 06:36:56+00:00 [COMMAND_EXIT_CODE="1"]\n',
+    "a date of the script": (
+        "srun: error: node-a: task 1: Out Of Memory\nsrun: Force Terminated StepId=8538.0\n"
+        "Finished at: 2026-03-02T15:37:59\n"
+    ),
+    "typescript's last line": steps(0, 30)
+    + FATAL
+    + 'Script done on 2026-03-02 06:36:56+00:00 [COMMAND_EXIT_CODE="1"]\n',
     "a wrapper: exit code 137": steps(0, 90) + "monitor: rank 2 exited with exit code 137\n",
     "a wrapper: signal 9": steps(0, 90) + "process 12345 killed by signal 9\n",
     "a wrapper: all codes": steps(0, 90) + "watchdog: exit codes [-9, -9, -9, -9]\n",
-    "a wrapper sends SIGKILL": steps(0, 90) + "2026-03-02 10:11:28 watchdog: tasks still alive, sending SIGKILL\n",
+    "a wrapper sends SIGKILL": steps(0, 90)
+    + "2026-03-02 10:11:28 watchdog: tasks still alive, sending SIGKILL\n",
     "a shell: Killed": steps(0, 90) + "Killed\n",
     "a shell: Bus error": steps(0, 90) + "Bus error (core dumped)\n",
     "a script's exit code": steps(0, 90) + "job ended with exit code: 3\n",
     "an exception without a traceback": steps(0, 90) + "RuntimeError: CUDA driver error: unknown error\n",
-    "an exception as its script prints it": steps(0, 90) + "ValueError(\"directory 'mel' does not exist\")\n\nSet HYDRA_FULL_ERROR=1\n",
+    "an exception as its script prints it": steps(0, 90)
+    + "ValueError(\"directory 'mel' does not exist\")\n\nSet HYDRA_FULL_ERROR=1\n",
     "a last word: FATAL": steps(0, 90) + "FATAL: loss diverged at step 91, aborting training run\n",
-    "a last word: failed": "[Step 12] Training (~3 hour(s))...\nTraining failed: model file not found.\n  Common causes:\n  1. cuDNN\n",
+    "a last word: failed": (
+        "[Step 12] Training (~3 hour(s))...\nTraining failed: model file not found.\n  Common causes:\n  "
+        "1. cuDNN\n"
+    ),
     "C++ gives up": steps(0, 90) + "terminate called without an active exception\n",
-    "a debugger saw the crash": steps(0, 90) + 'Thread 1 "python" received signal SIGSEGV, Segmentation fault.\n',
+    "a debugger saw the crash": steps(0, 90)
+    + 'Thread 1 "python" received signal SIGSEGV, Segmentation fault.\n',
     "a test case failed, the next one finished": "Running test case 2\n" + FATAL + "Finished test case 3\n",
-    "an unset variable": "/var/spool/job7/slurm_script: line 30: USER_: unbound variable\n= Elapsed runtime : 00:00:09\n",
+    "an unset variable": (
+        "/var/spool/job7/slurm_script: line 30: USER_: unbound variable\n= Elapsed runtime : 00:00:09\n"
+    ),
     "no command of that name": "bash: torchrun: command not found\n",
     "no log at all": PASSWD,
     "ranks that nobody sees at work": RANKS,
     "ranks and a bar at its beginning": RANKS + bar(0),
     "a desync report alone": DESYNC,
-    "preempted": steps(0, 80) + "SIGUSR1: 10 s until preemption, will checkpoint\n2026-03-02 10:01:30 INFO writing checkpoint\n",
-    "DeepSpeed's launcher is told to stop": steps(0, 30) + "[2026-03-02 10:01:03,101] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 20143\n"
-    "[2026-03-02 10:01:03,101] [INFO] [launch.py:324:sigkill_handler] Main process received SIGINT, exiting\n",
+    "preempted": (
+        steps(0, 80)
+        + "SIGUSR1: 10 s until preemption, will checkpoint\n2026-03-02 10:01:30 INFO writing checkpoint\n"
+    ),
+    "DeepSpeed's launcher is told to stop": (
+        steps(0, 30)
+        + "[2026-03-02 10:01:03,101] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 20143\n"
+        "[2026-03-02 10:01:03,101] [INFO] [launch.py:324:sigkill_handler] Main process received SIGINT, "
+        "exiting\n"
+    ),
     "torchrun stops its workers": bar(66, 100) + bar(67, 100) + SIGTERM,
     "torchrun and no life after": steps(0, 30) + FATAL + TORCHRUN,
     "the second launch fails too": LAUNCH + FATAL + LAUNCH + steps(0, 20) + FATAL,
-    "a server that cannot start": "INFO:     Started server process [4242]\nINFO:     Waiting for application startup.\n" + FATAL,
+    "a server that cannot start": (
+        "INFO:     Started server process [4242]\nINFO:     Waiting for application startup.\n" + FATAL
+    ),
     "a server's last request failed": SERVER + POST.format("200 OK") + ASGI,
-    "a traceback that is cut off": steps(0, 30) + "Traceback (most recent call last):\n  File \"/work/train.py\", line 88, in <module>\n    main()\n",
-    "Ctrl-C": steps(0, 30) + FATAL.replace("ValueError: Expected input batch_size (32) to match target batch_size (31).", "KeyboardInterrupt"),
-    "NCCL's last warning": RANKS + "node-a:870:900 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-g (size 12)\n",
-    "oneCCL's error": "2026:03:02-16:35:45:(3598) |CCL_ERROR| exec.cpp:134 start_workers: condition failed\nfailed to start worker # 0\n",
-    "only complaints": "2026-03-02 10:00:00 WARNING fs: could not open /data/a.bin\n2026-03-02 10:00:01 WARNING fs: could not open /data/b.bin\n",
-}  # fmt: skip
+    "a traceback that is cut off": steps(0, 30) + "".join(FATAL.splitlines(True)[:3]),
+    "Ctrl-C": steps(0, 30) + FATAL.rsplit("ValueError", 1)[0] + "KeyboardInterrupt\n",
+    "NCCL's last warning": (
+        RANKS
+        + "node-a:870:900 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment\n"
+    ),
+    "oneCCL's error": (
+        "2026:03:02-16:35:45:(3598) |CCL_ERROR| exec.cpp:134 start_workers: condition failed\n"
+        "failed to start worker # 0\n"
+    ),
+    "only complaints": (
+        "2026-03-02 10:00:00 WARNING fs: could not open /data/a.bin\n"
+        "2026-03-02 10:00:01 WARNING fs: could not open /data/b.bin\n"
+    ),
+}
+
+
+IGNORED = (
+    "Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f3c2d0a5ee0>\n"
+    "Traceback (most recent call last):\n"
+    '  File "/opt/conda/lib/python3.8/site-packages/torch/utils/data/dataloader.py", line 1328, in __del__\n'
+    "    self._shutdown_workers()\n"
+    "AssertionError: can only test a child process\n"
+)
+GOOD |= {
+    "a destructor that Python ignores": steps(0, 90) + IGNORED,
+    "a logger that fails": (
+        steps(0, 40) + "--- Logging error ---\nTraceback (most recent call last):\n"
+        '  File "/usr/lib/python3.10/logging/__init__.py", line 1100, in emit\n    msg = '
+        "self.format(record)\n"
+        "TypeError: not all arguments converted during string formatting\n" + steps(50, 90)
+    ),
+    "a table that is printed again and again": "".join(
+        f"| rollout/ep_rew_mean | {n * 3} |\n| time/total_timesteps | {n * 2048} |\n" for n in range(1, 9)
+    ),
+    "numbers without a name": "".join(f"({n}, tensor({280 - n}.34), 0.55{n})\n" for n in range(1, 7)),
+}
+BAD |= {
+    "the terminal was closed": steps(0, 90) + "Connection to 192.0.2.3 closed by remote host.\n",
+    "a server that its starter lost": steps(0, 90)
+    + "Server process exited with code -9. Check server logs for errors.\n",
+    "another rank takes one more step": steps(0, 30) + FATAL + steps(40, 40),
+    "numbers that grow while somebody waits": "".join(
+        f"waiting for peers, {n} s\n" for n in range(10, 70, 10)
+    ),
+}
 
 
 def verdict_of(text: str, tmp_path: Path) -> dict[str, str]:
@@ -200,6 +303,15 @@ def test_a_run_that_was_started_again_recovered(name: str, tmp_path: Path) -> No
 def test_a_run_that_was_ended_is_not_healthy(name: str, tmp_path: Path) -> None:
     said = verdict_of(BAD[name], tmp_path)
     assert said["outcome"] in ("incident", "undetermined"), said
+
+
+def test_a_rank_whose_work_simply_stops_is_told(tmp_path: Path) -> None:
+    for rank in range(4):
+        end = "" if rank == 2 else steps(60, 90) + "Training finished.\n"
+        (tmp_path / f"rank{rank}.log").write_text(steps(0, 50) + end)
+    verdict = analyze([str(tmp_path)], Options()).document["verdict"]
+    assert verdict["outcome"] == "undetermined"
+    assert "rank 2 worked and never said goodbye" in verdict["headline"]
 
 
 def test_what_a_log_lacks_is_told(tmp_path: Path) -> None:

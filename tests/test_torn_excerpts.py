@@ -123,7 +123,7 @@ CASES = {
     "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("undetermined", [])),
     "a rank of whose complaint only the head is left": (
         WATCHDOG.format(7) + WATCHDOG.format(3) + "[rank6]:[E419 10:42:28.887728774 ProcessGroupNCCL.cpp\n",
-        ("undetermined", []),
+        ("hang", []),
     ),
     "of a complaint the first words are left": (
         WATCHDOG.format(0)
@@ -131,7 +131,7 @@ CASES = {
             "[rank1]:[E1213 17:24:49.331433657 ProcessGroupNCCL.cpp:1858] [PG ID 0 PG GUID 0(default_pg) "
             "Rank 1] Received a\n"
         ),
-        ("undetermined", []),
+        ("hang", []),
     ),
     "one who only heard of the time-out did not wait": (
         WATCHDOG.format(1) + WATCHDOG.format(2) + HEARD.format(0),

@@ -7,12 +7,14 @@ from collections import Counter
 
 WITHIN = 1 << 15  # bytes: the first dozen lines of a machine's may well be of one program
 _LINE = re.compile(
-    rb"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
+    rb"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+    rb"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     rb"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) )(\S+) ([\w./-]{1,48})(?:\[\d+\])?: "
 )
 _DAEMONS = re.compile(
-    rb"kernel|systemd|(?:sys|r)?syslog|sshd?|cron|sudo|su$|dbus|NetworkManager|dhclient|containerd|docker|kubelet|crio|slurm|munge"
-    rb"|nvidia|nv-|audit|chronyd|ntpd|polkit|snapd|login|getty|multipath|irqbalance|node_exporter|postfix|puppet|smartd",
+    rb"kernel|systemd|(?:sys|r)?syslog|sshd?|cron|sudo|su$|dbus|NetworkManager|dhclient|containerd|docker"
+    rb"|kubelet|crio|slurm|munge|nvidia|nv-|audit|chronyd|ntpd|polkit|snapd|login|getty|multipath"
+    rb"|irqbalance|node_exporter|postfix|puppet|smartd",
     re.IGNORECASE,
 )
 

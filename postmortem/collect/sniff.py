@@ -136,11 +136,14 @@ DMESG = "|".join(
 )
 # The word before the colon is a program in a syslog, a level in an application's own log.
 PROGRAM = r"(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL|TRACE|NOTICE)\b)[\w./()-]{1,48}(?:\[\d+\])?: "
+# A host stands before it: `Nov 20 21:20:00 GPU available: False` is an application's line behind a collector's time.
+HOSTED = r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|systemd|[\w./()-]+\[\d+\]):)"
 SYSLOG = "|".join(
     (
-        rf"(?:<\d{{1,3}}>)?{MONTH} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? \S+ {PROGRAM}",  # rsyslog, -o short
+        # rsyslog, journalctl -o short
+        rf"(?:<\d{{1,3}}>)?{MONTH} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? {HOSTED}\S+ {PROGRAM}",
         # rsyslog with ISO stamps, journalctl -o short-iso
-        rf"{ISO} (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) )\S+ {PROGRAM}",
+        rf"{ISO} (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) ){HOSTED}\S+ {PROGRAM}",
         rf"{DAY} \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+ \S+ {PROGRAM}",  # journalctl -o short-full
         rf"\d{{9,11}}\.\d{{6}} \S+ {PROGRAM}",  # journalctl -o short-unix
         r"kernel: |-- (?:Journal begins|Logs begin|Boot [0-9a-f]{32})",  # journalctl -o cat; its own lines

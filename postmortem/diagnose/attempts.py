@@ -16,7 +16,7 @@ from postmortem.diagnose.case import BROAD
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
-from postmortem.model import Event, Source, Where
+from postmortem.model import Event, Source
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
@@ -231,8 +231,7 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
     anew = any(e.kind == "anew" and e.fields.get("first") for e in events)
     if not anew and {e.pattern for e in events}.isdisjoint(frozenset().union(*words)):
         return {}
-    logged = {e.where for e in events if e.kind == "notice"}
-    cuts = {source: _cuts(own, logged, *words) for source, own in _by_source(events).items()}
+    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
     return {source: lines for source, lines in cuts.items() if lines}
 
 
@@ -244,9 +243,7 @@ def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
     return found
 
 
-def _cuts(
-    own: Sequence[Event], logged: Set[Where], death: Set[str], birth: Set[str], again: Set[str]
-) -> list[int]:
+def _cuts(own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str]) -> list[int]:
     """The last lines of all lives but the last in one source: by the launcher's word, else by that of the
     controller or srun who begin anew (never a rank's), and by tracebacks that nobody caught with a new
     launch behind them."""
@@ -255,7 +252,7 @@ def _cuts(
     if deaths:
         return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
     launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
-    fallen = [e for e in own if e.kind == "exception" and life.uncaught(e) and _line_above(e) not in logged]
+    fallen = [e for e in own if e.kind == "exception" and life.uncaught(e)]
     falls = _ends(((_last_line(e), launches) for e in fallen), blocks)
     told = [e for e in own if e.rank is None]
     retries = sorted(_last_line(e) - 1 for e in told if e.pattern in again)
@@ -264,13 +261,6 @@ def _cuts(
 
 def _last_line(e: Event) -> int:
     return e.where.end_line or e.where.line or 0
-
-
-def _line_above(e: Event) -> Where | None:
-    """Where a traceback's announcement stands, if a logger wrote it: `ERROR download failed, trying
-    again`."""
-    opened = number(e.fields.get("opened"))
-    return None if opened is None else Where(e.where.source, opened - 1)
 
 
 def _births(own: Sequence[Event], death: Event) -> list[int]:

@@ -10,7 +10,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
-from postmortem.diagnose.identity import same_host
+from postmortem.diagnose.same import same_host
 from postmortem.digits import number
 
 OF_THE_GROUP = (
@@ -42,8 +42,10 @@ def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
         or root.pattern.entity == "missing-ranks"
     ):
         return None
+    named = root.ranks and root.pattern.category == "collective-mismatch"  # the line itself names who differ
+    categories = ("collective-mismatch",) if named else (*OF_THE_GROUP, None)
     for c in claims:
-        if c.pattern.derived and c.ranks and c.pattern.category in (*OF_THE_GROUP, None):
+        if c.pattern.derived and c.ranks and c.pattern.category in categories:
             return c
     return None
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from postmortem.diagnose.claims import Claim, Link
-from postmortem.diagnose.identity import same_host
 from postmortem.diagnose.order import surely_before
+from postmortem.diagnose.same import same_host
 
 SLACK = 60.0  # seconds beside an edge's `within_s`, for stamps that inherit their time from another line
 MOMENT = ("stated",)  # claims whose time is the moment of what they tell, and not of who noticed it

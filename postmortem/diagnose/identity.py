@@ -9,19 +9,34 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from functools import lru_cache
+from enum import IntEnum
 
+from postmortem.diagnose import failures, numbering
+from postmortem.diagnose.same import bus_key, same_host, stem
 from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event, Source
 
 Local = tuple[str | None, str | None, int]  # run, host, local rank
-_STEM = re.compile(r"(?:\.|_|-)?(?:std)?(?:out|err|log)$|\.(?:log|txt|out|err|stdout|stderr)$")
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
 _JOB_WIDE = frozenset(("world", "torch", "nccl"))
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
+
+
+class Strength(IntEnum):
+    """How well it is known whose line it is. A weaker word gives way to a stronger one."""
+
+    GUESS = 0  # the local rank, on what seems to be one node
+    FAILED = 1  # the launcher's list names one rank that failed by itself, and one traceback is nobody's
+    NUMBERED = 2  # the file's number among those beside it
+    OWN = 3  # what else the file, or the other stream of its process, says of itself
+    JOINED = 4  # the pid or the launcher's local rank
+    TOLD = 5  # the line's prefix or record, or the file's name
+
+
+Place = tuple[str, int | None]
 
 
 @dataclass
@@ -30,7 +45,15 @@ class Registry:
 
     by_pid: dict[int, dict[str | None, int]] = field(default_factory=dict)  # pid -> host -> rank
     by_local: dict[Local, int] = field(default_factory=dict)
+    by_console: dict[tuple[str, int], int | None] = field(
+        default_factory=dict
+    )  # a node's own: file, local rank
     by_source: dict[str, int] = field(default_factory=dict)
+    by_writer: dict[str, int] = field(default_factory=dict)  # a pod or a process of a runner, by its number
+    by_place: Mapping[Place, int] = field(default_factory=dict)  # of lines that are nobody's by themselves
+    strength: dict[str, Strength] = field(
+        default_factory=dict
+    )  # of what `by_source` says; TOLD where nothing stands
     by_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)
     by_address: dict[str, str] = field(default_factory=dict)
     host_of: dict[int, str] = field(default_factory=dict)
@@ -39,6 +62,7 @@ class Registry:
         default_factory=dict
     )  # rank -> the separate processes (file stems) that say they are it
     world: int | None = None
+    limit: int | None = None  # the largest world that anything states: a file's number is no rank beyond it
     torch: str | None = None
     nccl: str | None = None
     ranks: tuple[int, ...] = ()
@@ -58,20 +82,35 @@ class Registry:
 
     def rank_of(self, e: Event) -> int | None:
         """The rank that an event speaks for: its line's prefix, its file, its local rank, its pid."""
+        return self.told(e)[0]
+
+    def told(self, e: Event) -> tuple[int | None, Strength]:
+        """The rank that an event speaks for, and how well that is known."""
         if e.rank is not None:
-            return e.rank
-        if e.where.source in self.by_source:
-            return self.by_source[e.where.source]
-        local = e.fields.get("local_rank")
-        if isinstance(local, str) and local.isdigit():
-            local = int(local)
-        if isinstance(local, int) and (rank := self.rank_of_local(e.run, e.host, local)) is not None:
+            return e.rank, Strength.TOLD
+        own = self.by_source.get(e.where.source)
+        strength = self.strength.get(e.where.source, Strength.TOLD)
+        if own is not None and strength >= Strength.JOINED:
+            return own, strength
+        joined = self._joined(e)
+        if joined is not None and (own is None or self.rank_of_pid(e.pid, e.host) == joined):
+            return joined, Strength.JOINED
+        if own is not None:
+            return own, strength
+        writer = self.by_writer.get(str(e.fields.get("writer") or ""))
+        if writer is not None:
+            return writer, Strength.NUMBERED
+        return self.by_place.get((e.where.source, e.where.line)), Strength.FAILED
+
+    def _joined(self, e: Event) -> int | None:
+        """The rank with the event's local rank or pid."""
+        local = number(e.fields.get("local_rank"))
+        if local is not None and (here := self.by_console.get((e.where.source, local))) is not None:
+            return here
+        if local is not None and (rank := self.rank_of_local(e.run, e.host, local)) is not None:
             return rank
-        return (
-            self.rank_of_pid(e.pid, e.host)
-            if e.source_kind != "agent" or not _AGENT_PID.search(e.text)
-            else None
-        )
+        launchers = e.source_kind == "agent" and _AGENT_PID.search(e.text)
+        return None if launchers else self.rank_of_pid(e.pid, e.host)
 
     def rank_of_local(self, run: str | None, host: str | None, local: int) -> int | None:
         for key in ((run, host, local), (None, host, local)):
@@ -99,24 +138,6 @@ class Registry:
         return tuple(sorted(r for r, h in self.host_of.items() if same_host(h, host)))
 
 
-def same_host(a: str | None, b: str | None) -> bool:
-    """Whether two names mean one host: node7 and node7.cluster.local do."""
-    return (
-        a is not None
-        and b is not None
-        and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdigit())
-    )
-
-
-@lru_cache(maxsize=1 << 15)
-def stem(path: str) -> str:
-    """`proc1.err` and `proc1.out` are two streams of one process."""
-    previous = None
-    while previous != path:
-        previous, path = path, _STEM.sub("", path)
-    return path
-
-
 def build(events: Sequence[Event], sources: Iterable[Source], library: Library) -> Registry:
     """Read the joins out of a job's events."""
     reg = Registry()
@@ -129,6 +150,8 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
             _learn_comm(reg, e)
         _learn(reg, e, maps)
     _siblings(reg, events, sources)
+    _numbers(reg, events, sources)
+    _writers(reg, events)
     _single_host_locals(reg, sources)
     by_ray = {path for path in {e.where.source for e in events} if _RAY_PID.search(path)}
     ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
@@ -140,6 +163,7 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
         if e.where.source in by_ray:
             _learn_ray(reg, e)
     _claims(reg, events)
+    reg.by_place = failures.owners(events, reg.told, library)
     spoke = {e.rank for e in events} | {reg.rank_of(e) for e in events if e.rank is None}
     seen = {r for r in spoke if r is not None} | set(reg.pids)
     if reg.world is not None and all(r < reg.world for r in seen):
@@ -153,8 +177,9 @@ def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
     """How large the job is and what it runs on: what most lines say."""
     told = [e.fields for e in events if not e.fields.keys().isdisjoint(_JOB_WIDE)]
     worlds = Counter(w for said in told if isinstance(w := said.get("world"), int) and 0 < w <= 1_000_000)
-    joined = [int(w) for said in told if isinstance(w := said.get("world"), str) and w.isdigit()]
+    joined = [w for said in told if isinstance(said.get("world"), str) and (w := number(said["world"]))]
     reg.world = worlds.most_common(1)[0][0] if worlds else max(joined, default=None)
+    reg.limit = max((w for w in (*worlds, *joined) if 0 < w <= 1_000_000), default=None)
     for name in ("torch", "nccl"):
         versions = Counter(str(said[name]) for said in told if said.get(name))
         if versions:
@@ -163,7 +188,7 @@ def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
 
 def _from_sources(reg: Registry, sources: Sequence[Source]) -> None:
     for s in sources:
-        if s.rank is not None:
+        if s.rank is not None and (reg.limit is None or s.rank < reg.limit):
             reg.by_source[s.path] = s.rank
             if s.host:
                 reg.host_of.setdefault(s.rank, s.host)
@@ -189,6 +214,8 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
         reg.host_of.setdefault(rank, e.host)
     local = e.fields.get("local_rank")
     if isinstance(local, int):
+        if reg.by_console.setdefault((e.where.source, local), rank) != rank:
+            reg.by_console[e.where.source, local] = None  # of several nodes, or of several lives
         reg.by_local.setdefault((e.run, e.host, local), rank)
         if e.run is None:
             reg.by_local.setdefault((None, e.host, local), rank)
@@ -218,15 +245,6 @@ def _learn_comm(reg: Registry, e: Event) -> None:
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
 
-def bus_key(text: str) -> str:
-    """NCCL's busId 56000 and the kernel's 0000:56:00 are one GPU: compare bus and device only."""
-    digits = text.lower().split(".")[0]
-    if ":" in digits:
-        parts = [p for p in digits.split(":") if p]
-        return "".join(parts[-2:]).lstrip("0")
-    return digits[:-1].lstrip("0") if len(digits) > 1 else digits
-
-
 def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
     """A stream that never says its rank has it from the other stream of the same process, or from the lines
     in it that do."""
@@ -241,17 +259,81 @@ def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source])
             and not e.fields.get("reported_by")
         ):
             votes[stem(e.where.source)][e.rank] += 1
+    own = _own_files(reg, events, nameless, votes)
     for s in nameless:
         found = votes.get(stem(s.path), Counter())
+        if s.local_rank is None and stem(s.path) not in own:
+            continue
         if s.local_rank is not None and not found:
             folder = s.path.rsplit("/", 1)[0]
             found = sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
         if len(found) == 1:
             reg.by_source[s.path] = next(iter(found))
+            reg.strength[s.path] = Strength.OWN
             if s.host:
                 reg.host_of.setdefault(reg.by_source[s.path], s.host)
             if s.local_rank is not None:
                 reg.by_local.setdefault((s.run, s.host, s.local_rank), reg.by_source[s.path])
+
+
+def _own_files(
+    reg: Registry, events: Sequence[Event], nameless: Sequence[Source], votes: Mapping[str, Counter[int]]
+) -> set[str]:
+    """Stems that are one process's own, among those whose lines name one rank. On a common console it may be that
+    one rank alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not called` is rank 0's, and
+    the lines around it are not."""
+    introduced = {
+        stem(e.where.source)
+        for e in events
+        if e.kind == "identity" and e.rank is not None and e.fields.get("said_rank") == e.rank
+    }
+    stems = {stem(s.path) for s in nameless}
+    named = {name: next(iter(votes[name])) for name in stems if len(votes.get(name, ())) == 1}
+    others = {
+        e.where.source for e in events if e.rank is None and e.kind in ("line", "progress", "exception")
+    }
+    whole = {stem(e.where.source) for e in events if e.rank is not None and e.where.source not in others}
+    several = len(set(named.values())) > 1
+    return {
+        name
+        for name in named
+        if several or reg.world == 1 or name in introduced or (name in whole and len(stems) > 1)
+    }
+
+
+def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
+    """Whose file it is by its number among those beside it."""
+    nameless = [s for s in sources if s.rank is None and s.local_rank is None]
+    stems = {s.path: stem(s.path) for s in nameless}
+    votes = numbering.votes_of(events, stems)
+    found = numbering.numbered(nameless, stems, votes, reg.limit)
+    for s in nameless:
+        rank = found.get(stems[s.path])
+        if rank is None or s.path in reg.by_source:
+            continue
+        reg.by_source[s.path] = rank
+        reg.strength[s.path] = Strength.NUMBERED
+        if not votes.get(stems[s.path]):
+            reg.assumed.add(s.path)
+        if s.host:
+            reg.host_of.setdefault(rank, s.host)
+
+
+def _writers(reg: Registry, events: Sequence[Event]) -> None:
+    """Whose lines they are by the number of the pod or the process that wrote them, where there is one for each rank;
+    and by the local rank in torchrun's prefix, where there are as many as there are ranks."""
+    votes: dict[str, Counter[int]] = defaultdict(Counter)
+    locals_: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
+    for e in events:
+        if isinstance(name := e.fields.get("writer"), str):
+            votes[name].update(() if e.rank is None else (e.rank,))
+        if e.rank is None and isinstance(local := e.fields.get("local_rank"), int):
+            locals_[e.run, e.host].add(local)
+    reg.by_writer = numbering.of_names(votes, reg.limit)
+    for (run, host), seen in locals_.items():
+        if len(locals_) == 1 and reg.limit == len(seen) == max(seen) + 1:
+            for local in seen:
+                reg.by_local.setdefault((run, host, local), local)
 
 
 def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
@@ -270,6 +352,7 @@ def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
         if s.local_rank is not None:
             if s.path not in reg.by_source and reg.rank_of_local(s.run, s.host, s.local_rank) is None:
                 reg.assumed.add(s.path)
+                reg.strength[s.path] = Strength.GUESS
             reg.by_source.setdefault(s.path, s.local_rank)
             reg.by_local.setdefault((s.run, s.host, s.local_rank), s.local_rank)
 

@@ -2,7 +2,7 @@
 
     2026-03-02 10:00:11 | INFO | iter 400 loss 2.1        worked: a count that grew (see parsers/signs.py)
     Training finished.                                    finished
-    :::MLLOG {… "key": "run_stop", … "success"}           finished, with a last word that no failing script has
+    :::MLLOG {… "key": "run_stop", … "success"}           finished, with a last word that no failing run has
 
 Not a sign: a progress bar that is drawn again after a traceback, wandb's summary at exit, `echo done` behind
 a script that failed, and whatever others than the writer of the trouble say.
@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from postmortem.diagnose.case import SPOKEN, Case
+from postmortem.digits import number
 from postmortem.model import Event
 
 AT_WORK = (
@@ -43,10 +44,11 @@ def uncaught(e: Event) -> bool:
     """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at
     the script's own lines.
 
-    Who catches and prints one starts where it is caught, mostly in a function.
+    Who catches and prints one starts where it is caught, mostly in a function; a logger writes a line of its
+    own above it.
     """
-    if e.fields.get("excepthook"):
-        return True
+    if e.fields.get("excepthook") or e.fields.get("logged"):
+        return bool(e.fields.get("excepthook"))
     frames = e.fields.get("frames")
     return isinstance(frames, tuple) and bool(frames) and frames[0][2] == "<module>"
 
@@ -67,6 +69,20 @@ def all_done(case: Case) -> bool:
     if case.finished:
         return case.all_finished or byes >= _consoles(case)
     return byes >= _consoles(case)
+
+
+def left_behind(case: Case) -> set[int]:
+    """Ranks that worked and said no goodbye, where most others did and got further: their work simply stops."""
+    silent = case.ranks_of(case.of_kind("worked")) - case.finished
+    if len(case.finished) < 2 or not 0 < len(silent) < len(case.finished):
+        return set()
+    steps: dict[int | None, int] = {}
+    for e in case.of_kind("progress"):
+        step, rank = number(e.fields.get("step")), case.rank_of(e)
+        if step is not None:
+            steps[rank] = max(step, steps.get(rank, 0))
+    furthest = max((steps.get(rank, 0) for rank in case.finished), default=0)
+    return {rank for rank in silent if steps.get(rank, furthest) < furthest}
 
 
 def last_goodbye(case: Case, source: str) -> Event | None:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 from postmortem.diagnose.case import BROAD, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.identity import same_host
+from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import DATED, ranks_text
 from postmortem.model import Event
 

@@ -1,7 +1,8 @@
 """Whether the logs show a failure at all, and whether its cause is among what was found.
 
-A log without any sign of life that has trouble in it, be it a warning, is no healthy run; nor is one of
-which only a stack is left.
+Healthy is a run that said goodbye, or is seen at work to its last line with nothing at its end against it
+(see `life`). Without a sign of either nobody knows, and the verdict says what is missing; only a log that
+tells of no job and of no trouble, such as a kernel's, is well without one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Sequence
 from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 
 LOUD = ("fatal", "error")
@@ -25,9 +27,9 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
         return "undetermined" if unharmed or alone else "incident"
     if _failed(case, claims) or _half_read(case):
         return "undetermined"
-    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims) or lacking(case)):
+    if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims)):
         return "undetermined"
-    return "healthy"
+    return "undetermined" if lacking(case) else "healthy"
 
 
 def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
@@ -40,6 +42,8 @@ def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
 def lacking(case: Case) -> str:
     """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says
     that it should."""
+    if ranks := life.left_behind(case):
+        return f"{ranks_text(ranks)} worked and never said goodbye, as the others did further on"
     if life.is_alive(case):
         return ""
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
@@ -56,7 +60,8 @@ def _complaints(case: Case) -> bool:
     known = {
         e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"
     }
-    return any(e.where not in known and e.speaker not in OTHERS for e in case.of_kind("notice"))
+    told = [e for e in case.of_kind("notice") if e.where not in known and e.speaker not in OTHERS]
+    return any(e.raw_time or e.fields.get("cries") for e in told)  # `I cannot stop crying` is a prompt
 
 
 def _reads_as_log(e: Event) -> bool:

@@ -25,7 +25,9 @@ from postmortem.parsers import (
     stacks,
     tables,
     torchrun,
+    torn,
     traceback,
+    unwrap,
     utterances,
 )
 from postmortem.parsers.envelope import Style
@@ -94,7 +96,7 @@ def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> li
         told = progress.parse(source, scanned.samples, style, lines)
         events.extend(e for e in told if e.kind in ("worked", "finished"))
     if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
-        events.extend(traceback.parse_torn(source, scanned.samples[0].text, style))
+        events.extend(torn.parse_torn(source, scanned.samples[0].text, style))
     events = _one_exception_per_line(events)
     events = _with_frames(events)
     events = _with_last_words(events)
@@ -283,9 +285,8 @@ def read_text(text: str, kind: str = "", library: Library | None = None) -> list
     what the examples of patterns run through."""
     library = library or load()
     source = Source(path="example", kind=kind or "console", size=len(text))
-    scanned = scan.scan(
-        source, io.BytesIO(text.encode()), engine(library), want_content=kind in DOCUMENT_KINDS
-    )
+    stream = unwrap.of(source, io.BytesIO(text.encode()))
+    scanned = scan.scan(source, stream, engine(library), want_content=kind in DOCUMENT_KINDS)
     return parse(scanned, library)
 
 

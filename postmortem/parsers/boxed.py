@@ -1,11 +1,11 @@
 r"""rich's tracebacks -> their lines as Python prints them (rich/traceback.py, `install()` or `RichHandler(rich_tracebacks=True)`).
 
     ╭───────────────── Traceback (most recent call last) ─────────────────╮
-    │ /opt/train/data.py:10 in encode                                     │      File "/opt/train/data.py", line 10, in encode
+    │ /opt/train/data.py:10 in encode                                     │   File "data.py", line 10, in encode
     │ ❱ 10 │   return [vocab[token] for token in line]                    │
     │ ╭──────────── locals ────────────╮                                  │
     ╰─────────────────────────────────────────────────────────────────────╯
-    KeyError: 'é'                                                              KeyError: 'é'
+    KeyError: 'é'                                                           KeyError: 'é'
 
 A path that is wider than the box goes on in the next row of it; a message wider than the box is broken between two words.
 """
@@ -42,7 +42,7 @@ def unboxed(title: str, lines: Iterator[Line]) -> Iterator[Line]:
             closed = True
         elif body.startswith(("│", "|")):
             inside = body.strip("│|").strip()
-            if not inside or inside[0] in "╭╰│" or _CODE.match(inside):
+            if not inside or inside[0] in "╭╰│" or len(row) > 1000 or _is_code(inside, row):
                 row = ""
                 continue
             row += inside if not row or not inside.startswith("in ") else f" {inside}"
@@ -52,6 +52,11 @@ def unboxed(title: str, lines: Iterator[Line]) -> Iterator[Line]:
                 row = ""
         elif body:
             return
+
+
+def _is_code(inside: str, row: str) -> bool:
+    """Whether a row shows a line of the source, and is not the end of a path that did not fit."""
+    return _CODE.match(inside) is not None and (not row or "│" in inside)
 
 
 def _message(first: Line, lines: Iterator[Line], width: int) -> Iterator[Line]:

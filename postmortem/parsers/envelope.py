@@ -16,14 +16,13 @@ file has it. A bare number in a column (`16:15:49 | 2 | train …`, `2: step 9`)
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 from postmortem.model import Stamp
 from postmortem.parsers import marks, records, times
+from postmortem.parsers.style import COLUMNS, HOST, LABELS, RANKED, SRUN, Style, learn
 
 
 class Envelope(NamedTuple):
@@ -42,43 +41,17 @@ class Envelope(NamedTuple):
     quoted: bool = False
     program: str = ""  # who wrote it, says syslog or the journal, where that is not the kernel
     line: int | None = None  # of the file, where the log was unwrapped
+    writer: str = ""  # a name that a collector or a runner gave who wrote it: a pod, a process
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
-    """How one file labels its lines, learnt from its head."""
-
-    srun: bool = False
-    host: bool = False
-    column: str = ""  # a key of _COLUMNS
-    margin: bool = False  # the whole file was pasted as a quotation
-    label: str = ""  # a key of _LABELS
-
-
-_SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
-_SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
-# pdsh, docker compose
-_HOST = re.compile(r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)")
-_COLUMNS = {
-    "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
-    "colon": re.compile(r"(\d{1,5}): "),
-}
-_LABELS = {  # the process that a runner, or the pod that an export puts in front
-    "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
-    "tab": re.compile(
-        r"(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)\t)?([^\t ]{1,60})\t"
-    ),  # parallel --tag, Loki
-}
-_RANKED = re.compile(r"(?:^|[._/-])rank[._-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
-_RUNNER = re.compile(
-    r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
-)  # DeepSpeed's head, which labels the others' lines
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
 _RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
 # Gloo: `[3]<stderr>:`
-_MPI = re.compile(r"\[(?:\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?")
+_MPI = re.compile(
+    r"\[(?:(?:prterun-[\w.-]{1,80}@)?\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
+)
 _RAY = re.compile(
     r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
 )
@@ -95,7 +68,7 @@ _STAMPED = re.compile(
     r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?"
     r"(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
 )
-_SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\]| )")
+_SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\])")  # `[2/3] c++ -MMD` is ninja's progress
 _MARGIN = re.compile(r"> ?")
 _QUOTE = re.compile(r"(?:> ?)+(?=\[|\w)")
 _KERNEL = re.compile(
@@ -105,7 +78,8 @@ _KERNEL = re.compile(
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
 _SYSLOG = re.compile(
-    r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
+    r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )"
     # `Initializing distributed: ` behind a time is no host and its program
     r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"
@@ -115,9 +89,11 @@ _CRI = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)"
 )  # /var/log/pods
 _RFC5424 = re.compile(  # PRI 1 time host program pid msgid data
-    r"<\d{1,3}>1 \d{4}-\d\d-\d\dT[\d:.]{8,15}(?:Z|[+-]\d\d:\d\d) ([\w.-]+) ([^\s\[\]]{1,48}) (\d{1,9}|-) \S{1,32} "
+    r"<\d{1,3}>1 \d{4}-\d\d-\d\dT[\d:.]{8,15}(?:Z|[+-]\d\d:\d\d) "
+    r"([\w.-]+) ([^\s\[\]]{1,48}) (\d{1,9}|-) \S{1,32} "
     r"(?:-|\[[^\]\n]{0,400}\]) ?(?:\ufeff)?"
 )
+_ELAPSED = re.compile(r"^\d\d:\d\d:\d\d\.\d{3,6} (?=\s*\S)")  # `| ts -s %H:%M:%.S`
 _TAI64N = re.compile(r"@(4[0-9a-f]{15})([0-9a-f]{8}) ?")  # daemontools, runit
 _TS = re.compile(
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)"
@@ -126,55 +102,17 @@ _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
     re.compile(r"\[PG (?:ID )?\d+[^\]]{0,80}? Rank (\d{1,6})\]"),
-    re.compile(r"\b(?:global_)?rank[=:] ?(\d{1,6})\b", re.IGNORECASE),
+    re.compile(  # and no `--node-rank=1` of a launcher's command line, and no `local rank: 0`
+        r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!machine )(?:global_|world_)?rank[=:] ?(\d{1,6})\b",
+        re.IGNORECASE,
+    ),
+    re.compile(r"^rank (\d{1,6}) (?=(?:step|batch|epoch|iter(?:ation)?|loss|started|starting|ready|up)\b)"),
+    re.compile(r"(?:^|\s)rank[_-]?(\d{1,6})\s+(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"),
     re.compile(
         r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE
     ),
 )
 _TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A-Z]+\d+)*\] ?")
-
-
-def learn(lines: Iterable[str]) -> Style:
-    """Decide from a file's first lines whether every line carries srun's task label,
-    a host label or the margin of a quotation."""
-    some = [line for line in lines if line.strip() and not _RUNNER.match(line)][:200]
-    if len(some) < 3:
-        return Style()
-    tasks = {m[1] for line in some if (m := _SRUN.match(line))}
-    labelled = 0 < len(tasks) < len(some) and _mostly(
-        some, lambda line: _SRUN.match(line) or line.startswith(_SLURM)
-    )
-    host = _mostly(some, lambda line: _HOST.match(line) if ": " in line or " | " in line else None)
-    column = "" if labelled else next((name for name in _COLUMNS if _of_ranks(name, some)), "")
-    label = next((name for name, form in _LABELS.items() if not labelled and _mostly(some, form.match)), "")
-    return Style(labelled, host, column, _mostly(some, lambda line: line.startswith(">")), label)
-
-
-def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
-    """Whether four lines of five pass; a file of another style is known after the first fifth."""
-    misses = len(lines) // 5
-    for line in lines:
-        if not test(line):
-            misses -= 1
-            if misses < 0:
-                return False
-    return True
-
-
-def _of_ranks(name: str, lines: list[str]) -> bool:
-    """Whether the numbers in this column are those of ranks that write in turns:
-    all from 0 on, each again and again, up and down."""
-    found = [int(m[1]) for line in lines if (m := _COLUMNS[name].match(line))]
-    if len(found) < 6:
-        return False
-    downs = sum(1 for a, b in pairwise(found) if b < a)
-    ranks = set(found)
-    return (
-        len(ranks) >= 2
-        and ranks == set(range(len(ranks)))
-        and downs >= 3
-        and all(found.count(r) >= 3 for r in ranks)
-    )
 
 
 def clean(text: str) -> str:
@@ -210,6 +148,7 @@ def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
         pid=said.pid if env.pid is None else env.pid,
         stamp=said.stamp or env.stamp,
         line=number,
+        writer=env.writer or said.writer,
     )
 
 
@@ -247,19 +186,24 @@ class _Peeler:
     def run(self) -> None:
         if self.style.margin:
             self.take(_MARGIN)
-        if self.style.srun and (m := self.take(_SRUN)):
+        if self.style.srun and (m := self.take(SRUN)):
             self.key.append(m[0].strip())
             # the daemon's words come through some task's pipe, and are of the step
             if not self.text.startswith("slurmstepd", self.at):
                 self.learn(rank=int(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
-        elif self.style.label and (m := self.take(_LABELS[self.style.label])):
+        elif self.style.label and (m := self.take(LABELS[self.style.label])):
             self.key.append(m[1])
-            self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]))
-        elif self.style.host and (m := self.take(_HOST)):
+            self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]), writer=m[1])
+        elif self.style.lead and (m := self.take(_compiled(self.style.lead))):
+            self.key.append(m[0].strip())
+            self.learn(writer=m[0].strip(), rank=_rank_in(m[0].strip(" \t:|>[]()")))
+            if _named(m[0]):
+                self.learn(host=m[0].strip(" \t:|"))
+        elif self.style.host and (m := self.take(HOST)):
             self.key.append(m[1])
-            self.learn(host=m[1])
+            self.learn(host=m[1], writer=m[1])
         for _ in range(8):
             which = _FAR if self.at >= 200 else _STAMP_KNOWN if "stamp" in self.got else _NEXT
             next_ = which.match(self.text, self.at)
@@ -282,7 +226,7 @@ class _Peeler:
         if (
             "rank" not in self.got
             and self.style.column
-            and (m := _COLUMNS[self.style.column].match(self.text))
+            and (m := COLUMNS[self.style.column].match(self.text))
         ):
             self.got["rank"] = int(m[1])
         if "stamp" not in self.got and head:
@@ -294,8 +238,13 @@ class _Peeler:
 
 def _tee(p: _Peeler, m: re.Match[str]) -> None:
     name = "rank" if m[1].lower() == "rank" else "local_rank"
-    # who broke off inside its line, and who ended it
-    if name == "local_rank" and p.got.pop(name, None) is not None:
+    if name == "rank" and "rank" in p.got and p.text[m.start() - 2 : m.start()] == "]:":
+        p.got["local_rank"] = p.got.pop(
+            "rank"
+        )  # `[rank0]:[rank2]: `: of a role by the name of rank, whose local rank it is
+    if (
+        name == "local_rank" and p.got.pop(name, None) is not None
+    ):  # who broke off inside its line, and who ended it
         p.key.clear()
     p.key.append(m[0].strip())
     p.learn(**{name: int(m[2])})
@@ -308,7 +257,7 @@ def _mpi(p: _Peeler, m: re.Match[str]) -> None:
 
 def _kube(p: _Peeler, m: re.Match[str]) -> None:
     p.key.append(m[1])
-    p.learn(host=m[1])
+    p.learn(host=m[1], writer=m[1])
 
 
 def _ray(p: _Peeler, m: re.Match[str]) -> None:
@@ -318,8 +267,18 @@ def _ray(p: _Peeler, m: re.Match[str]) -> None:
     p.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
 
 
+@lru_cache(maxsize=256)
+def _compiled(form: str) -> re.Pattern[str]:
+    return re.compile(form)
+
+
+def _named(lead: str) -> bool:
+    """Whether what stands in front can be a host's name."""
+    return HOST.match(lead + "x") is not None
+
+
 def _rank_in(label: str) -> int | None:
-    m = _RANKED.search(label)
+    m = RANKED.search(label)
     return int(m[1]) if m else None
 
 
@@ -359,10 +318,13 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))),
     "syslog": (
         _SYSLOG,
-        lambda p, m: p.learn(host=m[1], stamp=times.find(m[0]), **_tagged(m[2])),
+        lambda p, m: p.learn(
+            host=m[1], stamp=times.find(m[0]), rank=_rank_in(m[2].split("[")[0]), **_tagged(m[2])
+        ),
     ),
     "syslog5424": (_RFC5424, _syslog_5424),
     "tai64n": (_TAI64N, _tai64n),
+    "elapsed": (_ELAPSED, lambda p, m: None),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
     "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),
@@ -403,3 +365,6 @@ def _json_line(text: str, style: Style) -> Envelope | None:
         kernel=kernel,
         program="" if kernel else str(record.get("SYSLOG_IDENTIFIER") or ""),
     )
+
+
+__all__ = ["Envelope", "Style", "clean", "learn", "peel"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
@@ -17,6 +18,8 @@ from postmortem.parsers.marks import bare
 CONTEXT = 5
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
 MAX_BLOCK = 2000
+_IGNORED = re.compile(r"\W*(?:Exception ignored (?:in|while)|Error in atexit\._run|Logging error ---)")
+_LOGGED = re.compile(r"\d\d:\d\d.{0,80}\b(?:ERROR|CRITICAL|EXCEPTION|WARNING|WARN)\b|^(?:ERROR|WARNING):")
 
 
 class Line(NamedTuple):
@@ -111,6 +114,16 @@ class Excerpt:
                 if foreign > MAX_FOREIGN:
                     return
 
+    def announced(self) -> str:
+        """`ignored` where Python says above a traceback that it goes on, `logged` where a logger wrote it:
+        then somebody caught it."""
+        for above in islice(self.preceding(), 2):
+            if _IGNORED.match(above.envelope.body):
+                return "ignored"
+            if _LOGGED.search(above.text) and not above.text.startswith((" ", "\t")):
+                return "logged"
+        return ""
+
     def preceding(self) -> Iterator[Line]:
         """The lines before the hit, nearest first."""
         for i, text in enumerate(reversed(self.before), start=1):
@@ -144,6 +157,8 @@ class Excerpt:
         local = env.local_rank if env.local_rank is not None else self.source.local_rank
         if local is not None:
             details.setdefault("local_rank", local)
+        if env.writer:
+            details.setdefault("writer", env.writer)
         if env.quoted:
             details["quoted"] = True
         spoken_by = rank if rank is not None else env.rank if env.rank is not None else self.source.rank

@@ -1,8 +1,8 @@
 r"""An export of records as one JSON document -> the lines of each record, and where in the file they stand.
 
-[\n  {\n    "timestamp": "...",\n    "textPayload": "[rank1]: ValueError: ..."\n  },       gcloud logging read --format=json
-{"events": [{"timestamp": 1795331121352, "message": "..."}, ...]}                          aws logs get-log-events
-{"status": "success", "data": {"result": [{"stream": {...}, "values": [["1795...", "..."]]}]}}    Loki's query_range
+[\n  {\n    "timestamp": "...",\n    "textPayload": "[rank1]: ValueError: ..."\n  },   gcloud logging read
+{"events": [{"timestamp": 1795331121352, "message": "..."}, ...]}                      aws logs get-log-events
+{"data": {"result": [{"stream": {...}, "values": [["1795...", "..."]]}]}}              Loki's query_range
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 r"""Ways to read the lines of a wrapped log: each turns the file's numbered lines into groups, one for each record.
 
-    (7, '{"rank": 2, "exc_info": "Traceback ...\n  File ..."}')   ->   [Logical(7, "Traceback ..."), Logical(7, "  File ...")]
+    (7, '{"rank": 2, "exc_info": "Traceback ...\n  File ..."}')
+        ->  [Logical(7, "Traceback ..."), Logical(7, "  File ...")]
 
 None raises on content: what is no record passes as it stands.
 """
@@ -69,7 +70,7 @@ def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield group
 
 
-# ── JSON ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
@@ -116,7 +117,7 @@ def document(lines: Iterator[Numbered]) -> Iterator[Group]:
     yield from ([Logical(n, text)] for n, text in lines)
 
 
-# ── key=value, and tables ────────────────────────────────────────────────────────────────────────────────────────────
+# ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
 
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: +|$)')
 _SAID = frozenset(("msg", "message", "event"))
@@ -203,7 +204,7 @@ def _above(row: str, first: str) -> int:
     return row.count("\n", 0, max(0, row.find(first[:60].replace('"', '""'))))
 
 
-# ── lines that were cut ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── lines that were cut ─────────────────────────────────────────────────────────────────────────────────────
 
 _CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP])(?: |$)")
 
@@ -234,7 +235,8 @@ NARROW, WIDE = 60, 512
 
 
 def folded(lines: list[str]) -> bool:
-    """Whether a terminal of fixed width broke the lines: none is longer, and what follows a full one is no line's beginning."""
+    """Whether a terminal of fixed width broke the lines: none is longer, and what follows a full one does not
+    begin as lines do."""
     width = max(map(len, lines))
     full = [i for i, line in enumerate(lines[:-1]) if len(line) == width and _said(line)]
     if not NARROW <= width <= WIDE or len(full) < 4:

@@ -26,13 +26,20 @@ from postmortem.parsers.marks import bare
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
-TAIL = 8  # last lines of a writer, among which a result may stand
+RESULT = 8  # last lines of a writer, among which a result may stand
+TAIL = 64  # and among which a table may be printed again and again
 ANEW = 24  # new beginnings that are told
+LAUNCHES = 8  # of one script that are told apart
+COUNTS = (24, 96)  # lines of a writer in which counts are followed, first and last
 COUNTED = 64  # names of counts that are followed
 OPENING = 12  # letters in a first line that may be known again
 
 _OF = re.compile(
     r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b",
+    re.IGNORECASE,
+)
+_WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
+    r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})(?: of |/)(?P<world>\d{1,6})\b",
     re.IGNORECASE,
 )
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
@@ -69,6 +76,8 @@ class _Writer:
     answered: Line | None = None
     up: Line | None = None  # a server said that it runs
     counted: dict[str, int] = field(default_factory=dict)
+    counting: int = 0  # lines that may count
+    late: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))  # the last of them
     fell: list[Line] = field(default_factory=list)  # where a count fell to its beginning
     anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
@@ -85,7 +94,7 @@ class _Writer:
 
 def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int = LINES) -> Iterator[Event]:
     """Read the samples of a console-like source, of each of them at most about `most` lines."""
-    writers: dict[int | None, _Writer] = {}
+    writers: dict[tuple[int | None, str], _Writer] = {}
     counters = Counters()
     notices = max(1, MAX_NOTICES * most // LINES)
     number, whole = 0, True
@@ -96,14 +105,14 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             continue
         rank = env.rank if env.rank is not None else source.rank
         _read(
-            writers.setdefault(rank, _Writer()),
+            writers.setdefault((rank, env.writer if rank is None else ""), _Writer()),
             line,
             marks,
             env.rank is not None or (rank is not None and env.gpu is not None),
         )
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
-    for rank, writer in writers.items():
+    for (rank, _), writer in writers.items():
         _settle(writer, notices)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
@@ -163,7 +172,11 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
             writer.first_step = (line, step)
         writer.steps.append(line)
     if marks & (interest.STEP | interest.COUNT):
-        _count(writer, line)
+        if writer.counting < COUNTS[0]:
+            _count(writer, line)
+        else:
+            writer.late.append(line)
+        writer.counting += 1
     if marks & interest.ANSWER:
         _serve(writer, line)
     if marks & interest.BYE:
@@ -176,10 +189,12 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
 
 
 def _open(writer: _Writer, line: Line) -> None:
-    """Know the first line of a writer again: who starts a script twice appends its log to the first one's."""
+    """Know the first line of a writer again: who starts a script twice appends its log to the first one's.
+    One that counts is no opening, and one that comes often is no start."""
     said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
-        writer.opening = said if sum(map(str.isalpha, said)) >= OPENING else "-"
+        telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
+        writer.opening = said if telling else "-"
     elif said == writer.opening and len(writer.anew) < ANEW:
         writer.anew.append(line)
 
@@ -207,8 +222,12 @@ def _serve(writer: _Writer, line: Line) -> None:
 def _settle(writer: _Writer, notices: int) -> None:
     """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices
     where few may stay."""
+    for line in writer.late:
+        _count(writer, line)
     late = [
-        line for line in writer.tail if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
+        line
+        for line in _last(writer)
+        if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
     ]
     writer.notices = writer.notices[-notices:]
     writer.notices += [line for line in late if line not in writer.notices]
@@ -244,6 +263,7 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
         or "pid" in body
         or "torch" in body
         or "NCCL version" in body
+        or " of " in body
     ):
         _learn(facts, body)
     if line.envelope.world is not None:
@@ -262,6 +282,9 @@ def _learn(facts: dict[str, object], body: str) -> None:
         facts.setdefault("world", int(m["world"]))
         if p := _PID.search(body):
             facts.setdefault("pid", int(p["pid"]))
+    elif m := _WORKER.search(body):
+        if facts.setdefault("said_worker", int(m["n"])) != int(m["n"]):
+            facts["said_worker"] = None
     elif m := _WORLD.search(body):
         facts.setdefault("world", int(m["world"]))
     if m := _BUS.search(body):
@@ -315,7 +338,7 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "worked", line, rank, {"by": by})
     for line in writer.fell:
         yield _event(source, "anew", line, rank, {})
-    for line in writer.anew:
+    for line in writer.anew if len(writer.anew) <= LAUNCHES else ():
         yield _event(source, "anew", line, rank, {"first": True})
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
@@ -339,8 +362,14 @@ def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
     ):
         if line is not None:
             yield by, line
-    if found := next((line for line in reversed(writer.tail) if signs.result(line.envelope.body)), None):
+    if found := next((line for line in reversed(_last(writer)) if signs.result(line.envelope.body)), None):
         yield "result", found
+    if writer.grew is None and (at := signs.series([line.envelope.body for line in writer.tail])) is not None:
+        yield "count", writer.tail[at]
+
+
+def _last(writer: _Writer) -> list[Line]:
+    return list(writer.tail)[-RESULT:]
 
 
 def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict[str, object]) -> Event:
@@ -349,6 +378,8 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     local = env.local_rank if env.local_rank is not None else source.local_rank
     if local is not None:
         fields.setdefault("local_rank", local)
+    if env.writer:
+        fields.setdefault("writer", env.writer)
     if env.line is not None and len(env.body) > len(line.text):
         fields["said"] = env.body[:1000]  # with the level that the record has beside its text
     return Event(

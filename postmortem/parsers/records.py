@@ -21,10 +21,12 @@ from postmortem.parsers import times
 from postmortem.parsers.marks import Facts
 
 BODIES = (
-    "MESSAGE", "textPayload", "text", "msg", "message", "log", "line", "event", "@message", "_raw", "body", "content", "Message", "Line",
+    "MESSAGE", "textPayload", "text", "msg", "message", "log", "line", "event", "@message", "_raw", "body", "content",
+    "Message", "Line",
 )  # fmt: skip
 TRACES = (
-    "exc_info", "exception", "exc_text", "stack_trace", "traceback", "stacktrace", "stack", "error.stack_trace", "error.stack", "exc",
+    "exc_info", "exception", "exc_text", "stack_trace", "traceback", "stacktrace", "stack", "error.stack_trace", "error.stack",
+    "exc",
 )  # fmt: skip
 INSIDE = ("jsonPayload", "_source", "record")  # hold a record of the program in one of the collector
 RANKS = ("global_rank", "rank", "RANK", "process_index", "world_rank")
@@ -184,7 +186,7 @@ def facts(record: Record) -> Facts:
     """Who wrote a record and when."""
     parts = list(_parts(record))
     host = _text(parts, HOSTS)
-    writer = _text(parts, WRITERS) or ""
+    writer = _text(parts, WRITERS) or _replica(parts)
     rank = _whole(parts, RANKS)
     if rank is None and (label := _LABELLED.search(writer or host or "")):
         rank = int(label[1])
@@ -223,6 +225,15 @@ def _text(parts: list[Record], names: tuple[str, ...]) -> str | None:
             if isinstance(value, str) and 0 < len(value) <= 253 and value.isprintable():
                 return value
     return None
+
+
+def _replica(parts: list[Record]) -> str:
+    """Kubernetes numbers the pods of a Job and the replicas of a PyTorchJob in a label."""
+    for part in parts:
+        for name, value in part.items():
+            if name.endswith(("completion-index", "replica-index")) and str(value).isdigit():
+                return f"replica-{str(value)[:6]}"
+    return ""
 
 
 def _pid(parts: list[Record]) -> int | None:

@@ -5,7 +5,7 @@ here alone.
     INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer
     mAP@[.5:.95]: 0.1149                         a result, where nothing comes after it
     Training finished.                           a goodbye
-    done                                         a goodbye too, if it is the last line; a script's `echo done` says it of anything
+    done                                         a goodbye too, if it is the last line
 
 A bar that is drawn again, and what wandb sums up when a process dies, are no signs of work: both come after
 a fatal traceback.
@@ -14,12 +14,14 @@ a fatal traceback.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 # ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 _STEP = re.compile(
-    r"\b(?P<word>global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)[ =:#\[(/]{0,8}(?P<step>\d{1,9})\b",
+    r"\b(?P<word>global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)"
+    r"[ =:#\[(/]{0,8}(?P<step>\d{1,9})\b",
     re.IGNORECASE,
 )
 _EPOCH_STEP = re.compile(
@@ -46,9 +48,10 @@ _TRYING = re.compile(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)
 )
 # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
 _KEEPER = re.compile(
-    r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d|\[repeated \d+x across cluster\]"
+    r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d"
+    r"|\[repeated \d+x across cluster\]"
 )
-_CODE = re.compile(r"\s*(?:[│|❱╭╰]|File \"|>>> )")  # a traceback's frames quote `if step == 31:`
+_CODE = re.compile(r"\s*(?:[│❱╭╰]|File \"|>>> |\++ \S)")  # a traceback's frames quote `if step == 31:`
 _CLOSING = re.compile(r"\W{0,4}wandb:|\W{0,2}(?:Run summary|Run history)\b")  # printed by an exit handler
 
 
@@ -93,6 +96,43 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
         yield so_far["what"], int(so_far["n"])
     if (named := _STEP.search(body)) and (not _PLANNED.search(body) or LOSS.search(body)):
         yield named["word"].lower(), int(named["step"])
+
+
+_ANY_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_ALONE = re.compile(r"(?<![\w.:/-])\d{1,12}(?![\w.:/-])")  # no part of a time, a path or a fraction
+_WHO = re.compile(  # `worker 3 started` counts nobody's work
+    r"\b(?:rank|worker|gpu|cuda|device|process|pid|port|thread|node|core|cpu|layer|block|actor|shard|id)s?"
+    r"\W{0,3}$",
+    re.IGNORECASE,
+)
+ENOUGH = 3  # lines of one kind in which a number grows
+
+
+def series(bodies: Sequence[str]) -> int | None:
+    """The last line of a kind whose number is larger in each: `| timesteps | 4096 |`, `[00012] tr 0.31`."""
+    kinds: dict[str, list[tuple[int, list[int]]]] = {}
+    for i, body in enumerate(bodies):
+        if not (_is_no_news(body) or _TRYING.search(body) or _PREPARING.match(body) or cries(body)):
+            shape = " ".join(_ANY_NUMBER.sub("N", body[:200]).split())
+            kinds.setdefault(shape, []).append((i, _alone(body[:200])))
+    found = [rows[-1][0] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
+    return max(found, default=None)
+
+
+def _alone(body: str) -> list[int]:
+    return [
+        int(m[0]) for m in _ALONE.finditer(body) if not _WHO.search(body, max(0, m.start() - 20), m.start())
+    ]
+
+
+def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
+    """Whether a column of numbers is larger in each row."""
+    width = min(len(numbers) for _, numbers in rows)
+    for column in range(width):
+        values = [numbers[column] for _, numbers in rows]
+        if all(a < b for a, b in pairwise(values)):
+            return True
+    return False
 
 
 # ── answers and results ─────────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +194,8 @@ def result(body: str) -> bool:
 
 _COMPLAINT = re.compile(
     r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b(?!\s*$)"
-    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
+    r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot"
+    r"|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
 )
 _BENIGN = re.compile(
     r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
@@ -169,8 +210,10 @@ _LEVEL = re.compile(
 _RAISED = re.compile(  # an exception without its traceback, and what a shell says of a line of its script
     r"^[^\w>]{0,4}(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|Error|Fatal error|FATAL)[:(]"
     r"|: line \d+: .{1,200}: [A-Za-z]|^bash: .{1,200}: (?:command|No such)"
-    r"|\b(?i:training|job|run|build|script|pipeline|inference|evaluation|launch) (?i:failed|aborted|crashed)\b"
+    r"|\b(?i:training|job|run|build|script|pipeline|inference|evaluation|launch)"
+    r" (?i:failed|aborted|crashed)\b"
     r"|\b[Aa]borting (?:training|the |run|job)|\b(?:[Ss]ending|[Ss]ent) SIG(?:KILL|TERM|ABRT)\b"
+    r"|\bclosed by remote host\b|^client_loop: send disconnect|^Aborted[.!]$"
     r"|\b[Kk]illing (?:the (?:job|run)|all|workers|processes)\b"
     r"|\b(?:[Ee]xit|[Rr]eturn)(?:ed)?(?: with)?[ _]?(?:code|status)?[ =:]{1,3}-?[1-9]\d{0,2}\W*$"
 )
@@ -183,6 +226,12 @@ _SHRUGGED = (
 )
 
 
+_MAY_CRY = re.compile(  # a cheap superset of both
+    r"ERROR|FATAL|CRITICAL|[Ee]rror|Exception|NCCL WARN|[Ff]ail|FAIL|[Aa]bort|ABORT|[Cc]rash|SIG[KTA]|[Kk]illing"
+    r"|[Ee]xit|[Rr]eturn|closed by|send disc|: line \d|^bash: |E\d{4} | [EC] \d"
+)
+
+
 def complains(body: str) -> bool:
     """Whether a line may tell of trouble: what is compared between ranks where no pattern knows any."""
     return bool(_COMPLAINT.search(body)) and not _BENIGN.search(body)
@@ -191,6 +240,8 @@ def complains(body: str) -> bool:
 def cries(text: str) -> bool:
     """Whether a line tells of an error, by its level or its words, and does not say itself that it is
     none."""
+    if not _MAY_CRY.search(text):
+        return False
     return bool(_LEVEL.search(text) or _RAISED.search(text)) and not _SHRUGGED.search(text)
 
 
@@ -205,7 +256,8 @@ _GOODBYE = re.compile(
     r"|inference|all epochs?|all \w+)\b[^.]{0,24}"
     r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
     r"|^\W*(?:\w+ ?[:\-] ?)*(?:(?:rank|worker|process|proc|node|gpu|r|w)[ _#-]?\d{1,5} (?:has |is )?)?"
-    rf"(?:finished|completed|all done|exiting normally|bye)(?![a-z])(?=[\W_\d]*$|\W*\d|[ :,-]+(?:{_OBJECTS})\b)"
+    r"(?:finished|completed|all done|exiting normally|bye)(?![a-z])"
+    rf"(?=[\W_\d]*$|\W*\d|[ :,-]+(?:{_OBJECTS})\b)"
     r"|\ball done[.! ]*$|exit: 0 failed|Exiting with code 0|^configure: exit 0"
     r"|\bsuccessfully (?:built|tagged|installed|finished|completed|trained|quantized)\b"
     r"|\btotal (?:training|elapsed|run(?:ning)?) time\b|\btraining time[ =:]+[\d(]"
@@ -232,7 +284,8 @@ _LAST_WORDS = re.compile(  # and what no script says that failed
 # else
 _DONE = re.compile(
     r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
-    r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
+    r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)"
+    r"[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
     r"done[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?[ \t]*$"
 )
 _PARTS = r"epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file"
@@ -244,7 +297,8 @@ _NOT_GOODBYE = re.compile(
     re.IGNORECASE,
 )
 _NO_ERROR = re.compile(
-    r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b|\b(?:errors?|failures?|failed): ?(?:0|none)\b",
+    r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b"
+    r"|\b(?:errors?|failures?|failed): ?(?:0|none)\b",
     re.IGNORECASE,
 )
 

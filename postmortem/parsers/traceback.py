@@ -18,13 +18,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 
 from postmortem.library import Signature
-from postmortem.model import Around, Event, Hit, Source
-from postmortem.parsers import boxed, circumstances, utterances
-from postmortem.parsers.envelope import Style
-from postmortem.parsers.excerpt import MAX_BLOCK, Excerpt, Line
+from postmortem.model import Event
+from postmortem.parsers import boxed, carried, circumstances, utterances
+from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
@@ -34,14 +33,8 @@ HEADLESS = Signature(
     after=8192,
     before=4096,
 )
-NEAR_HEAD = 8  # lines: a log that begins in the middle of a traceback shows a frame in them
 
 _FRAME = re.compile(r'\s*(?:> )?File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
-_INNER = re.compile(rb'(?P<lead>[^"\n]{0,200}) {2}File "[^"\n]{1,400}", line \d+, in ')
-# c10/util/Backtrace.cpp
-_BACKTRACE = re.compile(rb"frame #[1-9]\d*: .{1,400} \+ 0x[0-9a-f]+ \(0x[0-9a-f]+ in ")
-_BOX = re.compile(r"\s*│ ❱ *\d+ │".encode())  # rich
-_HEAD = re.compile(rb"Traceback \(most(?: recent(?: call(?: last)?)?)?$")
 _RAISE = re.compile(r"\s+raise (?:\w+\.)*(\w+)\(")
 _TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
 _NAMED = re.compile(
@@ -103,9 +96,38 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         return  # a launcher's summary and a carried original are read by their own block
     reading = _read(excerpt)
     if reading.exception is not None:
-        yield _event(excerpt, reading)
+        yield _of_task(excerpt, reading) or _event(excerpt, _own_line(excerpt, reading))
     elif reading.open and excerpt.to_the_end(OPENER.after):
         yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+
+
+def _of_task(excerpt: Excerpt, reading: _Reading) -> Event | None:
+    """What a worker raised and Ray's driver raises again, as the worker's."""
+    assert reading.exception is not None
+    below = (line for line in excerpt.following() if line.number > reading.last)
+    found = carried.of_task(reading.exception.envelope.body, below)
+    if found is None:
+        return None
+    event = _event(excerpt, _Reading(found.frames, found.line, carried=True, last=found.line.number))
+    later = (line for line in excerpt.following() if line.number > found.line.number)
+    if all(line.envelope.key or not line.text.strip() for line in later):
+        # the driver says no more; what workers had printed before comes late
+        event = event._replace(fields={**event.fields, "excepthook": True})
+    return event._replace(pid=found.pid, host=found.host or event.host, rank=None)
+
+
+def _own_line(excerpt: Excerpt, reading: _Reading) -> _Reading:
+    """Of ranks that raise at once on a console without prefixes the heads stand together, and so do the
+    exceptions: the third head's is the third."""
+    assert reading.exception is not None
+    heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
+    nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
+    below = (line for line in excerpt.following() if line.number > reading.last)
+    for line in islice(below, min(nth, 64)):
+        if line.envelope.key != excerpt.envelope.key or not _is_exception(line.envelope.body, True):
+            break
+        reading.exception, reading.last = line, line.number
+    return reading
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
@@ -155,44 +177,6 @@ def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
     if above is None or not above.text.rstrip().endswith('"message": {'):
         return None
     return _RECORDED.match(excerpt.envelope.body.strip())
-
-
-def parse_torn(source: Source, data: bytes, style: Style) -> Iterator[Event]:
-    """Read a log that is nothing but the middle of a traceback: its head and the exception were cut off,
-    and still something was raised."""
-    lines = data.splitlines(keepends=True)[:MAX_BLOCK]
-    at, frame = next(
-        ((i, m) for i, line in enumerate(lines[:NEAR_HEAD]) if (m := _INNER.match(line))), (-1, None)
-    )
-    if frame is None and lines:
-        at = _other_middle(lines)
-    elif frame is not None and not all(_within(line.rstrip(), frame["lead"].rstrip()) for line in lines):
-        return
-    if at < 0:
-        return
-    excerpt = Excerpt(
-        source, Hit(at + 1, 0, lines[at].rstrip(), Around.of(b"", b"".join(lines[at + 1 :])), (), ()), style
-    )
-    yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
-
-
-def _other_middle(lines: list[bytes]) -> int:
-    """Where the frames stand that fill a piece of a C++ backtrace or of rich's box,
-    or a head that is cut itself; -1 if there is none."""
-    frames = [i for i, line in enumerate(lines) if _BACKTRACE.search(line)]
-    # what was raised stood there
-    above = not any(b"frame #0" in line for line in lines) or b"Exception raised from " in lines[0]
-    if len(frames) > 2 and frames[0] < NEAR_HEAD and frames[-1] >= len(lines) - NEAR_HEAD and above:
-        return frames[0]
-    if _HEAD.search(lines[-1].rstrip()):
-        return len(lines) - 1
-    boxed = all(line.strip().startswith(("│".encode(), "╰".encode())) for line in lines)
-    return next((i for i, line in enumerate(lines) if boxed and _BOX.match(line)), -1)
-
-
-def _within(line: bytes, lead: bytes) -> bool:
-    """Whether a line can stand in the block of one writer's frames: a frame, its code, or nothing."""
-    return line in (b"", lead) or line.startswith(lead + b"  ")
 
 
 def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | None:
@@ -302,7 +286,9 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
     ):
         reading.carried, reading.frames = True, []
     elif _ORIGINAL.match(body):
-        return False
+        return (
+            not reading.frames and reading.exception is None
+        )  # another rank's head, where the heads stand together
     elif body[0] not in " \t" and _is_exception(body, bool(reading.frames)):
         if reading.exception is not None and not reading.carried:
             return False
@@ -358,6 +344,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["wrapper"] = True
     if reading.chained:
         fields["chained"] = True
+    if announced := excerpt.announced():
+        fields[announced] = True
     if reading.carried:
         fields["carried"] = True
     if "[rank" in "".join(excerpt.envelope.key):

@@ -3,7 +3,7 @@ r"""A log that a collector has wrapped -> its lines as a plain file would have t
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
     [ {                                                                  a pretty-printed export, newest first
         "textPayload": "[rank1]: ValueError: ..."
-    time,host,message                                                    a table with quoted fields of several lines
+    time,host,message                                                  a table with fields of several lines
     2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
 
 Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan, parsers, rules) sees

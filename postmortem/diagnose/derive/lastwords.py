@@ -12,13 +12,13 @@ Whoever hands in a log that ends so, and in which nobody is at work, does not ha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.wording import shape
-from postmortem.model import Event
+from postmortem.model import Event, Where
 
 ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 BEHIND = 4  # lines that may follow: what a shell or a trap still prints
@@ -34,7 +34,8 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     done after it."""
     if life.all_done(case) or any(c.accuses for c in claims):
         return []
-    found = [told for source in case.by_source for told in _end(case, source)]
+    benign = {e.where for c in claims if c.role == "context" for e in c.events}
+    found = [told for source in case.by_source for told in _end(case, source, benign)]
     if not found:
         return []
     e, name = min(found, key=lambda told: (told[1] != ERROR, told[0].where))
@@ -59,7 +60,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     )
 
 
-def _end(case: Case, source: str) -> Iterator[tuple[Event, str]]:
+def _end(case: Case, source: str, benign: Set[Where]) -> Iterator[tuple[Event, str]]:
     """The last words of one log, if they tell of trouble, and the name of what they tell. Where other logs
     show life, one that never did may be a tool's."""
     events, alive = case.by_source[source], life.last_line(case, source)
@@ -71,7 +72,11 @@ def _end(case: Case, source: str) -> Iterator[tuple[Event, str]]:
     known = {
         e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"
     }  # benign, it knows
-    loud = [e for e in last if e.where not in known and e.fields.get("cries") and (e.where.line or 0) > alive]
+    loud = [
+        e
+        for e in last
+        if e.where not in known | benign and e.fields.get("cries") and (e.where.line or 0) > alive
+    ]
     after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
     loud = [e for e in loud if after is None or e.where > after]
     if loud:

@@ -19,6 +19,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
     (
         foreign.rows_of_other_jobs,
         reading.quoted,
+        reading.ignored,
         reading.in_a_handler,
         reading.while_interrupted,
         reading.stopped_by_request,

@@ -19,10 +19,10 @@ from postmortem.diagnose.case import BROAD, Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
-from postmortem.diagnose.identity import same_host
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.stale import is_program, outside
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.diagnose.same import same_host
 from postmortem.model import Event, Where
 
 _ROW = re.compile(

@@ -38,6 +38,14 @@ def quoted(view: View) -> Iterator[Defeat]:
             )
 
 
+def ignored(view: View) -> Iterator[Defeat]:
+    """`Exception ignored in: <function Loader.__del__ …>`: Python prints what a destructor or an exit handler
+    raised, and goes on."""
+    for number, claim in view.numbered("cause", "symptom"):
+        if claim.event.fields.get("ignored"):
+            yield Defeat(number, "context", "Python ignored it: a destructor or an exit handler raised it")
+
+
 def in_a_handler(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause"):
         if claim.event.fields.get("interrupted"):

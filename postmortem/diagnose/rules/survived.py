@@ -26,7 +26,9 @@ BATCH = (
     "signals",
 )  # families of patterns that speak of a whole job's end
 HAD_FINISHED = "the run had finished"
-RUNNERS = ("_bootstrap_inner", "_bootstrap", "_run_module_as_main", "main")
+THREADS = ("_bootstrap_inner", "_bootstrap")  # outermost frames
+RUNNERS = (*THREADS, "_run_module_as_main", "main")
+FAR = 12  # lines
 CHAIN = 5  # lines between the tracebacks of a chain
 _LOW = re.compile(r"\b(?:INFO|DEBUG|WARNING|WARN)\b(?!.{0,200}\bERROR\b)")
 OF_RANKS = ("self", "rank", "missing-ranks")
@@ -62,7 +64,12 @@ def caught(view: View) -> Iterator[Defeat]:
         e = claim.event
         if life.uncaught(e) or not e.fields.get("frames") or claim.ranks:
             continue
-        if claim.pattern.generic and not e.fields.get("code") and _wrote_on(view.case, e) and _threadless(e):
+        if (
+            claim.pattern.generic
+            and not e.fields.get("code")
+            and _wrote_on(view.case, e)
+            and _first_frame(e) not in RUNNERS
+        ):
             yield Defeat(at, "symptom", "it was raised and caught by a library, which wrote on")
         elif not e.fields.get("code") and _shrugged(view.case, e):
             yield Defeat(at, "symptom", "who caught it wrote it down as no error")
@@ -73,11 +80,10 @@ def _wrote_on(case: Case, e: Event) -> bool:
     return any((x.where.line or 0) > end for x in case.by_source[e.where.source] if x.kind == "line")
 
 
-def _threadless(e: Event) -> bool:
-    """Whether the outermost frame is none that runs a thread, a child or a script: those end with their
-    exception."""
+def _first_frame(e: Event) -> str:
+    """The function of the outermost frame of a traceback."""
     frames = e.fields.get("frames")
-    return isinstance(frames, tuple) and frames[0][2] not in RUNNERS
+    return str(frames[0][2]) if isinstance(frames, tuple) and frames else ""
 
 
 def _shrugged(case: Case, e: Event) -> bool:
@@ -133,7 +139,7 @@ def _on_leaving(claim: Claim) -> bool:
     complains."""
     if claim.role != "cause":
         return not claim.tells("end") and not claim.tells("exit")
-    return claim.pattern.category in COMPLAINTS
+    return claim.pattern.category in COMPLAINTS or _first_frame(claim.event) in THREADS
 
 
 def _may_be_handled(case: Case, claim: Claim) -> bool:
@@ -169,7 +175,7 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
     for x in life.after(case, e, rank):
         if rank is None and claim.pattern.survivable != "anyone" and _others(e, x):
             continue
-        if x.kind != "finished" or life.has_last_word(x) or not life.uncaught(e):
+        if not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
     again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
     if not again or not case.unharmed(rank):
@@ -181,6 +187,12 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
 def _others(e: Event, x: Event) -> bool:
     """Whether two lines without ranks are of two processes: Ray names pids, and its drivers no ranks."""
     return None not in (e.pid, x.pid) and e.pid != x.pid
+
+
+def _far_below(x: Event, e: Event) -> bool:
+    """Whether an answer of a server, or work that is no other rank's last step: ranks that wait for a dead
+    one print no more."""
+    return x.fields.get("by") == "answer" or (x.where.line or 0) - (e.where.line or 0) >= FAR
 
 
 def _ended_one(case: Case, e: Event) -> bool:

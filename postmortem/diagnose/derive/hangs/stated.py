@@ -62,7 +62,7 @@ def _odd(scene: Scene, said: _Fingerprints, groups: dict[str, list[int]]) -> lis
     if odd and (majority or len(said.own) >= len(scene.views)):
         return odd
     everybodys = [r for r, n in said.named.items() if n == len(said.own) and r not in said.own]
-    return everybodys if len(said.own) >= 2 else []
+    return everybodys or odd if len(said.own) >= 2 else []  # of two who differ neither is known to be right
 
 
 def _announced(groups: dict[str, list[int]]) -> str:

@@ -1,0 +1,123 @@
+"""Files side by side that are numbered from 0 -> whose rank each is: `go.0.log`, `go.1.log`, `go.1.log.2.gz`.
+
+A number in one name says nothing: a run, a node, an attempt and an epoch have numbers too. Those of ranks are all
+there, one file each, and nothing in the files says otherwise. That it is ranks that are numbered is told by the
+word before the number, by the size of the job, or by one of the files in its own words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from postmortem.model import Event, Source
+
+_NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
+_WORD = re.compile(r"([A-Za-z]*)[._-]?$")
+_RANKS = frozenset(("r", "rank", "proc", "process", "p"))
+_PARTS = frozenset(
+    ("worker", "w", "trainer", "task", "gpu", "t", "replica", "pe", "learner", "actor")
+)  # of a node, too
+_OTHERS = frozenset(
+    (
+        "attempt",
+        "run",
+        "try",
+        "restart",
+        "retry",
+        "epoch",
+        "step",
+        "part",
+        "chunk",
+        "seed",
+        "fold",
+        "job",
+        "node",
+        "host",
+    )
+    + ("trial", "exp", "version", "v", "iter", "day", "stage", "shard")
+)
+_KINDS = frozenset(("console", "json-lines"))
+MOST = 65536
+
+Votes = Mapping[str, Counter[int]]
+
+
+class _Group(NamedTuple):
+    """Files whose names differ in one number: which file has which, and the word before it."""
+
+    word: str
+    numbers: dict[str, int]  # by stem
+
+
+def numbered(
+    sources: Iterable[Source], stems: Mapping[str, str], votes: Votes, world: int | None
+) -> dict[str, int]:
+    """The rank of each stem that its number names. `votes` are what the lines of a stem say of their rank."""
+    names = {stems[s.path] for s in sources if s.kind in _KINDS}
+    fitting = [g for g in _groups(sorted(names)) if _fits(g, votes, world)]
+    found: dict[str, int] = {}
+    for group in fitting:
+        if any(found.get(name, number) != number for name, number in group.numbers.items()):
+            return {}
+        found.update(group.numbers)
+    return found
+
+
+def of_names(votes: Votes, world: int | None) -> dict[str, int]:
+    """The rank of each writer of a common log that its number names: there must be one for each rank of the job,
+    or one that says so, for pods of several ranks are numbered too."""
+    found: dict[str, int] = {}
+    for group in _groups(sorted(votes)):
+        told = (
+            world == len(group.numbers) or group.word in _RANKS or any(votes[name] for name in group.numbers)
+        )
+        if told and _fits(group, votes, world):
+            found.update(group.numbers)
+    return found
+
+
+def _groups(names: Sequence[str]) -> list[_Group]:
+    found: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
+    words: dict[tuple[str, int], str] = {}
+    for name in names[:MOST]:
+        form = _NUMBER.sub("#", name)
+        for i, m in enumerate(_NUMBER.finditer(name)):
+            found[form, i][name] = int(m[0])
+            word = _WORD.search(name, 0, m.start())
+            words[form, i] = word[1].lower() if word else ""
+    return [_Group(words[key], numbers) for key, numbers in found.items() if len(numbers) > 1]
+
+
+def _fits(group: _Group, votes: Votes, world: int | None) -> bool:
+    numbers = group.numbers
+    agreed = 0
+    for name, number in numbers.items():
+        said = votes.get(name)
+        if said:
+            if set(said) != {number}:
+                return False
+            agreed += 1
+    if len(set(numbers.values())) < len(numbers) or (world is not None and max(numbers.values()) >= world):
+        return False
+    whole = set(numbers.values()) == set(range(len(numbers)))
+    if agreed:
+        return whole or agreed > 1
+    if not whole or group.word in _OTHERS:
+        return False
+    return world == len(numbers) or group.word in _RANKS or (world is None and group.word in _PARTS)
+
+
+def votes_of(events: Iterable[Event], stems: Mapping[str, str]) -> dict[str, Counter[int]]:
+    """What the lines of each stem say of their own rank: prefixes, introductions, `worker 19 of 32 up`."""
+    votes: dict[str, Counter[int]] = defaultdict(Counter)
+    for e in events:
+        name = stems.get(e.where.source)
+        if name is None or e.fields.get("reported_by") or e.fields.get("quoted"):
+            continue
+        said = e.rank if e.rank is not None else e.fields.get("said_worker")
+        if isinstance(said, int) and e.kind in ("identity", "line", "progress", "finished", "exception"):
+            votes[name][said] += 1
+    return votes

@@ -1,0 +1,62 @@
+r"""What Ray's driver raises for a task of a worker -> the worker's own exception, with the worker's pid.
+
+    ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
+    KeyError: 'price'
+    <blank> The above exception was the direct cause of the following exception: <blank>
+    ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc, repr=<r.Worker object at 0x7fdb3c0ed9d0>)
+      File "/opt/train/r.py", line 11, in price
+    ManifestError: row 21 of shard 1 is not usable
+
+The driver's own frames stand above, and the worker's carets stand at wrong columns (ray/exceptions.py, RayTaskError).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from postmortem.digits import number
+from postmortem.parsers.excerpt import Line
+
+MOST = 400
+_HEAD = re.compile(
+    r"(?:[\w.]{1,80}\.)?(?:RayTaskError|ActorDiedError)?(?:\(\w{1,80}\))?:? ?"
+    r"ray::[^\s(]{1,200}\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]{2,60}))?"
+)
+_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,9}), in (?P<func>.{1,200})')
+_RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*|:?)$")
+_CHAIN = re.compile(r"(?:The above exception was|During handling of)")
+_GAP = re.compile(r"\s*$|\s+|ray::")
+
+
+class Carried(NamedTuple):
+    """The exception of a task."""
+
+    line: Line
+    frames: list[tuple[str, int, str]]
+    pid: int | None
+    host: str | None
+
+
+def of_task(body: str, below: Iterator[Line]) -> Carried | None:
+    """Read the lines below an exception's line `body`; None where that carries no task's exception."""
+    head = _HEAD.match(body)
+    if head is None:
+        return None
+    frames: list[tuple[str, int, str]] = []
+    found: Line | None = None
+    shown: list[tuple[str, int, str]] = []
+    for _, line in zip(range(MOST), below, strict=False):
+        said = line.envelope.body
+        if frame := _FRAME.match(said):
+            frames.append((frame["file"], number(frame["line"]) or 0, frame["func"].strip()))
+        elif _CHAIN.match(said):
+            frames = []
+        elif line.envelope.key or line.envelope.stamp is not None:
+            break
+        elif _RAISED.match(said):
+            found, shown = line, frames
+        elif not _GAP.match(said):
+            break
+    return Carried(found, shown, number(head["pid"]), head["ip"]) if found is not None else None

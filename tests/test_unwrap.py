@@ -1,0 +1,163 @@
+"""Logs that a collector wrapped: the lines come out as printed, with the numbers of the file's lines; a plain log is left alone."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from envelopes import ENVELOPES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from postmortem.analyze import analyze
+from postmortem.model import Source
+from postmortem.parsers import marks, read_text, records, unwrap
+from postmortem.parsers.envelope import peel
+
+SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
+TRACE = 'Traceback (most recent call last):\n  File "/opt/train.py", line 29, in main\n    step()\nValueError: label 91'
+
+
+def unwrapped(text: str | bytes, kind: str = "console") -> list[tuple[int | None, marks.Facts, str]] | None:
+    data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogatepass")
+    stream = unwrap.of(Source("x", kind, len(data)), io.BytesIO(data))
+    out = b""
+    while piece := stream.read(1 << 16):
+        out += piece
+    if not isinstance(stream, unwrap.Unwrapped):
+        assert out == data
+        return None
+    assert stream.bytes == len(data)
+    return [marks.read(line) for line in out.decode("utf-8", "replace").split("\n")[:-1]]
+
+
+def shown(text: str) -> list[tuple[int | None, str]]:
+    found = unwrapped(text)
+    assert found is not None
+    return [(number, line) for number, _, line in found]
+
+
+def of_json(*rows: dict[str, object]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def test_a_traceback_inside_a_record_is_lines_of_the_record() -> None:
+    text = of_json({"msg": "up"}, {"msg": "step failed", "level": "error", "rank": 2, "exc_info": TRACE})
+    assert shown(text) == [(1, "up"), (2, "ERROR step failed"), *((2, line) for line in TRACE.split("\n"))]
+
+
+def test_frames_as_data_are_a_traceback() -> None:
+    frames = [{"filename": "/opt/train.py", "lineno": 29, "name": "main", "line": ""}]
+    trace = [{"exc_type": "ValueError", "exc_value": "label 91", "frames": frames}]
+    record = {"event": "failed", "exception": trace}
+    assert [line.text for line in records.texts(record)][1:] == [
+        "Traceback (most recent call last):",
+        '  File "/opt/train.py", line 29, in main',
+        "ValueError: label 91",
+    ]
+
+
+def test_what_was_only_warned_of_with_its_traceback_is_handled() -> None:
+    record = {"levelname": "WARNING", "message": "no answer, it is safe to ignore this", "exc_text": TRACE}
+    assert len(list(records.texts(record))) == 1
+
+
+@pytest.mark.parametrize(
+    ("record", "rank"),
+    [
+        ({"message": "x", "labels": {"rank": 3, "host": "c-1"}}, 3),
+        ({"msg": "x", "global_rank": "7", "local_rank": 3}, 7),
+        ({"text": "x", "record": {"extra": {"rank": 2}, "process": {"id": 99}}}, 2),
+        ({"jsonPayload": {"message": "x", "process_index": 1}}, 1),
+        ({"log": '{"msg": "x", "rank": 5}\n', "stream": "stderr"}, 5),
+        ({"line": "x", "labels": {"pod": "train-rank-4"}}, 4),
+        ({"msg": "x", "local_rank": 3}, None),
+        ({"msg": "x", "rank": True}, None),
+        ({"msg": "x", "rank": "9" * 5000}, None),
+    ],
+)
+def test_a_record_names_its_rank(record: dict[str, object], rank: int | None) -> None:
+    assert records.facts(record).rank == rank
+
+
+def test_a_line_knows_its_rank_better_than_its_record() -> None:
+    text = marks.marked(7, marks.head(marks.Facts(rank=0, host="pod-0")), "[rank2]: ValueError: x")
+    found = peel(text)
+    assert (found.rank, found.host, found.line, found.body) == (2, "pod-0", 7, "ValueError: x")
+
+
+def test_an_export_keeps_the_lines_of_the_file_whatever_its_order() -> None:
+    lines = [f"step {i}" for i in range(8)]
+    text = ENVELOPES["Cloud Logging, newest first"](lines)
+    places = {line: n for n, line in enumerate(text.split("\n"), 1)}
+    assert shown(text) == [(places[f'    "textPayload": "{line}",'], line) for line in lines]
+
+
+def test_evidence_is_the_line_of_the_file(tmp_path: Path) -> None:
+    said = [f"[rank1]: {line}" for line in TRACE.split("\n")]
+    text = ENVELOPES["Cloud Logging, newest first"](["[rank0]: step 1", "[rank1]: step 1", *said])
+    (tmp_path / "export.json").write_text(text)
+    document = analyze([str(tmp_path)]).document
+    first = document["verdict"]["evidence"][0]
+    assert "ValueError: label 91" in text.split("\n")[first["line"] - 1]
+    assert document["verdict"]["culprit"]["ranks"] == [1]
+    assert document["ledger"] == {"bytes": len(text), "scanned": len(text), "skipped": []}
+
+
+def test_a_row_of_a_table_over_several_lines_keeps_them() -> None:
+    text = f'time,level,message\n2026-11-20T21:20:00Z,info,up\n2026-11-20T21:20:01Z,error,"failed\n{TRACE}"\n'
+    assert [n for n, _ in shown(text)] == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_cut_line_is_one_line() -> None:
+    stamp = "2026-11-20T21:20:00.000000000Z"
+    text = f"{stamp} stderr P Value\n{stamp} stdout F step 1\n{stamp} stderr F Error: x\n"
+    assert shown(text) == [(2, f"{stamp} stdout F step 1"), (1, f"{stamp} stderr F ValueError: x")]
+
+
+def test_two_ranks_in_one_export_do_not_mix() -> None:
+    rows = [
+        {"msg": f"{line} of {rank}" if "Error" in line else line, "rank": rank}
+        for line in TRACE.split("\n")
+        for rank in (0, 1)
+    ]
+    found = unwrapped(of_json(*rows))
+    assert found is not None
+    events = read_text(of_json(*rows), "json-lines")
+    assert {(e.rank, e.fields["line"]) for e in events if e.kind == "exception"} == {
+        (0, "ValueError: label 91 of 0"),
+        (1, "ValueError: label 91 of 1"),
+    }
+
+
+def test_plain_consoles_stay_as_they_are() -> None:
+    for path in sorted(SAMPLES.rglob("*")):
+        if path.suffix in (".log", ".err", ".out") and not path.read_bytes().startswith(b"{"):
+            assert unwrapped(path.read_bytes()) is None, path
+
+
+def test_a_table_on_a_terminal_is_not_broken_lines() -> None:
+    row = "Trainable params: 874" + " " * 59
+    assert unwrapped("".join(f"{row}\n  {i} rows of weights\n" for i in range(20))) is None
+
+
+def test_nothing_in_a_log_is_a_mark() -> None:
+    forged = "\x1b]9;000000000000;7;[5]\x07[rank3]: ValueError: x"
+    assert peel(forged).line is None
+    assert all("\x1b" not in line for _, line in shown(of_json({"msg": forged}, {"msg": "y"})) if line == "y")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(
+        st.sampled_from(
+            ['{"msg": "a"}', '{"msg": "a', "[", "]", "{", "}", '{"log": "x", "stream": "o"}', 'a="b" msg=c', "", "\x1b]9;", '"',
+             "time,message", '2026,"x', "2026-11-20T21:20:00Z stderr P x", '{"values": [[1]], "stream": {}}', "\r", "é" * 90]
+        )
+    ),
+    st.sampled_from(["\n", ",\n", ""]),
+)  # fmt: skip
+def test_no_text_makes_it_raise_or_lose_bytes(pieces: list[str], between: str) -> None:
+    unwrapped(between.join(pieces))

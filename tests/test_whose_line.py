@@ -1,0 +1,263 @@
+"""Whose line it is: prefixes, numbers of files, the launcher's list; and what looks like a rank and is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from postmortem.analyze import analyze
+from postmortem.diagnose.numbering import numbered
+from postmortem.diagnose.same import stem
+from postmortem.model import Source
+from postmortem.parsers import read_text
+from postmortem.parsers.envelope import learn, peel
+
+TRACE = 'Traceback (most recent call last):\n  File "/opt/train.py", line 29, in main\n    step()\n'
+LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1117"
+
+
+def ranks_of(names: list[str], world: int | None = None, said: Mapping[str, int] = {}) -> dict[str, int]:
+    from collections import Counter
+
+    sources = [Source(name, "console", 1) for name in names]
+    stems = {name: stem(name) for name in names}
+    votes = {stem(name): Counter([rank]) for name, rank in said.items()}
+    found = numbered(sources, stems, votes, world)
+    return {name: found[stems[name]] for name in names if stems[name] in found}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["train-r0.log", "train-r1.log", "train-r1.log.1", "train-r1.log.2.gz"],
+        ["proc_0.txt", "proc_1.txt"],
+        ["s/p0.out", "s/p0.err", "s/p1.out", "s/p1.err"],
+    ],
+)
+def test_ranks_by_the_word_before_the_number(names: list[str]) -> None:
+    found = ranks_of(names)
+    assert set(found) == set(names)
+    assert found[names[0]] == 0 and found[names[-1]] == 1
+
+
+@pytest.mark.parametrize(
+    "names", [["go.0.log", "go.1.log"], ["gnn.0.log", "gnn.1.log"], ["f1-0.txt", "f2-1.txt"]]
+)
+def test_ranks_by_the_size_of_the_job(names: list[str]) -> None:
+    assert ranks_of(names) == {}
+    assert ranks_of(names, 2) == {names[0]: 0, names[1]: 1}
+    assert ranks_of(names, 8) == {}
+
+
+def test_ranks_by_what_one_of_them_says() -> None:
+    names = ["worker-00.log", "worker-01.log", "worker-02.log"]
+    assert ranks_of(names, 16) == {}
+    assert ranks_of(names, 16, {names[2]: 2}) == {name: i for i, name in enumerate(names)}
+    assert ranks_of(names, 16, {names[2]: 5}) == {}
+
+
+@pytest.mark.parametrize(
+    ("names", "world"),
+    [
+        (["node0.log", "node1.log"], 2),
+        (["attempt0.log", "attempt1.log"], 2),
+        (["p1.log", "p2.log"], None),
+        (["p0.log", "p1.log", "p2.log"], 2),
+        (["a0-p0.log", "a1-p0.log", "a0-p1.log", "a1-p1.log"], None),
+    ],
+)
+def test_other_things_are_numbered_too(names: list[str], world: int | None) -> None:
+    assert ranks_of(names, world) == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "rank", "local"),
+    [
+        ("[rank0]:[rank2]: ValueError: x", 2, 0),
+        ("[trainer0]:[rank2]: ValueError: x", 2, 0),
+        ("[default1]:[rank3]: ValueError: x", 3, 1),
+        ("[rank0]: [rank2] is gone", 0, None),
+        ("[2/3] c++ -MMD -MF main.o.d -DTORCH_EXTENSION_NAME=fused", None, None),
+        ("[3/8] loading shards", None, None),
+        ("python -m launch --local_rank=0 --node-rank=1 train.py", None, None),
+        ("local rank: 0 ready", None, None),
+        ("rank=1 batch 8", 1, None),
+    ],
+)
+def test_prefixes_and_what_looks_like_them(line: str, rank: int | None, local: int | None) -> None:
+    assert (peel(line).rank, peel(line).local_rank) == (rank, local)
+
+
+def test_a_column_of_ranks_is_told_from_progress() -> None:
+    ranks = [f"[{i % 3}/3] step {i // 3}" for i in (0, 2, 1, 3, 5, 4, 7, 6, 8, 9, 11, 10, 13, 12, 14)]
+    assert peel(ranks[1], learn(ranks)).rank == 2
+    progress = [f"[{i}/9] compile part {i}" for i in range(1, 10)]
+    assert peel(progress[1], learn(progress)).rank is None
+    angles = [f"<r{i % 3}> tile {i}" for i in (0, 2, 1, 3, 5, 4, 7, 6, 8, 9, 11, 10, 13, 12, 14)]
+    assert peel(angles[1], learn(angles)).rank == 2
+
+
+def verdict(tmp_path: Path, **files: str) -> dict[str, object]:
+    for name, text in files.items():
+        (tmp_path / name.replace("__", ".")).write_text(text)
+    return dict(analyze([str(tmp_path)]).document["verdict"])
+
+
+def culprits(tmp_path: Path, **files: str) -> object:
+    told = verdict(tmp_path, **files)
+    assert told["outcome"] == "incident"
+    culprit = told["culprit"]
+    assert isinstance(culprit, dict)
+    return culprit["ranks"]
+
+
+def test_one_prefixed_line_does_not_make_a_console_a_ranks(tmp_path: Path) -> None:
+    warning = "[rank0]:[W1122 00:32:19.446476778 ProcessGroupNCCL.cpp:1479] Warning: destroy_process_group() was not called\n"
+    assert culprits(tmp_path, train__log=f"world_size: 4\n{TRACE}ValueError: label 91\n{warning}") == []
+
+
+def listed(*codes: int) -> str:
+    head = (
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60 + "\nFailures:\n"
+    )
+    return head + "".join(
+        f"[{r}]:\n  time      : 2026-11-22_08:43:49\n  host      : localhost\n  rank      : {r} (local_rank: {r})\n"
+        f"  exitcode  : {code} (pid: {2800 + r})\n  error_file: <N/A>\n"
+        for r, code in enumerate(codes)
+    )
+
+
+def test_the_one_that_failed_by_itself_raised_what_nobody_else_did(tmp_path: Path) -> None:
+    text = f"{TRACE}ValueError: label 91 in shard 7\n{listed(-15, -15, 1, -15)}"
+    assert culprits(tmp_path, console__log=text) == [2]
+
+
+def test_heads_that_stand_together_have_their_own_exceptions(tmp_path: Path) -> None:
+    head, *frames = TRACE.splitlines(keepends=True)
+    both = head * 2 + "".join(line * 2 for line in frames)
+    text = f"{both}{LOST}1\n{LOST}2\n{TRACE}ValueError: label 91 in shard 7\n{listed(-15, 1, -15)}"
+    events = [e for e in read_text(text) if e.kind == "exception" and not e.fields.get("wrapper")]
+    assert [e.fields["line"] for e in events] == [f"{LOST}1", f"{LOST}2", "ValueError: label 91 in shard 7"]
+    assert culprits(tmp_path, console__log=text) == [1]
+
+
+def test_all_that_failed_alike_raised_it(tmp_path: Path) -> None:
+    error = "ModuleNotFoundError: No module named 'fused_adam_ext'\n"
+    assert culprits(tmp_path, console__log=f"{TRACE}{error}{TRACE}{error}{listed(1, 1)}") == [0, 1]
+
+
+def test_what_a_rank_says_in_its_name_it_said_before(tmp_path: Path) -> None:
+    error = "CUDA error: uncorrectable ECC error encountered"
+    later = f"[E ProcessGroupNCCL.cpp:916] [Rank 1] NCCL watchdog thread terminated with exception: {error}\n"
+    assert culprits(tmp_path, train__log=f"{TRACE}RuntimeError: {error}\n{later}") == [1]
+
+
+BOX = """\
+[rank1]: ╭───────────────── Traceback (most recent call last) ─────────────────╮
+[rank1]: │ /opt/train/train.py:23 in <module>                                  │
+[rank1]: │                                                                     │
+[rank1]: │   20 │   if step == 31:                                             │
+[rank1]: │ ❱ 23 main()                                                         │
+[rank1]: │                                                                     │
+[rank1]: │ /opt/train/a/folder/of/a/very/long/name/that/does/not/fit/data.py:1 │
+[rank1]: │ 0 in encode                                                         │
+[rank1]: │ ❱ 10 │   return [vocab[token] for token in line]                    │
+[rank1]: │ ╭──────── locals ────────╮                                          │
+[rank1]: │ │ at = data.py:99 in x   │                                          │
+[rank1]: │ ╰────────────────────────╯                                          │
+[rank1]: ╰─────────────────────────────────────────────────────────────────────╯
+[rank1]: ValueError: example 17 of the shard has 32 tokens, but the labels have
+[rank1]: 31
+"""
+
+
+def test_a_box_is_a_traceback() -> None:
+    event = next(e for e in read_text(BOX) if e.kind == "exception")
+    assert event.fields["line"] == "ValueError: example 17 of the shard has 32 tokens, but the labels have 31"
+    assert event.fields["code"] == "data.py:10"
+    assert (event.rank, event.where.line) == (1, 14)
+
+
+STYLES = {
+    "mpich": "[{r}] {line}",
+    "prrte": "[prterun-node-81231@1,{r}]<stderr>: {line}",
+    "torchrun --tee": "[default{r}]:{line}",
+    "a role": "[trainer{r}]:{line}",
+    "docker compose": "trainer-{r}  | {line}",
+    "replicas of compose": "rank{r}-1  | {line}",
+    "kubectl --prefix": "[pod/train-worker-{r}/pytorch] {line}",
+    "stern": "train-worker-{r} pytorch {line}",
+    "parallel --tag": "{r}\t{line}",
+    "own": "[worker-{r}] {line}",
+    "own, short": "R{r}: {line}",
+    "own, in words": "(rank {r}) {line}",
+}
+
+
+def common(style: str, world: str) -> str:
+    head, *frames = TRACE.splitlines()
+    lines = [(r, f"step {i} loss 2.1") for i in range(5) for r in (1, 0, 2)]
+    lines += [(r, world) for r in (2, 0, 1)]
+    failing = [(1, line) for line in (head, *frames, "ValueError: label 91 in shard 7")]
+    lost = [(r, line) for r in (0, 2) for line in (head, *frames, f"{LOST}{r}")]
+    return "".join(STYLES[style].format(r=r, line=line) + "\n" for r, line in lines + failing + lost)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_numbered_writers_are_ranks_where_there_is_one_for_each(style: str, tmp_path: Path) -> None:
+    assert culprits(tmp_path, job__log=common(style, "up, world size 3")) == [1]
+
+
+@pytest.mark.parametrize("style", ["docker compose", "kubectl --prefix", "torchrun --tee"])
+def test_and_not_where_a_writer_may_be_of_several(style: str, tmp_path: Path) -> None:
+    assert culprits(tmp_path, job__log=common(style, "up, world size 24")) == []
+
+
+def test_epochs_that_rise_are_no_writers() -> None:
+    lines = [f"layer {i}: norm 0.{k}" for k in range(3) for i in range(4)]
+    assert not learn(lines).lead
+    assert not learn([f"step {i}: loss 2.1" for i in range(20)]).lead
+
+
+def test_the_local_rank_of_a_nodes_console_is_that_nodes(tmp_path: Path) -> None:
+    error = "[default1]:ModuleNotFoundError: No module named 'fused_adam_ext'\n"
+    trace = "".join(f"[default1]:{line}\n" for line in TRACE.splitlines())
+    other = "".join(f"[default1]:{line}\n" for line in (*TRACE.splitlines(), f"{LOST}1"))
+    lists = [
+        listed(1, 1),
+        listed(1, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2"),
+    ]
+    assert culprits(tmp_path, a1__console=other + lists[0], a2__console=trace + error + lists[1]) == [3]
+
+
+TASK = """\
+(Worker pid=22891) worker 1 pid 22891 ready
+(Worker pid=22891) rank 1 batch 0 sum 3.0
+(Worker pid=22890) rank 2 batch 0 sum 3.0
+Traceback (most recent call last):
+  File "/opt/train/r.py", line 22, in <module>
+    print("results", ray.get([w.run.remote() for w in ws]))
+ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
+                      ~~~^^^^^^^^^
+KeyError: 'price'
+
+The above exception was the direct cause of the following exception:
+
+ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc, repr=<r.Worker object at 0x7fdb3c0ed9d0>)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/opt/train/r.py", line 11, in price
+    except KeyError as e: raise ManifestError(f"row {row['id']} of shard {s.rank} is not usable") from e
+ManifestError: row 21 of shard 1 is not usable
+"""
+
+
+def test_what_rays_driver_raises_for_a_task_is_the_workers(tmp_path: Path) -> None:
+    event = next(e for e in read_text(TASK) if e.kind == "exception")
+    assert (event.fields["line"], event.fields["code"], event.pid) == (
+        "ManifestError: row 21 of shard 1 is not usable",
+        "r.py:11",
+        22891,
+    )
+    assert culprits(tmp_path, driver__log=TASK) == [1]
