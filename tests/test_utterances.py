@@ -9,9 +9,9 @@ import pytest
 from postmortem.analyze import analyze
 from postmortem.parsers import read_text, utterances
 
-EPILOGUE = """E1120 20:53:27.061000 10515 torch/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 10519) of binary: python3
+EPILOGUE = """E1120 20:53:27.061000 10515 api.py:1] failed (exitcode: 1) local_rank: 1 (pid: 10519) of binary: x
 Traceback (most recent call last):
-  File "/venv/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent
+  File "/venv/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent
     raise ChildFailedError(
 torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
@@ -74,7 +74,11 @@ def test_an_exception_that_the_program_logs_and_survives_is_none(tmp_path: Path)
 
 
 def test_two_interrupts_on_one_line_are_an_interrupt() -> None:
-    text = 'Traceback (most recent call last):\n  File "t.py", line 3, in <module>\n    main()\nKeyboardInterruptKeyboardInterrupt\n'
+    text = """Traceback (most recent call last):
+  File "t.py", line 3, in <module>
+    main()
+KeyboardInterruptKeyboardInterrupt
+"""
     assert [e.fields["type"] for e in read_text(text) if e.kind == "exception"] == ["KeyboardInterrupt"]
 
 
@@ -111,13 +115,64 @@ def test_an_rpc_raised_on_the_other_worker() -> None:
 
 def test_an_aborted_collective_asks_for_garbage(tmp_path: Path) -> None:
     work = "WorkNCCL(SeqNum=120, OpType=_ALLGATHER_BASE, NumelIn=1, NumelOut=4, Timeout(ms)=600000)"
-    text = f"""[rank0]:[E1120 10:00:00.000 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation timeout: \
+    text = f"""[rank0]:[E1120 10:00:00.000 x.cpp:629] Watchdog caught collective operation timeout: \
 {work} ran for 600015 milliseconds before timing out.
 [rank0]: Traceback (most recent call last):
 [rank0]:   File "t.py", line 20, in <module>
 [rank0]:     dist.all_gather_object(out, x)
-[rank0]:   File "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2705, in all_gather_object
+[rank0]:   File "/venv/site-packages/torch/distributed/distributed_c10d.py", line 2705, in all_gather_object
 [rank0]:     coalesced_output_tensor = torch.empty(
 [rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 184.00 GiB.
 """
     assert "out of GPU memory" not in headline(tmp_path, text)
+
+
+def test_an_optional_import_beats_no_exception_of_the_ranks(tmp_path: Path) -> None:
+    rank = """[rank{0}]: Traceback (most recent call last):
+[rank{0}]:   File "t.py", line 3, in <module>
+[rank{0}]:     main()
+[rank{0}]: ValueError: bad shape
+"""
+    text = """Unable to import wandb
+Traceback (most recent call last):
+  File "/opt/train/log.py", line 3, in <module>
+    import wandb
+ModuleNotFoundError: No module named 'wandb'
+"""
+    assert headline(tmp_path, text + rank.format(0) + rank.format(1)).startswith(
+        "Ranks 0 and 1 raised ValueError"
+    )
+
+
+def test_the_reason_that_a_rank_sent_along_decides(tmp_path: Path) -> None:
+    text = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "t.py", line 3, in <module>
+[rank0]:     dcp.save(sd)
+[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([2])
+[rank0]: Traceback (most recent call last): (RANK 2)
+[rank0]:   File "/venv/site-packages/torch/distributed/checkpoint/filesystem.py", line 400, in _write_item
+[rank0]: OSError: [Errno 28] No space left on device
+"""
+    assert (
+        headline(tmp_path, text)
+        == "Rank 2: a file system had no space left (OSError: No space left on device)."
+    )
+
+
+def test_a_node_that_failed_beats_the_error_of_its_gpu(tmp_path: Path) -> None:
+    text = """[rank3]: Traceback (most recent call last):
+[rank3]:   File "t.py", line 3, in <module>
+[rank3]:     main()
+[rank3]: torch.AcceleratorError: CUDA error: unspecified launch failure
+srun: error: Node failure on node-7
+"""
+    assert "Slurm names a node that failed" in headline(tmp_path, text)
+
+
+def test_the_reader_of_a_print_is_not_a_peer(tmp_path: Path) -> None:
+    text = """[rank0]: Traceback (most recent call last):
+[rank0]:   File "/opt/train/train.py", line 20, in <module>
+[rank0]:     print(f"step {i:05d}", flush=True)
+[rank0]: BrokenPipeError: [Errno 32] Broken pipe
+"""
+    assert headline(tmp_path, text).startswith("Rank 0 could not print: nobody reads its output any more")

@@ -251,7 +251,9 @@ def _saying(case: Case, c: Claim) -> tuple[int | None, str]:
 
 
 def _message_ends(case: Case) -> dict[str, list[int]]:
-    """Lines at which, in each log, no message goes on: a line with a stamp of its own, another exception, a launcher's entry."""
+    """Lines at which, in each log, no message goes on: one with a stamp of its own, another exception, a
+    launcher's
+    entry."""
     found: dict[str, set[int]] = defaultdict(set)
     for e in case.events:
         if e.where.line is not None and (e.kind in STARTS or (e.raw_time and e.clock != "none")):

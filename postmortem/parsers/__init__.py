@@ -128,7 +128,8 @@ def _with_frames(events: list[Event]) -> list[Event]:
     for e in events:
         found = exceptions.get(e.where.line) if e.kind == "pattern" and e.where.line is not None else None
         if found is not None:
-            e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if e.rank is None else e.rank)
+            carried = e.rank is None or found.fields.get("reported_by") == "parent"
+            e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if carried else e.rank)
             if e.time is None and found.time is not None:
                 e = e._replace(time=found.time, clock=found.clock, sigma=found.sigma, raw_time=found.raw_time)
         out.append(e)
@@ -136,8 +137,9 @@ def _with_frames(events: list[Event]) -> list[Event]:
 
 
 def _with_last_words(events: list[Event]) -> list[Event]:
-    """Patterns on the line that torch quotes as NCCL's last error know that. What an exception says of the system is read with
-    its frames, so not once more without them."""
+    """Patterns on the line that torch quotes as NCCL's last error know that. What an exception says of the
+    system is
+    read with its frames, so not once more without them."""
     last = {e.where.line for e in events if e.kind == "fault" and e.fields.get("warned")}
     raised = {e.where.line for e in events if e.kind == "exception"} - last
     out = []
@@ -199,8 +201,9 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
 
 
 class _Decisive:
-    """The patterns of a library that read a block's decisive line, compiled once. `warned` are those of NCCL's warnings, for the
-    one that torch repeats below `Last error:`."""
+    """The patterns of a library that read a block's decisive line, compiled once. `warned` are those of
+    NCCL's
+    warnings, for the one that torch repeats below `Last error:`."""
 
     def __init__(self, library: Library) -> None:
         self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}

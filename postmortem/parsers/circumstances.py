@@ -1,9 +1,9 @@
-r"""What stands above a traceback: who tells of it, the thread that died of it, and the exception that was being handled.
+r"""What stands above a traceback: who tells of it, the thread that died, the exception that was handled.
 
--- Process 1 terminated with the following error:              torch/multiprocessing/spawn.py: raised by rank 1
-RuntimeError: On WorkerInfo(id=1, name=worker1):                torch/distributed/rpc/internal.py: raised by worker 1
-ray::Worker.run() (pid=22891, ip=10.0.0.2)                      ray/exceptions.py RayTaskError: raised in that process
-Exception in thread prefetch:                                   CPython Lib/threading.py excepthook
+-- Process 1 terminated with the following error:         torch/multiprocessing/spawn.py: raised by rank 1
+RuntimeError: On WorkerInfo(id=1, name=worker1):          torch/distributed/rpc/internal.py: by worker 1
+ray::Worker.run() (pid=22891, ip=10.0.0.2)                ray/exceptions.py RayTaskError: in that process
+Exception in thread prefetch:                             CPython Lib/threading.py excepthook
 """
 
 from __future__ import annotations
@@ -23,18 +23,25 @@ _RAY_ACTOR = re.compile(
 )  # ray/exceptions.py RayTaskError
 _END_OF_TASK = re.compile(r"^(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _THREAD = re.compile(r"^Exception in thread (?P<name>[^:]{1,80})")
+_GATHERED = re.compile(
+    r"Traceback \(most recent call last\): \(RANK (?P<rank>\d{1,6})\)"
+)  # torch/distributed/checkpoint/api.py
 _ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*)(?:\(\w+\))?(?::|$)")
 
 
 def told_rank(excerpt: Excerpt) -> int | None:
     """The rank of which its parent, or the caller of its RPC, tells."""
+    if m := _GATHERED.search(excerpt.text):
+        return number(m["rank"])
     found = next((m for line in islice(excerpt.preceding(), 3) if (m := _REMOTE.search(line.text))), None)
     found = found or next((m for text in reversed(excerpt.before) if (m := _SPAWN.search(text))), None)
     return number(found["rank"]) if found else None
 
 
 def told_pid(excerpt: Excerpt, framed: bool) -> int | None:
-    """The process in which Ray says that it was raised: `ray::Worker.run() (pid=22891, ip=…)` heads what the driver shows of it."""
+    """The process in which Ray says that it was raised: `ray::Worker.run() (pid=22891, ip=…)` heads what the
+    driver
+    shows of it."""
     for line in islice(excerpt.preceding(), 40):
         if m := _RAY_ACTOR.search(line.text):
             return number(m["pid"])
@@ -44,7 +51,7 @@ def told_pid(excerpt: Excerpt, framed: bool) -> int | None:
 
 
 def around(excerpt: Excerpt) -> dict[str, object]:
-    """What stands above a traceback's head: the thread that died of it, or the exception that was being handled."""
+    """What stands above a traceback's head: the thread that died of it, or the exception that was handled."""
     found: dict[str, object] = {}
     above = (
         back.envelope.body.strip()

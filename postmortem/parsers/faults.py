@@ -1,4 +1,4 @@
-r"""What the system refused, by the structure of the line: which library speaks, which call failed, and the error's number or text.
+r"""What the system refused, by the structure of the line: the library, the call, the error's number or text.
 
     misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host
                                                                       nccl socket/connect EHOSTUNREACH
@@ -8,11 +8,13 @@ r"""What the system refused, by the structure of the line: which library speaks,
     what():  filesystem error: cannot create directories: Disk quota exceeded [/home/u/.cache]
                                                                       - file/- EDQUOT
 
-C libraries end a message with strerror(errno), Python with `[Errno N] text`, Rust with `(os error N)`, HDF5 with `errno = N`: so
-the reason is known where nobody knows the sentence around it. torch repeats NCCL's last warning below `Last error:`
+C libraries end a message with strerror(errno), Python with `[Errno N] text`, Rust with `(os error N)`, HDF5
+with `errno = N`: so the reason is known where nobody knows the sentence around it. torch repeats NCCL's last
+warning below `Last error:`
 (torch/csrc/distributed/c10d/NCCLUtils.cpp); there it decides, and is read as the warning that it was.
 
-Out: events of kind `fault`; `says` is what patterns `on: fault` read. Retries and remarks (`NCCL INFO`) are no faults.
+Out: events of kind `fault`; `says` is what patterns `on: fault` read. Retries and remarks
+(`NCCL INFO`) are no faults.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt, Line
 
-ERRORS: dict[str, tuple[int, tuple[str, ...]]] = {  # Linux, include/uapi/asm-generic/errno*.h; glibc's strerror
+# Linux, include/uapi/asm-generic/errno*.h; glibc's strerror
+ERRORS: dict[str, tuple[int, tuple[str, ...]]] = {
     "ENOSPC": (28, ("No space left on device",)),
     "EDQUOT": (122, ("Disk quota exceeded",)),
     "EFBIG": (27, ("File too large",)),
@@ -80,21 +83,31 @@ OPENER = Signature(
 )
 LIBRARY = Signature(
     ":library-complaint",
-    r"(?:NCCL WARN [\w(]|Last error:|\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) |\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)",
+    (
+        r"(?:NCCL WARN [\w(]|\.(?:h|cc|cu):\d+ WARN [A-Z]|Last [Ee]rror:"
+        r"|Last NCCL warning[(]error[)] log entry|prov_errno: |\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) "
+        r"|\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)"
+    ),
     after=4096,
     before=512,
 )
 FAR = 8  # lines below `Last error:` in which its text starts
 
-_TEXT = re.compile(  # an error's text stands behind what failed, or alone; in the middle of a sentence it is prose
+_LAST = re.compile(
+    r"(?:NCCL )?Last [Ee]rror:|Last NCCL warning\(error\) log entry \(may be unrelated\)"
+)  # torch, its nccl2; XLA
+# an error's text stands behind what failed, or alone; in the middle of a sentence it is prose
+_TEXT = re.compile(
     r"(?:^|[:(\['\"=\]-] ?|\b(?:with|error|returned|returns|failed|strerror|errno|code|message|ERROR),? )"
     r"(" + "|".join(re.escape(t) for t in _LONGEST) + r")(?=$|[\s]*[.,;:)\]'\"\[(]|, | errno| on dev)"
 )
 _CODE = re.compile(
-    r"(?:\[[Ee]rrno |\berrno ?[=:]? ?|\(os error |\bpthread_create (?:returns|failed:?|returned) (?:error )?)(\d{1,3})\b"
+    r"(?:\[[Ee]rrno |\berrno ?[=:]? ?|\(os error |\bpthread_create (?:returns|failed:?|returned) (?:error )?)"
+    r"(\d{1,3})\b"
 )
 _SPEAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("nccl", re.compile(r"NCCL WARN (?P<text>.+)")),
+    ("nccl", re.compile(r"(?:NCCL|\.(?:h|cc|cu):\d+) WARN (?P<text>.+)")),  # up to 2.3 without its name
+    ("ofi", re.compile(r"(?P<text>.*\bprov_errno: .*)|libfabric:\d[^<]{1,200}<\w+>(?P<text2> .*)")),
     ("oneccl", re.compile(r"(?:\|CCL_ERROR\|(?: [\w./]+:\d+)?|oneCCL:(?: [\w./]+:\d+)?)(?P<text> .+)")),
     ("ucx", re.compile(r"\bUCX +(?:ERROR|FATAL) +(?P<text>.+)")),
     ("hccl", re.compile(r"\[ERROR\] HCC[LP]\([^)]{0,80}\)(?P<text>.+)")),
@@ -102,19 +115,25 @@ _SPEAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("gloo", re.compile(r"\[[^\]]{0,300}gloo/[^\]]{1,120}:\d+\](?P<text> .+)")),
 )
 _LOUD = re.compile(
-    r"\b(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]ail(?:ed|ure)|FAILED|[Cc]annot|[Cc]ould not|[Uu]nable|Exception)\b|\bwhat\(\)"
-    r"|[a-z]Error\b|^[\w./-]{1,80}: (?:line \d+: )?\S.{0,300}: [A-Z][\w /-]+$|^E\d{4} "
+    r"\b(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]ail(?:ed|ure)|FAILED|[Cc]annot|[Cc]ould not|[Uu]nable"
+    r"|Exception)\b"
+    r"|\bwhat\(\)"
+    r"|[a-z]Error\b|^E\d{4} "
 )
+_OF_TOOL = re.compile(
+    r"^[\w./-]{1,80}: (?:line \d+: )?\S.{0,300}: [A-Z][\w /-]+$"
+)  # `tee: train.log: File too large`
 _AGAIN = re.compile(
     r"\bretr(?:y|ying|ies)\b|NCCL INFO|\b(?:INFO|DEBUG|TRACE)\b|\bwill try\b|\bignor(?:ed|ing)\b"
 )
 _RETRIES = re.compile(r"NCCL INFO .{0,200}\bretrying\b")
-_CALLS: tuple[tuple[str, re.Pattern[str]], ...] = (  # the first that stands in the text says what was asked of the system
+# the first that stands in the text says what was asked of the system
+_CALLS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("cma", re.compile(r"\b(process_vm_(?:readv|writev))\b")),
-    ("shm", re.compile(r"(shm_open|posix_fallocate|ftruncate|shmget|shmat|/dev/shm|[Ss]hared [Mm]emory|shm_posix)")),
+    ("shm", re.compile(r"(shm_(?:open|posix)|fallocate|ftruncate|shm(?:get|at)|/dev/shm|[Ss]hared [Mm]emory)")),
     ("thread", re.compile(r"(pthread_create|worker thread|thread creation|\bv?fork\b|\bclone\b)")),
     ("verbs", re.compile(r"\b(ibv_\w+|rdma_\w+|fi_\w+|uct_\w+|ibv\b)")),
-    ("cuda", re.compile(r"([Cc]uda failure|CUDA error|CUDA failure|\bcu(?:da)?[A-Z]\w+|HIP failure|hip[A-Z]\w+)")),
+    ("cuda", re.compile(r"([Cc]uda failure|(?:CUDA|HIP) (?:error|failure)|\b(?:cu(?:da)?|hip)[A-Z]\w+)")),
     ("library", re.compile(r"\b(dlopen|dlsym|[Ss]hared object file)\b")),
     (
         "socket",
@@ -125,6 +144,7 @@ _CALLS: tuple[tuple[str, re.Pattern[str]], ...] = (  # the first that stands in 
     ("memory", re.compile(r"\b([mc]alloc|realloc|mmap|mlock|[Cc]lloc|posix_memalign)\b")),
     ("file", re.compile(r"\b(open|read|write|fsync|close|stat|rename|unlink|fread|fwrite|mkdir|flock)\b")),
 )  # fmt: skip
+DEVICES = ("EIO", "EREMOTEIO", "ENOTCONN", "ESHUTDOWN")
 TELLING = ("verbs", "thread")  # of these the call alone says who asked
 SOCKET = ("ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "EHOSTUNREACH", "ENETUNREACH",
           "ENETDOWN", "EHOSTDOWN", "EADDRNOTAVAIL", "EADDRINUSE", "EAFNOSUPPORT")  # fmt: skip
@@ -158,14 +178,17 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     body = excerpt.envelope.body
     if excerpt.envelope.kernel or excerpt.source.kind == "kernel" or speaker_of(body)[0]:
         return
-    if _LOUD.search(body) and not _AGAIN.search(body) and (found := read(body)) is not None:
+    loud = _OF_TOOL.match(body) or _LOUD.search(
+        _TEXT.sub(" ", body[:4000])
+    )  # `Input/output error` is no level
+    if loud and not _AGAIN.search(body) and (found := read(body)) is not None:
         yield _event(excerpt, next(excerpt.following()), found)
 
 
 def parse_library(excerpt: Excerpt) -> Iterator[Event]:
     """Read a communication library's complaint, or the last of them as torch repeats it."""
     body = excerpt.envelope.body
-    if "Last error:" in body:
+    if _LAST.search(body):
         line = _last_error(excerpt, body)
         if line is not None:
             said = line.envelope.body.strip()
@@ -179,7 +202,8 @@ def parse_library(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def _tried_again(excerpt: Excerpt) -> bool:
-    """Whether the same writer says in its next lines that it goes on trying: NCCL warns of each attempt to connect."""
+    """Whether the writer says in its next lines that it goes on trying: NCCL warns of each attempt to
+    connect."""
     own = excerpt.block()
     next(own)
     return any(_RETRIES.search(line.envelope.body) for _, line in zip(range(2), own, strict=False))
@@ -189,15 +213,17 @@ def speaker_of(body: str) -> tuple[str, str]:
     """The library that speaks in a line, and what it says; empty where none is known."""
     for name, form in _SPEAKERS:
         if m := form.search(body[:4000]):
-            return name, m["text"].strip()
+            said = m.groupdict()
+            return name, (said["text"] or said.get("text2") or "").strip()
     return "", body
 
 
 def _last_error(excerpt: Excerpt, body: str) -> Line | None:
-    """The line that holds the last error: below the words, or behind them where a logger kept the message in one line."""
+    """The line that holds the last error: below the words, or behind them where a logger kept it in one line."""
     lines = excerpt.block()
     first = next(lines)
-    rest = body.partition("Last error:")[2].replace("\\n", "\n").strip(" \n\"'")
+    head = _LAST.search(body)
+    rest = body[head.end() if head else 0 :].replace("\\n", "\n").strip(" \n\"'")
     if rest:
         return Line(first.number, first.text, first.envelope._replace(body=rest.split("\n")[0]))
     for _, line in zip(range(FAR), lines, strict=False):
@@ -207,7 +233,8 @@ def _last_error(excerpt: Excerpt, body: str) -> Line | None:
 
 
 def read(text: str, library: str = "", inner: str = "") -> Fault | None:
-    """What a complaint says of the system; None where it names no error. `inner` is where an exception was raised."""
+    """What a complaint says of the system; None if it names no error. `inner` is where an exception was
+    raised."""
     text = text[:2000]
     if m := _CUDA_SAYS.search(text):
         return Fault(library or "-", "cuda", "", f"'{m['text']}'")
@@ -219,6 +246,8 @@ def read(text: str, library: str = "", inner: str = "") -> Fault | None:
         return None
     if m := dict(_CALLS)["shm"].search(text):  # Python names the file behind the reason
         domain, call = "shm", m[1].lower().split()[0].strip("/")
+    if library and domain == "file" and reason in DEVICES:
+        domain = "verbs"  # a communication library's device, and no disk
     if not library and domain not in ("shm", *TELLING):
         domain = "socket" if _OF_SOCKETS.search(inner) and reason in ("ENOTCONN", "ESHUTDOWN") else "file"
     peer = _PEER.search(text)
@@ -252,7 +281,8 @@ def _asked(text: str, reason: str) -> tuple[str, str]:
 
 
 def _kind_of(peer: str) -> str:
-    """`link-local` is an address that no other host can reach; 127.0.1.1 is what Debian's /etc/hosts calls the host itself."""
+    """No other host can reach a `link-local` address; 127.0.1.1 is what Debian's /etc/hosts calls the host
+    itself."""
     if peer.startswith("169.254.") or peer.lower().startswith("fe80:"):
         return "link-local"
     if peer.startswith("127.") and not peer.startswith("127.0.0.1"):

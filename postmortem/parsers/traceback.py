@@ -57,7 +57,8 @@ _QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")
 _CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
 # torch < 1.6
 _SPAWNED = re.compile(
-    r"\w+: On WorkerInfo\(|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)"
+    r"\w+: On WorkerInfo\("
+    r"|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)"
     r"|Exception: *$"
 )
 WRAPPERS = {
@@ -147,7 +148,7 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def parse_uttered(excerpt: Excerpt) -> Iterator[Event]:
-    """Read an exception that a line names: of kind `exception` where it is its writer's last word, else `uttered`."""
+    """Read an exception that a line names: an `exception` where it is its writer's last word, else `uttered`."""
     line = next(excerpt.following())
     said = utterances.uncaught(line.envelope.body) or utterances.said(line.envelope.body)
     if not said or _quoted_below(excerpt, line):

@@ -1,12 +1,13 @@
-r"""Exceptions that are named in one line, without a traceback: by an excepthook or a logger, or where a log was cut.
+r"""Exceptions named in one line, without a traceback: by an excepthook or a logger, or where a log was cut.
 
     2026-01-01 10:00:01 ERROR uncaught exception: KeyError: 'meta'
     2026-01-01 10:00:01 ERROR    wds.r2       ReadError: unexpected end of data
     rank=1 FATAL DuplicateIds('batch 23 holds id 93 twice')
     mypkg.errors.BadShard: shard 17 has 3 columns, expected 4
 
-Programs log exceptions that they caught, too. So such a line is the end of its writer only where the writer says no more, or a
-launcher tells of an end right below it; everywhere else it is a mere utterance, which counts where nothing else gives a reason.
+Programs log exceptions that they caught, too. So such a line is the end of its writer only where the writer
+says no more, or a launcher tells of an end right below it; everywhere else it is a mere utterance: it counts
+where nothing else gives a reason.
 """
 
 from __future__ import annotations
@@ -23,13 +24,18 @@ OPENER = Signature(
     after=8192,
     before=512,
 )
-_CLASS = r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Failure|Fault|Timeout|Refused|Exceeded|NotFound|Missing|Died|Abort)"
+_CLASS = (
+    r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
+    r"(?:Error|Exception|Failure|Fault|Timeout|Refused|Exceeded|NotFound|Missing|Died|Abort)"
+)
 _ALONE = re.compile(rf"(?P<said>{_CLASS}: \S.*|(?:[a-z_]\w*\.)+[A-Z][a-z]\w+: \S.*)$")
 _UNCAUGHT = re.compile(
-    rf"(?:^|[\] :|-])(?:[Uu]ncaught|[Uu]nhandled)(?: exception)?(?: in [\w. ]{{1,40}})?:? (?P<said>{_CLASS}(?:: .*|\(.*\))?)$"
+    r"(?:^|[\] :|-])(?:[Uu]ncaught|[Uu]nhandled)(?: exception)?(?: in [\w. ]{1,40})?:? "
+    rf"(?P<said>{_CLASS}(?:: .*|\(.*\))?)$"
 )
 _LOGGED = re.compile(
-    r"\b(?:ERROR|FATAL|CRITICAL|SEVERE|Fatal|fatal)\b[\]):| -]{0,20}(?:[\w.:\[\]-]{1,60}[ \t]+[|:-]{0,2}[ \t]*){0,2}"
+    r"\b(?:ERROR|FATAL|CRITICAL|SEVERE|Fatal|fatal)\b[\]):| -]{0,20}"
+    r"(?:[\w.:\[\]-]{1,60}[ \t]+[|:-]{0,2}[ \t]*){0,2}"
     rf"(?P<said>{_CLASS}: \S.*|[A-Z][a-z]+[A-Z]\w*\((?:'[^']|\"[^\"]).*\))$"
 )
 _REPR = re.compile(r"(?P<type>(?:\w+\.)*[A-Z]\w+)\((?P<quote>['\"])(?P<message>.*)(?P=quote),?\)$")
@@ -38,7 +44,8 @@ _AGAIN = re.compile(
 )
 _NEWS = re.compile(r"Warning\b|^torch\.[A-Z]|^(?:\w+\.)*(?:Size|Tensor|Module|Linear|Parameter)\b")
 _EPILOGUE = re.compile(  # a launcher, a scheduler or a shell tells of an end
-    r"failed \(exitcode: -?[1-9]|closing signal SIG|ChildFailedError|srun: error|mpirun|exits? with (?:return |error )?code"
+    r"failed \(exitcode: -?[1-9]|closing signal SIG|ChildFailedError|srun: error|mpirun"
+    r"|exits? with (?:return |error )?code"
     r"|Killing subprocess|exit(?:ed)? (?:status|code)|Command .{1,80} returned non-zero|CalledProcessError"
 )  # fmt: skip
 
@@ -50,7 +57,8 @@ def uncaught(body: str) -> str:
 
 
 def said(body: str) -> str:
-    """The exception that a line names as `Class: message`; empty if it names none, or tells that the trouble is dealt with."""
+    """The exception that a line names as `Class: message`; empty if it names none, or says that it was dealt
+    with."""
     m = _ALONE.match(body.strip()) or _LOGGED.search(body)
     if m is None or _AGAIN.search(body) or _NEWS.search(m["said"].split(":")[0]):
         return ""

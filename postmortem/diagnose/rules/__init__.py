@@ -32,6 +32,8 @@ AFTER: tuple[tuple[Rule, ...], ...] = (
     (survived.restored,),
     (
         aftermath.peers_lost_before,
+        aftermath.import_was_optional,
+        aftermath.node_was_lost,
         aftermath.library_said_why,
         aftermath.abort_after_reason,
         aftermath.nan_that_spread,

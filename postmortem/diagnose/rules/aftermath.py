@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.identity import same_host
+from postmortem.diagnose.rules.reading import exception
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
 
@@ -12,6 +14,7 @@ COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch
 WEAKER = ("native-crash", "python-exception", "environment")
 WAITED = ("hang", "rendezvous", "network")
 ABORT = ("Aborted", "SIGABRT", "6")
+FAILING_S = 600.0  # seconds until a scheduler declares a node down
 NEAR = 60  # lines between a library's complaint and what the program makes of it
 AT_ONCE = 0.2  # seconds within which ranks print the NaN of one step
 
@@ -27,7 +30,8 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
             continue
         weaker = WEAKER if loss.role == "cause" else WEAKER + WAITED
         # an aborted all_gather_object asks for as many bytes as its sizes, which nobody sent, happen to say
-        if claim.pattern.category in weaker or e.fields.get("collective"):
+        garbage = bool(e.fields.get("collective")) and claim.pattern.category not in COMPLAINTS
+        if claim.pattern.category in weaker or garbage:
             yield Defeat(at, "symptom", f"the rank had lost its peers before ({loss.event.where})")
 
 
@@ -48,8 +52,44 @@ def _first_losses(view: View) -> dict[tuple[int | None, str], Claim]:
     return first
 
 
+def node_was_lost(view: View) -> Iterator[Defeat]:
+    """What a rank sees of a node that fails is the failure from inside: a GPU that does not answer, a crash."""
+    lost = [c for c in view.claims if c.role == "cause" and c.tells("node-lost")]
+    for at, claim in view.numbered("cause"):
+        if claim.pattern.category not in ("gpu-fault", "native-crash") or claim.speaker == "kernel":
+            continue
+        for node in lost:
+            here = (
+                not node.hosts
+                or not claim.hosts
+                or any(same_host(a, b) for a in node.hosts for b in claim.hosts)
+            )
+            soon = node.at is None or claim.at is None or abs(node.at - claim.at) <= FAILING_S
+            if here and soon:
+                yield Defeat(at, "symptom", f"its node failed, says {node.event.where}")
+
+
+def import_was_optional(view: View) -> Iterator[Defeat]:
+    """Nobody died of a failed import on a line without a name, if every rank raises something else under its
+    own name
+    further down: the program did without the module. Of others a later one may be the consequence."""
+    ranks = set(view.case.registry.ranks)
+    own: dict[str, dict[int, int]] = {}
+    for c in view.claims:
+        e = c.event
+        if e.fields.get("excepthook") and e.rank is not None and e.where.line:
+            last = own.setdefault(e.where.source, {})
+            last[e.rank] = max(last.get(e.rank, 0), e.where.line)
+    for at, claim in view.numbered("cause"):
+        e = claim.event
+        later = {r for r, line in own.get(e.where.source, {}).items() if line > (e.where.line or 0)}
+        nameless = exception(claim) in ("ModuleNotFoundError", "ImportError") and e.rank is None
+        if nameless and ranks and later >= ranks:
+            yield Defeat(at, "context", "every rank went on, and raised something else under its own name")
+
+
 def library_said_why(view: View) -> Iterator[Defeat]:
-    """A program that raises because a library failed knows less than the library, which said why just above."""
+    """A program that raises because a library failed knows less than the library, which said why above."""
     told = [c for c in view.claims if c.role == "cause" and c.event.fields.get("library", "-") != "-"]
     for at, claim in view.numbered("cause"):
         if not claim.pattern.generic:

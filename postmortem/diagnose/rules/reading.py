@@ -8,11 +8,15 @@ from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.model import Event
 
-_TRANSPORT = re.compile(r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bNCCL error\b|\bc10d\b|TCPStore")
+_TRANSPORT = re.compile(
+    r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bc10d\b|TCPStore"
+    r"|\bNCCL (?:error|Async Error|operation timed out|\w+ failed)\b"
+)
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
-_RESULT = re.compile(r"NCCL error|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
-FAR = 10  # lines of a message below its head
+_RESULT = re.compile(r"NCCL (?:error|Async Error|\w+ failed)|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
+FAR = 40  # lines of a message below its head
 REQUESTS = ("KeyboardInterrupt", "SystemExit")
 DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
     "DistBackendError",
@@ -90,24 +94,29 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
 
 
 def opens_a_message(view: View) -> Iterator[Defeat]:
-    """What only opens a message gives way to what the message says: a result code of NCCL above `Last error:`, an uncaught C++
-    exception above its what()."""
+    """What only opens a message gives way to what the message says: a result code of NCCL above `Last
+    error:`, an
+    uncaught C++ exception above its what(), a list of ranks above the reason that each of them sent."""
     for number, claim in view.numbered("cause"):
-        e = claim.event
         for other in view.claims:
-            x = other.event
-            below = (x.where.line or 0) - (e.where.line or 0)
-            if (
-                x.where.source != e.where.source
-                or not 0 < below <= FAR
-                or not other.accuses
-                or x.rank != e.rank
-            ):
-                continue
-            last = bool(x.fields.get("last_error")) and bool(_RESULT.search(e.text))
-            what = "terminate called after" in e.text and "what()" in x.text and other.role == "cause"
-            if last or what:
-                yield Defeat(number, "symptom", f"its own message says more ({x.where})")
+            if _below(claim.event, other.event) and _says_more(claim, other):
+                yield Defeat(number, "symptom", f"its own message says more ({other.event.where})")
+
+
+def _below(e: Event, x: Event) -> bool:
+    """Whether `x` stands in the lines below `e` that may belong to its message."""
+    return x.where.source == e.where.source and 0 < (x.where.line or 0) - (e.where.line or 0) <= FAR
+
+
+def _says_more(claim: Claim, other: Claim) -> bool:
+    text, x = claim.event.text, other.event
+    if "CheckpointException ranks:" in text:
+        return other.role == "cause" and not other.pattern.generic and x.fields.get("reported_by") == "parent"
+    if not other.accuses or x.rank != claim.event.rank:
+        return False
+    if "terminate called after" in text:
+        return "what()" in x.text and other.role == "cause"
+    return bool(x.fields.get("last_error")) and bool(_RESULT.search(text))
 
 
 def exception(claim: Claim) -> str:
