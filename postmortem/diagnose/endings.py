@@ -60,7 +60,7 @@ def of(code: int, told_by: Event | None = None) -> Ending:
     if code == 0:
         kind = "clean"
     elif signal is None:
-        kind = "own" if code > 0 else "stop"
+        kind = "own"
     else:
         kind = KINDS.get(signal, "stop")
     return Ending(kind, code, told_by)

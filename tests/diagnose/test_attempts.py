@@ -149,3 +149,29 @@ def test_a_pid_or_a_copy_tells_more_than_the_time() -> None:
     assert in_lives(event("[rank0]: life 1", at=NOON + 50)) == [1]
     twice = event("life 1", attempt=0)
     assert in_lives(event("life 1", at=NOON + 50), twice) == [0]
+
+
+def test_folders_above_the_jobs_own_tell_nothing() -> None:
+    assert jobs(job("top/a", 0), job("top/b", 0, at=NOON + 9999)) == [["top"], ["top"]]
+    names = [p.split("/")[1] for p in _paths(job("top/a", 0), job("top/b", 0, at=NOON + 9999))]
+    assert names == ["a", "b"]
+    mixed = split([], [source("top/a/x.log"), source("other/b/y.log")])
+    assert mixed == {None: ["top/a/x.log", "other/b/y.log"]}
+
+
+def _paths(*parts: tuple[list[Event], list[Source]]) -> list[str]:
+    found = split([e for part in parts for e in part[0]], [s for part in parts for s in part[1]])
+    return [path for paths in found.values() for path in paths]
+
+
+def test_pid_1_is_common_to_all_containers() -> None:
+    made = [job("a", 0, 1), job("b", 0, 1, at=NOON + 9999)]
+    pids = (1, 70)
+    both = [([e._replace(pid=pids[e.rank or 0]) for e in events], files) for events, files in made]
+    assert len(jobs(*both)) == 2
+
+
+def test_a_job_of_which_one_rank_said_goodbye_did_not_end_well() -> None:
+    first, second = job("a", 0, 1, at=None), job("b", 0, 1, at=None)
+    half = ([*second[0], bye(0, file="b/rank0.log")], second[1])
+    assert jobs(first, half) == [["all"]]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
+import runpy
+from typing import Any, get_args
 
 import pytest
 
 from claims import case, claim, event, pattern, source
+from conftest import ROOT
 from postmortem.diagnose import confidence
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules import AFTER, BEFORE
+from postmortem.model import Confidence
+from postmortem.vocabulary import STRENGTHS
 
 RAISED = pattern()
 
@@ -79,3 +85,49 @@ def test_a_sigkill_is_supported_only_where_a_kernel_log_would_show_the_oom_kille
     killed = ended(-9, "external-signal")
     assert sure(killed) == "hypothesis"
     assert sure(killed, sources=[source("dmesg.txt", "kernel")]) == "supported"
+
+
+# ── what docs/confidence.md says ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def named(heading: str) -> list[str]:
+    """The words in the first column of the table with this heading."""
+    text = (ROOT / "docs" / "confidence.md").read_text()
+    rows = text.split(f"| {heading} |", 1)[1].split("\n\n", 1)[0].splitlines()[2:]
+    return [row.split("|")[1].strip(" `") for row in rows]
+
+
+def test_the_documentation_names_every_confidence_strength_and_rule() -> None:
+    assert named("confidence") == list(get_args(Confidence))
+    assert named("strength") == list(STRENGTHS)
+    assert sorted(named("rule")) == sorted(r.__name__ for stratum in (*BEFORE, *AFTER) for r in stratum)
+
+
+def test_the_documentation_says_of_each_confidence_what_the_code_says() -> None:
+    text = (ROOT / "docs" / "confidence.md").read_text()
+    for word in get_args(Confidence):
+        (said,) = re.findall(rf"^{word} +(.+)$", confidence.__doc__ or "", re.MULTILINE)
+        assert f"| `{word}` | {said} |" in text
+
+
+def test_the_table_of_the_benchmark_judges_as_the_golden_tests_do() -> None:
+    judge = runpy.run_path(str(ROOT / "benchmarks" / "calibration.py"))["judge"]
+    truth = {"outcomes": ["incident"], "categories": ["hang"], "ranks": [1, 2], "hosts": ["a"], "gpus": None}
+    said = {
+        "outcome": "incident",
+        "category": "hang",
+        "confidence": "supported",
+        "headline": "…",
+        "culprit": {"ranks": [2], "hosts": ["a"], "gpus": ["0000:48:00"]},
+    }
+
+    def right(**other: Any) -> bool:
+        culprit = said["culprit"] | other.pop("culprit", {})
+        return bool(judge("x", truth, said | other | {"culprit": culprit}).verdict)
+
+    assert judge("x", truth, said)[1:5] == ("supported", True, True, None)
+    assert not right(outcome="undetermined")
+    assert not right(category="storage")
+    assert not right(culprit={"ranks": []})
+    assert not right(culprit={"ranks": [2, 3]})
+    assert judge("x", truth, said | {"culprit": {"ranks": [1], "hosts": ["b"], "gpus": []}}).hosts is False

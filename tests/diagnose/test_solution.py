@@ -55,6 +55,10 @@ def test_all_that_complained_with_the_same_words_are_victims() -> None:
     assert victims(case(), (1,), [said]).lost == (0, 2)
 
 
+def test_who_waited_without_a_name_timed_out() -> None:
+    assert victims(case(), (), [claim(WAITED, event(rank=3))]).timed_out == (3,)
+
+
 def test_who_complains_of_something_else_is_no_victim() -> None:
     other = pattern("other", "storage", role="symptom")
     assert victims(case(), (), [claim(other, ranks=(0,)), claim(other, event(rank=1))]) == victims(
@@ -406,11 +410,32 @@ def test_how_far_a_rank_came() -> None:
 
 def test_every_source_has_its_number_of_events_and_every_clock_its_row() -> None:
     timeline = Timeline((event(file="a"), event(file="a", line=2)), ())
-    rows = accounts.sources(timeline, [source("a", rank=1), source("b")])
-    assert [(row["path"], row["rank"], row["events"]) for row in rows] == [("a", 1, 2), ("b", None, 0)]
-    clock = Clock("a", "naive", 0.0, 1.23456789, None, NOON, 0.1, 5, "aligned", "so")
-    assert accounts.clock(clock)["offset_s"] == 1.234568
-    assert accounts.clock(clock)["at"] == "2026-11-21T12:00:00.000Z"
+    rows = accounts.sources(timeline, [source("a", rank=1, local_rank=0, host="h", attempt=2), source("b")])
+    assert rows[0] == {
+        "path": "a",
+        "kind": "console",
+        "host": "h",
+        "rank": 1,
+        "local_rank": 0,
+        "attempt": 2,
+        "bytes": 100,
+        "events": 2,
+    }
+    assert rows[1]["events"] == 0
+    clock = Clock("a", "naive", 0.0, 1.23456789, 2.5, NOON, 0.1, 5, "aligned", "so", ("x",))
+    assert accounts.clock(clock) == {
+        "host": "a",
+        "kind": "naive",
+        "zone_s": 0.0,
+        "offset_s": 1.234568,
+        "drift_ppm": 2.5,
+        "at": "2026-11-21T12:00:00.000Z",
+        "uncertainty_s": 0.1,
+        "events": 5,
+        "state": "aligned",
+        "reason": "so",
+        "sources": ["x"],
+    }
 
 
 # ── what one rank alone printed ──────────────────────────────────────────────────────────────────────────────────────

@@ -38,7 +38,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     found = [told for source in case.by_source for told in _end(case, source, benign)]
     if not found:
         return []
-    e, name = min(found, key=lambda told: (told[1] != ERROR, told[0].where))
+    e, name = min(found, key=lambda told: told[1] != ERROR)
     p = case.library.get(name)
     return (
         [

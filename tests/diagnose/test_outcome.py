@@ -1,0 +1,284 @@
+"""Whether the logs show a failure at all, who is seen at work or done, and what a log ends with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import bye, case, claim, event, exits, pattern, source
+from postmortem.diagnose import life, outcome
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive import lastwords
+from postmortem.model import Event
+
+RAISED = pattern()
+LOST = pattern("lost", "peer-lost", role="symptom")
+GRUMBLE = pattern("grumble", "network", role="symptom", severity="warning")
+
+
+def worked(line: int = 5, file: str = "rank0.log", by: str = "count", **more: Any) -> Event:
+    return event("step 5", file, line, "worked", source_kind="console", **({"fields": {"by": by}} | more))
+
+
+def said(line: int, text: str = "x", file: str = "a.log", kind: str = "line", **more: Any) -> Event:
+    return event(text, file, line, kind, source_kind="console", **more)
+
+
+def of(root: Claim | None, *claims: Claim, events: Any = (), **known: Any) -> str:
+    return outcome.of(case(*events, **known), root, [*([root] if root else []), *claims])
+
+
+# ── with a cause ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_cause_is_an_incident() -> None:
+    assert of(claim(RAISED, ranks=(1,))) == "incident"
+
+
+def test_how_a_rank_ended_is_not_why() -> None:
+    left = claim(RAISED, ranks=(1,), strength="ended")
+    assert of(left) == "undetermined"
+    assert of(claim(pattern("c", "native-crash"), ranks=(1,), strength="ended")) == "incident"
+    silent = claim(pattern("v", "peer-lost"), ranks=(1,), strength="silent")
+    assert of(silent) == "undetermined"
+    assert of(claim(pattern("h", "hang"), ranks=(1,), strength="silent")) == "incident"
+
+
+def test_but_it_is_an_incident_where_others_suffered_from_it() -> None:
+    left = claim(RAISED, ranks=(1,), strength="ended")
+    assert of(left, events=exits(r0=-15)) == "incident"
+    assert of(left, claim(LOST, event(rank=0))) == "incident"
+    assert of(left, claim(LOST, event(rank=1))) == "undetermined"
+    assert of(left, claim(pattern("d", "storage", role="symptom"), event(rank=0))) == "undetermined"
+    nobody = claim(RAISED, strength="ended")
+    assert of(nobody, claim(LOST, event(rank=0))) == "undetermined"
+
+
+def test_a_guess_beside_a_job_that_works_is_none() -> None:
+    guess = claim(RAISED, guess=True)
+    assert of(guess) == "incident"
+    assert of(guess, events=[worked()]) == "undetermined"
+    assert of(guess, claim(LOST), events=[worked()]) == "incident"
+
+
+# ── without one ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_run_that_works_or_finished_is_healthy() -> None:
+    assert of(None, events=[worked()]) == "healthy"
+    assert of(None, events=[bye(0)], ranks=(0,)) == "healthy"
+
+
+@pytest.mark.parametrize("severity", ["fatal", "error"])
+def test_a_loud_complaint_is_a_failure_unless_all_finished(severity: str) -> None:
+    loud = claim(pattern("l", "hang", role="symptom", severity=severity), event(speaker="launcher"))
+    assert of(None, loud, events=[worked()]) == "undetermined"
+    assert of(None, loud, events=[bye(0)], ranks=(0,)) == "healthy"
+    assert of(None, loud, events=[bye(0), *exits(r0=0)], ranks=(0,)) == "undetermined"
+
+
+def test_a_warning_is_one_where_nobody_works_after_it() -> None:
+    warned = claim(GRUMBLE, event(line=9))
+    assert of(None, warned, events=[worked(5)]) == "undetermined"
+    assert of(None, warned, events=[worked(10)]) == "healthy"
+    kernel = claim(GRUMBLE, event(line=9, speaker="kernel"))
+    assert of(None, kernel, events=[worked(5)]) == "healthy"
+
+
+def test_a_bad_end_is_a_failure() -> None:
+    assert of(None, events=[worked(), *exits(r0=1)]) == "undetermined"
+    assert of(None, events=[worked(), *exits(r0=0)]) == "healthy"
+
+
+def test_a_recorders_dump_that_is_pending_or_cannot_be_read() -> None:
+    for e in (event(kind="unreadable"), event(kind="recorder", pending=((1,),))):
+        assert of(None, events=[worked(), e]) == "undetermined"
+        assert of(None, events=[bye(0), e], ranks=(0,)) == "healthy"
+    assert of(None, events=[worked(), event(kind="recorder", pending=())]) == "healthy"
+
+
+def test_a_stack_or_trouble_without_a_sign_of_life_is_no_health() -> None:
+    assert of(None, events=[event(kind="stack")]) == "undetermined"
+    assert of(None, events=[event(kind="stack"), worked()]) == "healthy"
+    kernel = claim(GRUMBLE, event(speaker="kernel"))
+    assert of(None, kernel, events=[event(speaker="kernel")]) == "undetermined"
+    assert of(None, kernel, events=[event(), event(speaker="kernel")]) == "healthy"
+    hung = claim(pattern("h", None, role="symptom", severity="warning"), event(speaker="kernel"))
+    assert of(None, hung, events=[event(speaker="kernel")]) == "healthy"
+
+
+def test_what_the_kernel_confirms_loudly_is_trouble() -> None:
+    for severity, told in (("fatal", "undetermined"), ("warning", "healthy")):
+        confirms = claim(pattern("k", None, role="confirms", severity=severity), event(speaker="kernel"))
+        assert of(None, confirms, events=[event()]) == told
+    rank = claim(pattern("k", None, role="confirms"), event())
+    assert of(None, rank, events=[event()]) == "healthy"
+
+
+# ── a life that lacks a sign of work ─────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ranks_or_a_launcher_without_work_or_goodbye() -> None:
+    for known in ({"ranks": (0,)}, {"world": 2}, {"sources": [source("agent.err", "agent")]}):
+        assert of(None, **known) == "undetermined"
+        assert of(None, events=[worked()], **known) == "healthy"
+
+
+def test_a_complaint_of_unknown_words_without_work() -> None:
+    notice = event("ERROR odd", kind="notice", raw_time="12:00", source_kind="console")
+    logs = {"sources": [source("a.log")]}
+    assert of(None, events=[notice], **logs) == "undetermined"
+    benign = pattern("benign", None, role="context")
+    known = event("ERROR odd", pattern="benign")
+    assert of(None, events=[notice, known], patterns=[benign], **logs) == "healthy"
+    assert of(None, events=[notice._replace(speaker="kernel")], **logs) == "healthy"
+
+
+def test_prose_tells_of_no_job() -> None:
+    text = said(1)
+    assert of(None, events=[text], sources=[source("notes.txt")]) == "undetermined"
+    assert of(None, events=[text._replace(raw_time="12:00")], sources=[source("a.log")]) == "healthy"
+    assert of(None, events=[text], sources=[source("a.log"), source("d", "kernel")]) == "healthy"
+
+
+def test_only_a_lack_speaks_against_it() -> None:
+    assert outcome.only_lacks(case(), [])
+    assert not outcome.only_lacks(case(worked()), [])
+    assert not outcome.only_lacks(case(event(kind="stack")), [])
+    assert not outcome.only_lacks(case(event(kind="unreadable")), [])
+    assert not outcome.only_lacks(case(), [claim(LOST)])
+    assert not outcome.only_lacks(case(*exits(r0=1)), [])
+
+
+# ── who is seen at work or done ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_sign_of_work_or_a_goodbye_is_life() -> None:
+    assert life.is_alive(case(worked()))
+    assert life.is_alive(case(bye(0)))
+    assert not life.is_alive(case(said(1)))
+    works = pattern("w", None, role="context", tells=("works",))
+    assert life.is_alive(case(event(pattern="w"), patterns=[works]))
+
+
+@pytest.mark.parametrize("by, at_work", [("count", True), ("loss", True), ("answer", True), ("up", False)])
+def test_what_shows_a_writer_at_work(by: str, at_work: bool) -> None:
+    assert life.at_work(worked(by=by)) is at_work
+    assert life.at_work(bye(0))
+    assert not life.at_work(said(1))
+
+
+def test_life_after_a_line_is_its_writers_in_the_same_log() -> None:
+    e = event(line=5)
+    signs = [worked(4), worked(6, rank=1), worked(7), worked(8, file="b.log")]
+    assert [x.where.line for x in life.after(case(*signs), e, None)] == [6, 7]
+    assert [x.where.line for x in life.after(case(*signs), e, 0)] == [7]
+    assert [x.where.line for x in life.after(case(*signs), e, 1)] == [6, 7]
+
+
+def test_an_exception_that_surely_ended_its_process() -> None:
+    assert life.uncaught(event(excepthook=True))
+    assert life.uncaught(event(frames=(("a.py", 1, "<module>"),)))
+    assert not life.uncaught(event(frames=(("a.py", 1, "main"), ("a.py", 1, "<module>"))))
+    assert not life.uncaught(event(frames=()))
+    assert not life.uncaught(event())
+
+
+def test_all_are_done_where_every_rank_or_every_console_said_goodbye() -> None:
+    consoles = [said(1, file="a"), said(1, file="b")]
+    assert life.all_done(case(bye(0), ranks=(0,)))
+    assert not life.all_done(case(*consoles, bye(0, file="a"), ranks=(0, 1)))
+    assert life.all_done(case(*consoles, bye(None, file="a"), bye(None, file="b")))
+    assert not life.all_done(case(*consoles, bye(None, file="a")))
+    assert not life.all_done(case(*consoles))
+    assert not life.all_done(case(bye(0), *exits(r0=1), ranks=(0,)))
+
+
+def test_the_last_goodbye_and_the_last_sign_of_a_log() -> None:
+    seen = case(bye(0, 7), bye(0, 9), worked(12), said(20, file="rank0.log"))
+    last = life.last_goodbye(seen, "rank0.log")
+    assert last is not None
+    assert last.where.line == 9
+    assert life.last_line(seen, "rank0.log") == 12
+    assert life.last_line(seen, "other") == 0
+    assert life.last_goodbye(seen, "other") is None
+    assert life.has_last_word(bye(0, fields={"last_word": True}))
+    assert not life.has_last_word(bye(0))
+    assert not life.has_last_word(worked(fields={"last_word": True}))
+
+
+# ── the end of a log ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ends(*events: Event, claims: Any = (), **known: Any) -> list[tuple[str, int | None]]:
+    return [
+        (c.pattern.id, c.event.where.line) for c in lastwords.derive(case(*events, **known), list(claims))
+    ]
+
+
+def cry(line: int, text: str = "ERROR odd", file: str = "a.log", **more: Any) -> Event:
+    return said(line, text, file, "notice", cries=True, **more)
+
+
+ERROR, RETRIES = lastwords.ERROR, lastwords.RETRIES
+
+
+def test_a_log_that_ends_with_an_error_of_unknown_words() -> None:
+    assert ends(said(1), cry(2)) == [(ERROR, 2)]
+    assert ends(said(1), cry(2), *(said(n) for n in range(3, 7))) == [(ERROR, 2)]
+    assert ends(said(1), cry(2), *(said(n) for n in range(3, 8))) == []
+    assert ends(cry(2), cry(3)) == [(ERROR, 3)]
+    assert ends(said(1), said(2, "WARNING", kind="notice")) == []
+
+
+def test_not_where_work_or_an_answer_came_after_it() -> None:
+    assert ends(cry(2), worked(3, file="a.log")) == []
+    assert ends(worked(1, file="a.log"), cry(2)) == [(ERROR, 2)]
+    assert ends(cry(2), said(3, '"POST /v1 HTTP/1.1" 200 OK')) == []
+    assert ends(said(1, '"POST /v1 HTTP/1.1" 200 OK'), cry(2)) == [(ERROR, 2)]
+    assert ends(cry(2), said(3, '"POST /v1 HTTP/1.1" 500')) == [(ERROR, 2)]
+
+
+def test_not_where_all_are_done_or_something_accuses_somebody() -> None:
+    assert ends(said(1), bye(None, 2, file="a.log"), cry(3)) == []
+    assert ends(cry(2), claims=[claim(LOST)]) == []
+    assert ends(cry(2), claims=[claim(LOST, role="confirms")]) == [(ERROR, 2)]
+
+
+def test_not_where_it_is_known_to_be_none() -> None:
+    benign = pattern("benign", None, role="context")
+    known = event("ERROR odd", "a.log", 2, pattern="benign")
+    assert ends(cry(2), known, patterns=[benign]) == []
+    assert ends(cry(2), event("x", "a.log", 2, pattern="lost"), patterns=[LOST]) == [(ERROR, 2)]
+
+
+def test_not_the_kernels_nor_a_tools_log_beside_one_that_lives() -> None:
+    assert ends(cry(2, speaker="kernel")) == []
+    assert ends(cry(2), worked(3, file="b.log")) == []
+
+
+def test_a_wait_that_nothing_ended() -> None:
+    waits = [said(n, f"Server is not up. Retrying in {n} s") for n in (1, 2, 3)]
+    assert ends(*waits) == [(RETRIES, 3)]
+    assert ends(*waits[:2]) == []
+    assert ends(*waits, said(4)) == []
+    assert ends(said(1, "Retrying"), said(2, "x"), said(3, "trying again")) == []
+    assert ends(*waits, worked(3, file="a.log")) == []
+
+
+def test_an_error_is_told_before_a_wait() -> None:
+    waits = [said(n, "Retrying", file="a.log") for n in (1, 2, 3)]
+    assert ends(*waits, cry(1, file="b.log")) == [(ERROR, 1)]
+
+
+def test_what_is_said_again_and_again_to_the_end() -> None:
+    same = [event("waits", "a.log", n, pattern="w") for n in (1, 3, 5)]
+    assert lastwords.said_to_the_end(case(*same), same[2])
+    assert not lastwords.said_to_the_end(case(*same), same[1])
+    assert not lastwords.said_to_the_end(case(*same[1:]), same[2])
+    assert not lastwords.said_to_the_end(case(*same, said(6)), same[2])
+    assert lastwords.said_to_the_end(case(*same, said(4)), same[2])
+    assert not lastwords.said_to_the_end(case(*same, worked(2, file="a.log")), same[2])
+    first = worked(1, file="a.log")
+    assert lastwords.said_to_the_end(case(*same, first._replace(where=first.where._replace(line=0))), same[2])

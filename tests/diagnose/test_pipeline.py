@@ -1,0 +1,195 @@
+"""From claims to one verdict: which job, which life of it, and a scheduler that only sweeps up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import NOON, bye, case, claim, event, exits, library, pattern, source, steps
+from postmortem.align import Timeline
+from postmortem.diagnose import _choose, _other_lives, _scheduler_last, _that_ended_it, _went_well, diagnose
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.evidence import MOST, Evidence, own_frame
+from postmortem.diagnose.solution import Solution
+from postmortem.model import Event
+
+RAISED = pattern("raised", title="A rank raised an exception")
+GROUP = pattern("group", "rendezvous", title="A group did not form")
+
+
+def solved(
+    outcome: str, root: Claim | None = None, job: str | None = None, attempt: int | None = None
+) -> Solution:
+    seen = case(ranks=(0,))
+    seen.attempt = attempt
+    return Solution(seen, outcome, root, (), (root,) if root else (), (), job)
+
+
+def test_the_latest_job_that_failed_or_the_one_that_is_asked_for() -> None:
+    jobs = [
+        solved(o, job=j)
+        for o, j in (("incident", "a"), ("undetermined", "b"), ("recovered", "c"), ("healthy", "d"))
+    ]
+    assert [_choose(jobs, name).job for name in (None, "a", "d", "nobody")] == ["b", "a", "d", "b"]
+    assert _choose(jobs[2:], None).job == "c"
+    assert _choose(jobs[3:], None).job == "d"
+
+
+def test_the_life_that_ended_the_job_is_the_last_one_with_a_cause() -> None:
+    lives = [solved("incident", claim(RAISED), attempt=n) for n in (0, 1)]
+    nothing = solved("undetermined", attempt=2)
+    assert _that_ended_it([*lives, nothing]).case.attempt == 1
+    assert _that_ended_it([nothing, solved("undetermined", attempt=3)]).case.attempt == 2
+
+
+def test_a_group_that_could_not_form_again_after_a_loss_is_that_loss() -> None:
+    lost, again = solved("incident", claim(RAISED), attempt=0), solved("incident", claim(GROUP), attempt=1)
+    assert _that_ended_it([lost, again]).case.attempt == 0
+    assert _that_ended_it([again]).case.attempt == 1
+
+
+def test_how_the_other_lives_failed() -> None:
+    lives = [solved("incident", claim(RAISED), attempt=n) for n in (0, 1, 2)]
+    other = solved("incident", claim(GROUP, event(file="a.log", line=7)), attempt=3)
+    silent = solved("undetermined", attempt=4)
+    assert _other_lives(lives[2], [*lives, other, silent]) == (
+        "Attempts 0 and 1 failed in the same way.",
+        "Attempt 3 failed otherwise: a group did not form (a.log:7).",
+    )
+    assert _other_lives(lives[1], lives[:2]) == ("Attempt 0 failed in the same way.",)
+    assert _other_lives(silent, lives) == ()
+
+
+def test_a_last_life_went_well_if_it_is_seen_at_work_or_done_or_all_spoke_after_ends_that_were_told() -> None:
+    failed, quiet = case(*exits(r0=1)), event("x", kind="line", rank=0)
+    worked = event("step", kind="worked", rank=0, fields={"by": "count"})
+    assert _went_well([failed, case(bye(0), ranks=(0, 1))])
+    assert _went_well([failed, case(worked, *steps(0, 1), ranks=(0, 1))])
+    assert _went_well([failed, case(quiet, ranks=(0,))])
+    assert not _went_well([failed, case(quiet, ranks=(0, 1))])
+    assert not _went_well([case(), case(quiet, ranks=(0,))])
+    assert not _went_well([failed, case(quiet, *exits(r0=0), ranks=(0,))])
+    assert not _went_well([failed, case()])
+
+
+# ── the broom ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def at(p: Any, seconds: float, **more: Any) -> Claim:
+    return claim(p, event(file=p.id, at=NOON + seconds, host="a"), **more)
+
+
+LIMIT = pattern("limit", "scheduler", entity="job")
+
+
+def order(*claims: Claim) -> list[str]:
+    return [c.pattern.id for c in _scheduler_last(list(claims))]
+
+
+def test_a_scheduler_that_stops_the_job_after_something_had_failed_is_the_broom() -> None:
+    assert order(at(LIMIT, 9), at(RAISED, 0)) == ["raised", "limit"]
+    assert order(at(LIMIT, 0), at(RAISED, 9)) == ["limit", "raised"]
+    assert order(at(LIMIT, 9)) == ["limit"]
+    assert order(at(RAISED, 9), at(LIMIT, 0)) == ["raised", "limit"]
+
+
+def test_so_is_a_launcher_that_was_told_to_stop() -> None:
+    stop = pattern("stop", "external-signal", tells=("stop",))
+    assert order(at(stop, 9), at(RAISED, 0)) == ["raised", "stop"]
+    assert order(at(pattern("signal", "external-signal"), 9), at(RAISED, 0)) == ["signal", "raised"]
+
+
+@pytest.mark.parametrize(
+    "other, before",
+    [
+        (at(pattern("other", "hang"), 0), False),  # it was waiting, perhaps for the scheduler
+        (at(pattern("other", severity="error"), 0), False),
+        (at(pattern("other", "native-crash"), 0, strength="ended"), True),
+        (at(pattern("other", "external-signal"), 0, strength="ended"), True),
+        (at(pattern("other", "python-exception"), 0, strength="ended"), False),
+    ],
+)
+def test_what_a_stop_does_not_account_for(other: Claim, before: bool) -> None:
+    assert order(at(LIMIT, 9), other) == (["other", "limit"] if before else ["limit", "other"])
+
+
+# ── the document ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def document(*events: Event, **known: Any) -> Any:
+    found = known.pop("library", library(RAISED))
+    files = [source(f) for f in dict.fromkeys(e.where.source for e in events)]
+    return diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known)
+
+
+def test_a_rank_that_raises_is_an_incident_and_all_parts_of_the_document_are_there() -> None:
+    said = event("ValueError: odd", "rank1.log", 9, rank=1, host="node-b", pattern="raised", at=NOON, at_sigma=0.1,
+                 raw_time="12:00:00", context=("x", "ValueError: odd"), before=1)  # fmt: skip
+    doc = document(
+        *steps(0, 1, 2),
+        said,
+        library=library(pattern("raised", title="A rank raised an exception", why="Why.")),
+    )
+    verdict = doc["verdict"]
+    assert (verdict["outcome"], verdict["pattern"], verdict["confidence"]) == (
+        "incident",
+        "raised",
+        "established",
+    )
+    assert verdict["culprit"]["ranks"] == [1]
+    assert verdict["culprit"]["hosts"] == ["node-b"]
+    assert verdict["because"] == ["rank1.log:9 states it.", "Why."]
+    (line,) = verdict["evidence"]
+    assert line == line | {
+        "source": "rank1.log", "line": 9, "text": "ValueError: odd", "time": "2026-11-21T12:00:00.000Z",
+        "uncertainty_s": 0.1, "rank": 1, "host": "node-b", "pattern": "raised", "context_before": 1,
+    }  # fmt: skip
+    assert [row["state"] for row in doc["ranks"]] == ["silent", "cause"]
+    assert [row["id"] for row in doc["findings"]] == ["o0"]
+    assert (doc["schema"], doc["ledger"]) == ("postmortem/incident/1", {"bytes": 1})
+    assert doc["tool"]["library"] == "test"
+    assert [(row["path"], row["events"]) for row in doc["sources"]] == [("rank0.log", 2), ("rank1.log", 1)]
+
+
+def test_a_healthy_run_has_no_cause_and_no_actions() -> None:
+    worked = event("step 5", "rank0.log", 5, "worked", rank=0, fields={"by": "count"})
+    verdict = document(worked, bye(0))["verdict"]
+    assert (verdict["outcome"], verdict["pattern"], verdict["actions"]) == ("healthy", None, [])
+    assert verdict["confidence"] == "supported"
+
+
+def test_evidence_lists_a_line_once_and_not_too_many() -> None:
+    found = Evidence(case(hosts={1: "a"}))
+    first = found.add(event("one", line=1), "raised", (1,))
+    assert (first, found.add(event("one", line=1), "other"), found.add(event("two", line=2), None)) == (
+        0,
+        0,
+        1,
+    )
+    assert (found.items[0]["rank"], found.items[0]["host"]) == (1, "a")
+    numbers = [found.add(event(str(n), line=n), None) for n in range(3, MOST + 3)]
+    assert numbers[-3:] == [MOST - 1, None, None]
+    assert len(found.items) == MOST
+
+
+def test_of_a_vague_moment_no_time_is_shown() -> None:
+    found = Evidence(case())
+    for sigma in (60.0, 61.0):
+        found.add(event(str(sigma), at=NOON, at_sigma=sigma), None)
+    assert [item["time"] is None for item in found.items] == [False, True]
+
+
+def test_of_a_stack_the_line_of_the_users_code_is_shown() -> None:
+    lines = (
+        "above",
+        "Thread 7 (idle)",
+        '  File "wait.py", line 3 in wait',
+        '  File "train.py", line 9 in step',
+    )
+    stack = event(lines[1], "stacks.txt", 20, "stack", code="train.py:9", context=lines, before=1)
+    shown = own_frame(stack)
+    assert (shown.where.line, shown.text, shown.before) == (22, lines[3], 3)
+    other = stack._replace(fields={"code": "train.py:99"})
+    assert own_frame(other) is other
+    assert own_frame(stack._replace(kind="pattern")).where.line == 20

@@ -1,0 +1,313 @@
+"""Trouble that a rank, a host or a job got over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from claims import bye, case, claim, event, exits, pattern
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.rules import survived
+from postmortem.diagnose.rules.view import Rule, View
+from postmortem.model import Event
+
+RAISED = pattern(generic=True)
+END = pattern("end", None, role="confirms", tells=("end",))
+
+
+def fallen(rule: Rule, *claims: Claim, events: Any = (), **known: Any) -> dict[int, str]:
+    return {d.claim: d.to for d in rule(View(case(*events, patterns=[END], **known), claims))}
+
+
+def raised(line: int = 5, rank: int | None = None, p: Any = RAISED, **more: Any) -> Claim:
+    own = {name: more.pop(name) for name in ("role",) if name in more}
+    ranks = () if rank is None else (rank,)
+    text = more.pop("text", "it failed")
+    return claim(p, event(text, "a.log", line, rank=rank, **more), ranks=ranks, **own)
+
+
+def worked(line: int = 9, **more: Any) -> Event:
+    return event("step 5", more.pop("file", "a.log"), line, "worked", **({"fields": {"by": "count"}} | more))
+
+
+# ── it went on ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_rank_survived_was_handled() -> None:
+    assert fallen(survived.went_on, raised(), events=[worked()]) == {0: "context"}
+    assert fallen(survived.went_on, raised(), events=[worked(3)]) == {}
+    assert fallen(survived.went_on, raised(), events=[worked(file="b.log")]) == {}
+    assert fallen(survived.went_on, raised(), events=[bye(None, file="a.log")]) == {0: "context"}
+
+
+def test_another_ranks_work_proves_nothing_of_a_rank() -> None:
+    assert fallen(survived.went_on, raised(rank=1), events=[worked(rank=2)]) == {}
+    assert fallen(survived.went_on, raised(rank=1), events=[worked(rank=1)]) == {0: "context"}
+    assert fallen(survived.went_on, raised(rank=1), events=[worked()]) == {0: "context"}
+
+
+@pytest.mark.parametrize(
+    "c",
+    [
+        raised(role="symptom"),
+        raised(p=pattern("nan", "numerics")),
+        raised(p=pattern("kill", "host-oom", entity="pid")),
+        raised(excepthook=True),
+        raised(reported_by="agent"),
+        raised(speaker="scheduler"),
+        raised(speaker="cluster"),
+        raised(source_kind="kernel"),
+        raised(p=pattern("fatal", survivable="never")),
+    ],
+)
+def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) -> None:
+    assert fallen(survived.went_on, c, events=[worked()]) == {}
+
+
+@pytest.mark.parametrize("entity", ["self", "rank", "missing-ranks"])
+def test_what_ranks_say_may_have_been(entity: str) -> None:
+    assert fallen(survived.went_on, raised(p=pattern(entity=entity)), events=[worked()]) == {0: "context"}
+
+
+def test_a_nameless_crash_is_handled_only_if_no_launcher_saw_one() -> None:
+    crash = raised(p=pattern("crash", "native-crash"))
+    assert fallen(survived.went_on, crash, events=[worked()]) == {0: "context"}
+    assert fallen(survived.went_on, crash, events=[worked(), *exits(r1=-11)]) == {}
+    named = raised(rank=1, p=pattern("crash", "native-crash"))
+    assert fallen(survived.went_on, named, events=[worked(), *exits(r2=-11)]) == {0: "context"}
+
+
+def test_who_complains_of_the_missing_goes_on_itself() -> None:
+    absent = claim(
+        pattern("absent", "hang", entity="missing-ranks"), event(file="a.log", line=5, rank=0), ranks=(3,)
+    )
+    assert fallen(survived.went_on, absent, events=[worked(rank=0)]) == {0: "context"}
+    assert fallen(survived.went_on, absent, events=[worked(rank=3)]) == {}
+
+
+def test_what_is_harmless_where_anything_goes_on() -> None:
+    slow = pattern("slow", "storage", role="symptom", entity="host", survivable="anyone")
+    c = raised(p=slow, rank=1)
+    assert fallen(survived.went_on, c, events=[worked(rank=2)]) == {0: "context"}
+    for speaker in ("kernel", "scheduler", "cluster"):
+        assert fallen(survived.went_on, raised(p=slow, speaker=speaker), events=[worked()]) == {}
+
+
+def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
+    ended = raised(frames=(("a.py", 1, "<module>"),))
+    assert fallen(survived.went_on, ended, events=[bye(None, file="a.log")]) == {}
+    last = bye(None, file="a.log", fields={"last_word": True})
+    assert fallen(survived.went_on, ended, events=[last]) == {0: "context"}
+    assert fallen(survived.went_on, ended, events=[worked()]) == {0: "context"}
+
+
+def test_two_pids_are_two_processes() -> None:
+    assert fallen(survived.went_on, raised(pid=7), events=[worked(pid=8)]) == {}
+    assert fallen(survived.went_on, raised(pid=7), events=[worked(pid=7)]) == {0: "context"}
+    assert fallen(survived.went_on, raised(pid=7), events=[worked()]) == {0: "context"}
+
+
+LINE = event("next", "a.log", 9, "line")
+
+
+@pytest.mark.parametrize(
+    "text, over",
+    [("read failed, retry 1/3", True), ("falling back to gloo", True), ("recovered", True),
+     ("retry 3/3, giving up", False), ("it failed", False)],
+)  # fmt: skip
+def test_any_line_shows_that_what_is_tried_again_went_on(text: str, over: bool) -> None:
+    assert fallen(survived.went_on, raised(text=text), events=[LINE]) == ({0: "context"} if over else {})
+
+
+def test_not_a_tracebacks_message_nor_who_ended_badly_nor_another_ranks_line() -> None:
+    again = "read failed, retry 1/3"
+    assert fallen(survived.went_on, raised(text=again, opened=3), events=[LINE]) == {}
+    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE, *exits(r1=1)]) == {}
+    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE._replace(rank=2)]) == {}
+    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE._replace(rank=1)]) == {
+        0: "context"
+    }
+    above = event("before", "a.log", 3, "line")
+    assert fallen(survived.went_on, raised(text=again), events=[above]) == {}
+
+
+# ── of several ranks on one console one may have ended while the others went on ──────────────────────────────────────
+
+
+def exception(line: int, rank: int | None = None, text: str = "it failed", **more: Any) -> Event:
+    return event(text, "a.log", line, "exception", rank=rank, **more)
+
+
+def ended(*events: Event, line: int = 5) -> bool:
+    c = raised(line)
+    return not fallen(survived.went_on, c, events=[worked(), *events])
+
+
+def test_a_nameless_exception_may_be_the_end_of_a_rank_that_left_with_a_code() -> None:
+    assert ended(*exits(r1=1))
+    assert not ended(*exits(r1=-11))
+    assert not ended(*exits(r1=137))
+    assert not ended()
+
+
+def test_a_shell_may_tell_of_it_without_a_name() -> None:
+    def told(**fields: str) -> Event:
+        return event("Exited", "b.log", pattern="end", fields=fields)
+
+    assert ended(told(exitcode="1"))
+    assert not ended(told(exitcode="0"))
+    assert not ended(told(exitcode="137"))
+    assert not ended(told(exitcode="1"), exception(3, rank=0))
+    assert ended(told(exitcode="1", rank="2"), exception(3, rank=0))
+
+
+def test_not_if_that_rank_raised_under_its_own_name() -> None:
+    assert not ended(*exits(r1=1), exception(3, rank=1))
+    assert ended(*exits(r1=1), exception(3, rank=2))
+    assert ended(*exits(r1=1), exception(3, rank=1, source_kind="agent"))
+    assert ended(*exits(r1=1), exception(3, rank=1, reported_by="agent"))
+
+
+def test_nor_if_it_is_not_the_last_one_there() -> None:
+    assert not ended(*exits(r1=1), exception(7))
+    assert ended(*exits(r1=1), exception(5))
+    assert ended(*exits(r1=1), exception(7, text="ChildFailedError: …"))
+
+
+# ── it finished ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rank_that_finished_normally_got_over_it() -> None:
+    done = [bye(1, file="b.log")]
+    assert fallen(survived.finished, raised(rank=1), events=done, ranks=(1,)) == {0: "context"}
+    assert fallen(survived.finished, raised(rank=2), events=done, ranks=(1,)) == {}
+    assert fallen(survived.finished, raised(), events=done, ranks=(1,)) == {}
+    assert fallen(survived.finished, raised(rank=1), events=[*done, *exits(r1=1)], ranks=(1,)) == {}
+    assert fallen(survived.finished, raised(rank=1, excepthook=True), events=done, ranks=(1,)) == {}
+
+
+def test_what_ended_its_process_after_the_goodbye_was_not_got_over() -> None:
+    script = {"frames": (("a.py", 1, "<module>"),)}
+    before = [bye(1, 3, file="a.log")]
+    assert fallen(survived.finished, raised(rank=1, fields=script), events=before, ranks=(1,)) == {}
+    assert fallen(survived.finished, raised(rank=1), events=before, ranks=(1,)) == {0: "context"}
+    after = [bye(1, 7, file="a.log")]
+    assert fallen(survived.finished, raised(rank=1, fields=script), events=after, ranks=(1,)) == {
+        0: "context"
+    }
+
+
+def done(rule_claim: Claim, *byes: Event, **known: Any) -> bool:
+    return bool(fallen(survived.job_done, rule_claim, events=byes, **known))
+
+
+LAST = {"fields": {"last_word": True}}
+
+
+def test_a_run_that_said_goodbye_everywhere_got_over_what_stands_above() -> None:
+    assert done(raised(5), bye(0, 9, file="a.log"), ranks=(0,))
+    other = event("x", "b.log", 1, "line", source_kind="console")
+    assert not done(raised(5), bye(0, 9, file="a.log"), other, ranks=(0, 1))
+    assert not done(raised(5), bye(0, 9, file="b.log"), ranks=(0,))
+    assert not done(raised(5, role="context"), bye(0, 9, file="a.log"), ranks=(0,))
+    for speaker in ("kernel", "scheduler"):
+        assert not done(raised(5, speaker=speaker), bye(0, 9, file="a.log"), ranks=(0,))
+    assert not done(raised(5, p=pattern("nan", "numerics")), bye(0, 9, file="a.log"), ranks=(0,))
+
+
+@pytest.mark.parametrize(
+    "c",
+    [
+        raised(excepthook=True),
+        raised(p=pattern("never", survivable="never")),
+        raised(p=pattern("crash", "native-crash")),
+        raised(p=pattern("limit", family="scheduler")),
+        raised(p=pattern("left", tells=("exit",))),
+    ],
+)
+def test_a_goodbye_below_a_death_is_anothers_unless_no_failing_script_prints_it(c: Claim) -> None:
+    assert not done(c, bye(0, 9, file="a.log"), ranks=(0,))
+    assert done(c, bye(0, 9, file="a.log", **LAST), ranks=(0,))
+
+
+def test_below_the_goodbye_peers_vanish_while_processes_leave() -> None:
+    lost = raised(12, p=pattern("lost", "peer-lost"))
+    assert done(lost, bye(0, 9, file="a.log", **LAST), ranks=(0,))
+    assert not done(lost, bye(0, 9, file="a.log"), ranks=(0,))
+    assert not done(raised(12), bye(0, 9, file="a.log", **LAST), ranks=(0,))
+    assert done(raised(12, role="symptom"), bye(0, 9, file="a.log", **LAST), ranks=(0,))
+    for word in ("end", "exit"):
+        end = raised(12, role="confirms", p=pattern("e", None, tells=(word,)))
+        assert not done(end, bye(0, 9, file="a.log", **LAST), ranks=(0,))
+
+
+# ── it was caught ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+INNER = (("lib.py", 3, "_load"), ("lib.py", 9, "get"))
+
+
+def caught(*events: Event, of: Any = RAISED, rank: int | None = None, **fields: Any) -> bool:
+    c = raised(5, rank, of, fields={"frames": INNER} | fields)
+    return bool(fallen(survived.caught, c, events=events))
+
+
+def test_an_exception_in_a_librarys_own_code_after_which_it_wrote_on() -> None:
+    assert caught(LINE)
+    assert not caught()
+    assert not caught(event("x", "a.log", 5, "line"))
+    assert not caught(LINE, frames=())
+    assert not caught(LINE, code="train.py:9")
+    assert not caught(LINE, excepthook=True)
+    assert not caught(LINE, rank=1)
+    assert not caught(LINE, of=pattern())
+    for runner in survived.RUNNERS:
+        assert not caught(LINE, frames=(("threading.py", 1, runner), *INNER))
+
+
+def notice(text: str, line: int) -> Event:
+    return event(text, "a.log", line, "notice")
+
+
+def test_a_logger_that_wrote_it_down_as_no_error() -> None:
+    named = pattern()
+    assert caught(notice("WARNING could not load", 2), of=named, opened=3)
+    assert not caught(notice("ERROR could not load", 2), of=named, opened=3)
+    assert not caught(notice("WARNING x: ERROR in", 2), of=named, opened=3)
+    assert not caught(notice("WARNING could not load", 1), of=named, opened=3)
+
+
+def test_the_level_stands_above_the_first_of_a_chain() -> None:
+    def chained(opened: int, line: int) -> Event:
+        return event("KeyError", "a.log", line, "exception", fields={"chained": True, "opened": opened})
+
+    first = chained(13, 15)
+    warned = notice("WARNING could not load", 12)
+    assert caught(warned, first, of=pattern(), opened=20)
+    assert not caught(warned, first, of=pattern(), opened=21)
+
+
+# ── the other side came back ─────────────────────────────────────────────────────────────────────────────────────────
+
+SLOW = pattern("slow", "storage", role="symptom", restored_by="back")
+BACK = pattern("back", None, role="context")
+
+
+def restored(*others: Claim, at: int = 9, file: str = "a.log", **more: Any) -> bool:
+    back = event("ok", file, at, pattern="back")
+    seen = case(back, patterns=[BACK])
+    return any(d.claim == 0 for d in survived.restored(View(seen, (raised(5, p=SLOW, **more), *others))))
+
+
+def test_a_server_that_answers_again_was_only_slow() -> None:
+    assert restored()
+    assert not restored(at=3)
+    assert not restored(at=5)
+    assert not restored(file="b.log")
+
+
+def test_not_where_something_failed_meanwhile_but_in_a_list_of_events() -> None:
+    assert not restored(raised())
+    assert restored(raised(role="context"))
+    assert restored(raised(p=SLOW))
+    assert restored(raised(), speaker="cluster")
