@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.identity import same_host
 from postmortem.diagnose.rules.reading import exception
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.diagnose.same import same_host
 from postmortem.digits import number
 
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
@@ -24,15 +24,30 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
     while it dies."""
     losses = _first_losses(view)
     for at, claim in view.numbered("cause"):
-        rank, e = view.case.rank_of(claim.event), claim.event
-        loss = losses.get((rank, e.where.source))
-        if rank is None or loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
+        e = claim.event
+        loss = losses.get((view.case.rank_of(e), e.where.source))
+        if view.case.rank_of(e) is None:
+            loss = _all_lost(view, claim, losses)
+        if loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
             continue
         weaker = WEAKER if loss.role == "cause" else WEAKER + WAITED
         # an aborted all_gather_object asks for as many bytes as its sizes, which nobody sent, happen to say
         garbage = bool(e.fields.get("collective")) and claim.pattern.category not in COMPLAINTS
         if claim.pattern.category in weaker or garbage:
             yield Defeat(at, "symptom", f"the rank had lost its peers before ({loss.event.where})")
+
+
+def _all_lost(view: View, claim: Claim, losses: Mapping[tuple[int | None, str], Claim]) -> Claim | None:
+    """The last of the complaints of all ranks that speak in this log: whichever of them crashed without a
+    name had lost its
+    peers. None where one of them had not complained, or where no name is known."""
+    source = claim.event.where.source
+    ranks = view.case.ranks_of(view.case.by_source[source])
+    found = [losses.get((rank, source)) for rank in ranks]
+    own = [c for c in found if c is not None]
+    if claim.pattern.category != "native-crash" or not own or len(own) < len(found):
+        return None
+    return max(own, key=lambda c: c.event.where.line or 0)
 
 
 def _first_losses(view: View) -> dict[tuple[int | None, str], Claim]:
@@ -59,14 +74,16 @@ def node_was_lost(view: View) -> Iterator[Defeat]:
         if claim.pattern.category not in ("gpu-fault", "native-crash") or claim.speaker == "kernel":
             continue
         for node in lost:
-            here = (
-                not node.hosts
-                or not claim.hosts
-                or any(same_host(a, b) for a in node.hosts for b in claim.hosts)
-            )
             soon = node.at is None or claim.at is None or abs(node.at - claim.at) <= FAILING_S
-            if here and soon:
+            if soon and _on(node, claim):
                 yield Defeat(at, "symptom", f"its node failed, says {node.event.where}")
+
+
+def _on(node: Claim, claim: Claim) -> bool:
+    """Whether a claim may be of this node; what is unknown on one side forbids nothing."""
+    if not node.hosts or not claim.hosts:
+        return True
+    return any(same_host(a, b) for a in node.hosts for b in claim.hosts)
 
 
 def import_was_optional(view: View) -> Iterator[Defeat]:

@@ -177,11 +177,17 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
             continue
         if not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
-    if not again or not case.unharmed(rank):
+    return _line_after(case, e, rank) if case.unharmed(rank) else None
+
+
+def _line_after(case: Case, e: Event, rank: int | None) -> Event | None:
+    """Any line of the same rank below one that says that it is tried again."""
+    if e.fields.get("opened") or not _OVERCOME.search(e.text) or _GAVE_UP.search(e.text):
         return None
-    said = (x for x in case.by_source[e.where.source] if x.kind == "line" and life.below(x, e))
-    return next((x for x in said if rank is None or case.rank_of(x) in (rank, None)), None)
+    for x in case.by_source[e.where.source]:
+        if x.kind == "line" and life.below(x, e) and (rank is None or case.rank_of(x) in (rank, None)):
+            return x
+    return None
 
 
 def _others(e: Event, x: Event) -> bool:
