@@ -38,7 +38,8 @@ def runs(syncs: Sequence[Event]) -> dict[str, int]:
         unit = units[e.where.source]
         starts[unit] = min(starts.get(unit, float("inf")), e.time or 0.0)
     number: dict[Unit, int] = {}
-    for unit in sorted(starts, key=lambda u: (starts[u], str(u))):
+    # those that no run fits but their own come first, so that the others have all runs to choose from
+    for unit in sorted(starts, key=lambda u: (u not in apart, starts[u], str(u))):
         taken = {number[other] for other in apart.get(unit, ()) if other in number}
         free = [n for n in sorted(set(number.values())) if n not in taken]
         near = [(abs(starts[o] - starts[unit]), n) for o, n in number.items() if n in free]

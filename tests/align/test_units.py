@@ -1,0 +1,330 @@
+"""The steps of the alignment one by one, on hand-built events and corrections."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from claims import NOON, event
+from postmortem.align import lives, owners, place, years, zones
+from postmortem.align.owners import ClockId, Owners
+from postmortem.align.place import Correction, Pieces, placed, regauged
+from postmortem.model import Event
+
+# ── place: corrections ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_correction_takes_off_zone_offset_and_drift() -> None:
+    c = Correction(shift=3600.0, offset=5.0, drift=0.001, origin=1000.0)
+    at, _ = c.apply(3600.0 + 5.0 + 1000.0 + 100.1, 0.5)
+    assert at == pytest.approx(1100.0)
+    assert c.offset_at(1100.0) == pytest.approx(5.1)
+
+
+def test_its_error_grows_away_from_the_middle_of_what_was_compared() -> None:
+    c = Correction(origin=1000.0, centre=50.0, var=0.04, var_drift=0.01, floor=0.3)
+    assert c.sigma_at(1050.0) == pytest.approx(math.sqrt(0.04 + 0.09))
+    assert c.sigma_at(1060.0) == pytest.approx(math.sqrt(0.04 + 1.0 + 0.09))
+    assert c.sigma_at(1040.0) == c.sigma_at(1060.0)
+    assert Correction(floor=3.0).apply(10.0, 4.0)[1] == pytest.approx(5.0)
+
+
+def test_stamps_of_coarse_resolution_are_moved_to_the_middle_of_their_interval() -> None:
+    assert Correction(centred=True).apply(10.0, 0.3)[0] == pytest.approx(10.5)
+    assert Correction(centred=True).apply(10.0, 0.45)[0] == 10.0
+    assert Correction().apply(10.0, 0.3)[0] == 10.0
+
+
+def test_a_bend_goes_from_knot_to_knot_and_on_beyond_the_last() -> None:
+    c = Correction(bends=((0.0, 10.0, 20.0), (0.0, 1.0, 0.0), (0.0, 0.5, 1.0)))
+    assert [c.offset_at(t) for t in (-10.0, 0.0, 5.0, 10.0, 15.0, 20.0, 30.0)] == pytest.approx(
+        [-1.0, 0.0, 0.5, 1.0, 0.5, 0.0, -1.0]
+    )
+    assert [c.sigma_at(t) ** 2 for t in (-10.0, 5.0, 15.0, 30.0)] == pytest.approx([0.0, 0.25, 0.75, 1.0])
+    assert Correction(bends=((0.0,), (5.0,), (1.0,))).offset_at(3.0) == 0.0
+
+
+def test_another_reference_changes_no_moment() -> None:
+    c = Correction(
+        offset=7.0, drift=5e-5, origin=100.0, centre=20.0, bends=((0.0, 10.0), (0.0, 1.0), (0.0, 0.0))
+    )
+    moved = regauged(c, 3.0, 1e-4)
+    for t in (100.0, 150.0, 4000.0):
+        was, now = (x._replace(bends=((), (), ())).apply(t, 0.0)[0] for x in (c, moved))
+        assert now - 100.0 == pytest.approx((was - 100.0) * (1 + 1e-4) + 3.0)
+    assert moved.centre == pytest.approx(20.0 * (1 + 1e-4) + 3.0)
+    assert moved.bends[0] == pytest.approx((3.0, 13.001))
+
+
+# ── place: segments ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+TWO = Pieces((Correction(), Correction(offset=10.0)), {"a.log": ((5, 9), (0, 1))}, ((100.0, 110.0),))
+
+
+@pytest.mark.parametrize(
+    "line, segments", [(5, (0, 0)), (9, (1, 1)), (3, (0, 0)), (7, (0, 1)), (12, (1, 1))]
+)  # fmt: skip
+def test_a_line_has_the_segment_of_those_around_it(line: int, segments: tuple[int, int]) -> None:
+    assert TWO.choose("a.log", line, 0.0) == segments
+
+
+@pytest.mark.parametrize("t, segments", [(99.9, (0, 0)), (100.0, (0, 1)), (110.0, (0, 1)), (110.1, (1, 1))])
+def test_a_line_of_another_file_has_it_by_its_stamp(t: float, segments: tuple[int, int]) -> None:
+    assert TWO.choose("b.log", 7, t) == segments
+    assert TWO.choose("a.log", None, t) == segments
+
+
+def test_what_may_belong_to_either_side_of_a_step_carries_the_jump() -> None:
+    assert TWO.apply("a.log", 7, 50.0, 0.5) == (45.0, 5.5)
+    assert TWO.apply("a.log", 9, 50.0, 0.5) == (40.0, 0.5)
+    assert TWO.apply("a.log", 5, 50.0, 0.5) == (50.0, 0.5)
+
+
+def test_a_last_line_that_lies_off_alone_is_doubted() -> None:
+    alone = Pieces((Correction(),), {}, (), (40.0, 6.0))
+    assert alone.apply("a.log", 1, 50.0, 0.5) == (50.0, 3.5)
+    assert alone.apply("a.log", 1, 40.0, 0.5) == (40.0, 0.5)
+
+
+# ── place: lines without a stamp ─────────────────────────────────────────────────────────────────────────────────────
+
+CLOCK = ClockId(None, 0, "naive", False)
+KNOWN = {CLOCK: Pieces((Correction(),), {})}
+
+
+def at(
+    *stamps: float | None, lines: tuple[int | None, ...] = (), **more: Any
+) -> list[tuple[float | None, float]]:
+    numbers = lines or tuple(range(1, len(stamps) + 1))
+    events = [
+        event(file="a", line=n, time=t, clock="none" if t is None else "naive", sigma=0.0, **more)
+        for t, n in zip(stamps, numbers, strict=True)
+    ]
+    clocks = [None if t is None else CLOCK for t in stamps]
+    return [(e.at, e.at_sigma) for e in placed(events, clocks, KNOWN)]
+
+
+def test_a_line_without_a_stamp_has_the_interval_between_its_neighbours() -> None:
+    assert at(10.0, None, 20.0) == [(10.0, 0.0), (15.0, 5.0), (20.0, 0.0)]
+    assert at(10.0, None, 10.5)[1] == (10.25, place.UNSTAMPED)
+    assert at(10.0, None, 20.0, lines=(5, 1, 9))[1] == (10.0, place.UNBOUNDED)
+
+
+def test_with_one_neighbour_it_is_known_badly_and_with_none_not_at_all() -> None:
+    assert at(10.0, None)[1] == (10.0, place.UNBOUNDED)
+    assert at(None, 10.0)[0] == (10.0, place.UNBOUNDED)
+    assert at(20.0, None, 10.0)[1] == (20.0, place.UNBOUNDED)
+    assert at(None, None) == [(None, 0.0), (None, 0.0)]
+    assert at(10.0, None, lines=(1, None))[1] == (None, 0.0)
+
+
+def test_a_clock_that_is_not_understood_places_nothing() -> None:
+    e = event(time=5.0, clock="boot")
+    assert place.corrected(e, ClockId(None, 0, "boot", True), KNOWN) is None
+    assert place.corrected(e, None, KNOWN) is None
+    assert place.corrected(event(), CLOCK, KNOWN) is None
+
+
+# ── lives ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def marks(file: str, *times: float, rank: int | None = 0, clock: Any = "naive", **more: Any) -> Event:
+    fields = {"family": "step", "values": tuple(range(len(times))), "times": times, "columns": 1}
+    return event(file=file, kind="sync", rank=rank, time=times[0], clock=clock, fields=fields, **more)
+
+
+def test_the_same_line_at_two_times_is_two_runs_the_earlier_first() -> None:
+    found = lives.runs([marks("x/now/a.err", 500.0, 510.0), marks("x/before/a.err", 100.0, 110.0)])
+    assert found == {"x/now/a.err": 1, "x/before/a.err": 0}
+
+
+def test_a_copy_or_another_rank_is_the_same_run() -> None:
+    tee = [marks("x/a/1.log", 500.0, 510.0), marks("x/b/2.log", 501.9, 511.9)]
+    assert set(lives.runs(tee).values()) == {0}
+    other = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0, rank=1)]
+    assert set(lives.runs(other).values()) == {0}
+    late = [marks("x/a/1.log", 500.0, 510.0), marks("x/b/2.log", 502.1, 512.1)]
+    assert set(lives.runs(late).values()) == {0, 1}
+
+
+def test_a_zone_is_quarters_of_an_hour() -> None:
+    for apart, several in ((3600.0, False), (900.005, False), (3610.0, True)):
+        both = [marks("x/a/1.log", 5000.0), marks("x/b/2.log", 5000.0 + apart, clock="absolute")]
+        assert (len(set(lives.runs(both).values())) > 1) is several
+
+
+def test_a_folder_that_disagrees_with_nobody_belongs_to_the_nearest_run() -> None:
+    third = marks("x/c/3.log", 490.0, rank=5)
+    both = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0)]
+    assert lives.runs([*both, third])["x/c/3.log"] == lives.runs(both)["x/a/1.log"]
+
+
+def test_a_launchers_copy_of_an_attempts_file_is_left_out() -> None:
+    filed = marks("run/0/a.log", 1.0, 2.0, 3.0, attempt=4)
+    copy, own = marks("agent.err", 1.0, 2.0, 9.0), marks("agent.err", 7.0, 8.0, 9.0)
+    run_of = {"run/0/a.log": 0, "agent.err": 0}
+    assert lives.without_copies([filed, copy, own], run_of) == [filed, own._replace(attempt=4)]
+    assert lives.without_copies([copy, own], run_of) == [copy, own]
+    second = marks("run/1/a.log", 20.0, attempt=5)
+    assert lives.without_copies([filed, second, own], run_of | {"run/1/a.log": 0})[-1] == own
+
+
+# ── owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stamped(**more: Any) -> Event:
+    return event(**({"time": NOON, "clock": "naive"} | more))
+
+
+def test_a_line_has_the_clock_of_its_host_its_ranks_host_or_its_files() -> None:
+    named = stamped(file="a.log", host="a", rank=1)
+    owner = Owners([named, stamped(file="a.log"), stamped(file="b.log", rank=1), stamped(file="c.log")])
+    assert [c.host for c in owner.clocks if c] == ["a", "a", "a", None]
+
+
+def test_two_hosts_in_one_file_or_of_one_rank_name_none() -> None:
+    two = [stamped(file="a.log", host=h, rank=1) for h in ("a", "b")]
+    owner = Owners([*two, stamped(file="a.log"), stamped(file="c.log", rank=1)])
+    assert [c.host for c in owner.clocks if c] == ["a", "b", None, None]
+
+
+def test_what_an_agent_says_of_an_end_does_not_say_whose_clock_it_is() -> None:
+    owner = Owners([stamped(file="agent.err", host="b", kind="exit", rank=1), stamped(file="agent.err")])
+    assert [c.host for c in owner.clocks if c] == ["b", None]
+
+
+def test_the_kernels_clock_is_a_reading_of_its_own_and_unstamped_lines_have_none() -> None:
+    assert owners.is_kernel(event(clock="boot"))
+    assert owners.is_kernel(event(speaker="kernel"))
+    owner = Owners(
+        [stamped(host="a"), stamped(host="a", speaker="kernel"), event(host="a"), stamped(clock="none")]
+    )
+    assert [c and c.kernel for c in owner.clocks] == [False, True, None, None]
+    assert [len(found) for found in owner.members().values()] == [1, 1]
+
+
+def test_ranks_of_unnamed_hosts_may_be_told_apart() -> None:
+    owner = Owners([stamped(rank=0), stamped(rank=1)])
+    assert len(owner.members()) == 1
+    owner.split(ClockId(None, 0, "naive", False), {0: 0, 1: 1})
+    assert [c.group for c in owner.clocks if c] == [0, 1]
+
+
+def test_a_console_beside_another_runs_files_is_not_of_that_runs_host() -> None:
+    named = stamped(file="x/a.log", host="a", rank=1)
+    other = stamped(file="y/run/b.log", run="r", rank=1)
+    for folder, host in (("y/console", None), ("z/console", "a")):
+        owner = Owners([named, other, stamped(file=folder, rank=1)])
+        assert [c.host for c in owner.clocks if c] == ["a", None, host]
+
+
+# ── zones ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NAIVE, DATED = ClockId("a", 0, "naive", False), ClockId("a", 0, "absolute", False)
+
+
+def test_the_nearest_quarter_of_an_hour() -> None:
+    assert [zones.snapped(x) for x in (0.0, 449.0, 451.0, -18000.0, -18037.0)] == [0, 0, 900, -18000, -18000]
+
+
+def test_a_zone_by_the_life_of_the_same_host() -> None:
+    lifes = {NAIVE: (NOON + 7200, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
+    assert zones.named_by_span(lifes) == {NAIVE: 7200.0}
+    inside = {NAIVE: (NOON + 7300, NOON + 7700), DATED: (NOON, NOON + 600)}
+    assert zones.named_by_span(inside) == {NAIVE: 7200.0}
+    assert zones.named_by_span({NAIVE: lifes[NAIVE]}) == {}
+    far = {NAIVE: (NOON + 15 * 3600, NOON + 15 * 3600 + 600), DATED: (NOON, NOON + 600)}
+    assert zones.named_by_span(far) == {}
+    yearless = {NAIVE: (1000.0, 1600.0), DATED: (NOON, NOON + 600)}
+    assert zones.named_by_span(yearless) == {}
+
+
+def test_the_middle_of_several_and_of_two_the_first() -> None:
+    assert zones.middle([5.0, 1.0]) == 5.0
+    assert zones.middle([5.0, 1.0, 2.0]) == 2.0
+
+
+def test_what_to_take_off_all_offsets() -> None:
+    a, b, c = (ClockId(h, 0, "naive", False) for h in "abc")
+    assert zones.gauge({}, {}) == (0.0, "alone")
+    assert zones.gauge({a: 5.0, b: 7.0}, {}) == (5.0, "alone")
+    assert zones.gauge({a: 3605.0, b: 7.0}, {a: 3600.0}) == (5.0, "named")
+    base, how = zones.gauge({a: 0.0, b: 9 * 3600.0}, {})
+    assert (base, how) == (0.0, "likely")  # Tokyo and UTC
+    assert zones.gauge({a: 0.0, b: -3600.0, c: 0.0}, {})[1] in ("likely", "open")
+
+
+# ── years ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def stamp(year: int, month: int, day: int, hour: int = 12) -> float:
+    return datetime(year, month, day, hour, tzinfo=UTC).timestamp()
+
+
+def dated(*events: Event) -> list[str]:
+    return [f"{datetime.fromtimestamp(e.time or 0.0, UTC):%Y-%m-%d}" for e in years.with_years(events)]
+
+
+def yearless(month: int, day: int, line: int = 1, **more: Any) -> Event:
+    return event(file="r.log", line=line, time=stamp(years.NO_YEAR, month, day), clock="naive", **more)
+
+
+KNOWN_DAY = event(file="d.log", time=stamp(2026, 11, 20), clock="absolute")
+
+
+def test_a_stamp_without_a_year_has_the_nearest_one_that_is_not_to_come() -> None:
+    assert dated(KNOWN_DAY, yearless(11, 19)) == ["2026-11-20", "2026-11-19"]
+    assert dated(KNOWN_DAY, yearless(11, 27))[1] == "2026-11-27"
+    assert dated(KNOWN_DAY, yearless(11, 28))[1] == "2025-11-28"
+    assert dated(KNOWN_DAY, yearless(1, 5))[1] == "2026-01-05"
+
+
+def test_new_year_inside_one_file() -> None:
+    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
+    assert dated(new_year, yearless(12, 31, 1), yearless(1, 1, 2)) == [
+        "2027-01-01",
+        "2026-12-31",
+        "2027-01-01",
+    ]
+    assert dated(new_year, yearless(1, 1, 2), yearless(12, 31, 1))[1:] == ["2027-01-01", "2026-12-31"]
+
+
+def test_29_february_is_in_a_leap_year() -> None:
+    assert dated(KNOWN_DAY, yearless(2, 29))[1] == "2024-02-29"
+    assert years.moved(stamp(years.NO_YEAR, 2, 29), 2026) is None
+    assert years.moved(stamp(years.NO_YEAR, 3, 1), 2026) == stamp(2026, 3, 1)
+
+
+def test_a_kernels_old_log_does_not_date_the_job_where_its_own_lines_do() -> None:
+    old = event(file="k", time=stamp(2020, 1, 1), clock="absolute", source_kind="kernel")
+    assert dated(KNOWN_DAY, *[old] * 9, yearless(11, 19))[-1] == "2026-11-19"
+    assert dated(old, yearless(1, 2))[-1] == "2020-01-02"
+
+
+def test_what_was_done_is_told() -> None:
+    assert years.told([]) == ""
+    assert years.told([stamp(2026, 11, 20)]) == ""
+    assert years.told([stamp(2026, 12, 31), stamp(2027, 1, 1)]).startswith(
+        "stamps without a year: 2026 up to New Year, 2027"
+    )
+    assert "29 February" in years.told([stamp(2024, 2, 29)])
+    assert years.told([stamp(years.NO_YEAR, 5, 5)]) == "no line of the job names the year"
+
+
+def test_packed_marks_follow_the_first_ones_year() -> None:
+    times = array("d", [stamp(years.NO_YEAR, 12, 31), stamp(years.NO_YEAR, 1, 1)])
+    sync = event(file="r.log", kind="sync", time=times[0], clock="naive", fields={"times": times})
+    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
+    (_, moved) = years.with_years([new_year, sync])
+    packed = moved.fields["times"]
+    assert isinstance(packed, array)
+    assert list(packed) == [stamp(2026, 12, 31), stamp(2027, 1, 1)]
+
+
+def test_a_job_without_any_year_stays_in_one_piece() -> None:
+    found = dated(yearless(12, 31, 1), yearless(1, 1, 2))
+    assert found[0] < found[1]
