@@ -12,7 +12,7 @@ from typing import Any
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.identity import Registry
+from postmortem.diagnose.registry import Registry
 from postmortem.library import Library, load
 from postmortem.model import Event, Explains, Pattern, Source, Where
 

@@ -205,7 +205,9 @@ def tar_of(files: dict[str, bytes], **options: object) -> bytes:
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\n"), min_size=1, max_size=60).filter(
-    lambda n: n not in (".", "..", *PASSED_BY)
+    lambda n: (
+        n not in (".", "..", *PASSED_BY) and "." not in n
+    )  # `.h` and the like are programs, and passed by
 )
 FILES = st.dictionaries(
     st.lists(NAMES, min_size=1, max_size=4).map("/".join),

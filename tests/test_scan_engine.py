@@ -11,6 +11,7 @@ import os
 import random
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pytest
 from postmortem.errors import PatternError
 from postmortem.library import Signature, load
 from postmortem.model import Pattern, Source
+from postmortem.parsers import read_text
 from postmortem.scan import Engine, Limits, cost, healthy, scan, slowness
 from postmortem.scan.gates import is_exact
 
@@ -41,6 +43,8 @@ def test_the_gates_of_shipped_patterns_let_their_examples_through(pattern: Patte
     """A gate narrower than its regex would hide events, and nobody would notice."""
     for example in pattern.matches:
         counts = scan(SOURCE, io.BytesIO(example.text.encode()), shipped).counts
+        if any(v.on for v in pattern.variants) and not counts.get(pattern.id):  # a parser reads this wording
+            counts = Counter(e.pattern for e in read_text(example.text, example.source, LIBRARY))
         assert example.incident or counts.get(pattern.id), example.text
 
 

@@ -55,12 +55,19 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
     groups = _groups(talking)
     if len(groups) < 2:
         return {None: [s.path for s in sources]}
-    home = next((g for g in groups if any(top == "" for top, _ in g)), None)
     mute = [s.path for name, u in units.items() if name not in talking for s in u.sources]
+    return _named(groups, talking, mute)
+
+
+def _named(
+    groups: Sequence[set[Unit]], talking: dict[Unit, _Unit], mute: Sequence[str]
+) -> dict[str | None, list[str]]:
+    """Each job's paths under its name. What tells of no job lies with the one at the top, else with each."""
+    home = next((g for g in groups if any(top == "" for top, _ in g)), None)
     out: dict[str | None, list[str]] = {}
     for g in sorted(groups, key=lambda g: _start(talking, g)):
         paths = [s.path for name in sorted(g, key=str) for s in talking[name].sources]
-        out[_name(g, out)] = paths + (mute if home is None or g is home else [])
+        out[_name(g, out)] = paths + ([*mute] if home is None or g is home else [])
     return out
 
 
@@ -251,12 +258,20 @@ def _cuts(own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str
     deaths = [e for e in own if e.pattern in death]
     if deaths:
         return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
+    return _ends(_falls(own), blocks) + (_told(own, again) or _told(own, birth)[1:])
+
+
+def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
+    """Tracebacks that nobody caught, with the launches in the same log."""
     launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
-    fallen = [e for e in own if e.kind == "exception" and life.uncaught(e)]
-    falls = _ends(((_last_line(e), launches) for e in fallen), blocks)
-    told = [e for e in own if e.rank is None]
-    retries = sorted(_last_line(e) - 1 for e in told if e.pattern in again)
-    return falls + (retries or sorted(_last_line(e) - 1 for e in told if e.pattern in birth)[1:])
+    for e in own:
+        if e.kind == "exception" and life.uncaught(e):
+            yield _last_line(e), launches
+
+
+def _told(own: Sequence[Event], words: Set[str]) -> list[int]:
+    """The lines before those in which somebody who is no rank says one of these."""
+    return sorted(_last_line(e) - 1 for e in own if e.rank is None and e.pattern in words)
 
 
 def _last_line(e: Event) -> int:

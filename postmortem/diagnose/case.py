@@ -16,7 +16,7 @@ from typing import TypeVar
 from postmortem.diagnose import endings
 from postmortem.diagnose.claims import OTHERS
 from postmortem.diagnose.endings import Ending
-from postmortem.diagnose.identity import Registry
+from postmortem.diagnose.registry import Registry
 from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event, Source

@@ -38,6 +38,7 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
     """Whether the line itself, and no deduction of ours, tells what and who."""
     if root.strength != "stated" or root.pattern.derived or root.because or root.pattern.status != "stable":
         return False
-    if ranks and not root.ranks or root.event.where.source in case.registry.assumed or tier(root) > FACT:
+    guessed = root.event.rank is None and root.event.where.source in case.registry.assumed
+    if (ranks and not root.ranks) or guessed or tier(root) > FACT:
         return False
     return bool(ranks or root.gpus or root.hosts) or root.pattern.entity in ("job", "host")

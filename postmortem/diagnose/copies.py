@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from postmortem.diagnose.identity import Registry
+from postmortem.diagnose.registry import Registry
 from postmortem.diagnose.wording import gist
 from postmortem.model import Event, Source
 

@@ -10,132 +10,19 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
-from enum import IntEnum
 
 from postmortem.diagnose import failures, numbering
-from postmortem.diagnose.same import bus_key, same_host, stem
+from postmortem.diagnose.registry import Registry, Strength
+from postmortem.diagnose.same import bus_key, stem
 from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event, Source
 
-Local = tuple[str | None, str | None, int]  # run, host, local rank
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
+OWN_WORDS = ("identity", "line", "progress", "finished", "exception")
+MOST = 65536  # ranks of a job that are listed though they are not seen
+LARGEST = 1_000_000
 _JOB_WIDE = frozenset(("world", "torch", "nccl"))
-_AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
-
-
-class Strength(IntEnum):
-    """How well it is known whose line it is. A weaker word gives way to a stronger one."""
-
-    GUESS = 0  # the local rank, on what seems to be one node
-    FAILED = 1  # the launcher's list names one rank that failed by itself, and one traceback is nobody's
-    NUMBERED = 2  # the file's number among those beside it
-    OWN = 3  # what else the file, or the other stream of its process, says of itself
-    JOINED = 4  # the pid or the launcher's local rank
-    TOLD = 5  # the line's prefix or record, or the file's name
-
-
-Place = tuple[str, int | None]
-
-
-@dataclass
-class Registry:
-    """The joins of one job. Built once, then only read."""
-
-    by_pid: dict[int, dict[str | None, int]] = field(default_factory=dict)  # pid -> host -> rank
-    by_local: dict[Local, int] = field(default_factory=dict)
-    by_console: dict[tuple[str, int], int | None] = field(
-        default_factory=dict
-    )  # a node's own: file, local rank
-    by_source: dict[str, int] = field(default_factory=dict)
-    by_writer: dict[str, int] = field(default_factory=dict)  # a pod or a process of a runner, by its number
-    by_place: Mapping[Place, int] = field(default_factory=dict)  # of lines that are nobody's by themselves
-    strength: dict[str, Strength] = field(
-        default_factory=dict
-    )  # of what `by_source` says; TOLD where nothing stands
-    by_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)
-    by_address: dict[str, str] = field(default_factory=dict)
-    host_of: dict[int, str] = field(default_factory=dict)
-    pids: dict[int, list[int]] = field(default_factory=dict)
-    claims: dict[int, set[str]] = field(
-        default_factory=dict
-    )  # rank -> the separate processes (file stems) that say they are it
-    world: int | None = None
-    limit: int | None = None  # the largest world that anything states: a file's number is no rank beyond it
-    torch: str | None = None
-    nccl: str | None = None
-    ranks: tuple[int, ...] = ()
-    assumed: set[str] = field(
-        default_factory=set
-    )  # sources whose rank is their local rank only because nothing says otherwise
-
-    def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
-        """The rank with this pid; across hosts only if the pid is not ambiguous."""
-        if pid is None:
-            return None
-        hosts = self.by_pid.get(pid, {})
-        if host in hosts:
-            return hosts[host]
-        found = {rank for h, rank in hosts.items() if host is None or h is None}
-        return found.pop() if len(found) == 1 else None
-
-    def rank_of(self, e: Event) -> int | None:
-        """The rank that an event speaks for: its line's prefix, its file, its local rank, its pid."""
-        return self.told(e)[0]
-
-    def told(self, e: Event) -> tuple[int | None, Strength]:
-        """The rank that an event speaks for, and how well that is known."""
-        if e.rank is not None:
-            return e.rank, Strength.TOLD
-        own = self.by_source.get(e.where.source)
-        strength = self.strength.get(e.where.source, Strength.TOLD)
-        if own is not None and strength >= Strength.JOINED:
-            return own, strength
-        joined = self._joined(e)
-        if joined is not None and (own is None or self.rank_of_pid(e.pid, e.host) == joined):
-            return joined, Strength.JOINED
-        if own is not None:
-            return own, strength
-        writer = self.by_writer.get(str(e.fields.get("writer") or ""))
-        if writer is not None:
-            return writer, Strength.NUMBERED
-        return self.by_place.get((e.where.source, e.where.line)), Strength.FAILED
-
-    def _joined(self, e: Event) -> int | None:
-        """The rank with the event's local rank or pid."""
-        local = number(e.fields.get("local_rank"))
-        if local is not None and (here := self.by_console.get((e.where.source, local))) is not None:
-            return here
-        if local is not None and (rank := self.rank_of_local(e.run, e.host, local)) is not None:
-            return rank
-        launchers = e.source_kind == "agent" and _AGENT_PID.search(e.text)
-        return None if launchers else self.rank_of_pid(e.pid, e.host)
-
-    def rank_of_local(self, run: str | None, host: str | None, local: int) -> int | None:
-        for key in ((run, host, local), (None, host, local)):
-            if key in self.by_local:
-                return self.by_local[key]
-        found = {
-            rank
-            for (r, h, n), rank in self.by_local.items()
-            if n == local
-            and (run is None or r is None or r == run)
-            and (host is None or h is None or h == host)
-        }
-        return found.pop() if len(found) == 1 else None
-
-    def rank_of_bus(self, bus: str, host: str | None) -> int | None:
-        """The rank on this GPU; without a host only if one host alone has such a bus id."""
-        found = {
-            rank
-            for (h, b), rank in self.by_bus.items()
-            if b == bus_key(bus) and (host is None or h is None or same_host(h, host))
-        }
-        return found.pop() if len(found) == 1 else None
-
-    def ranks_on(self, host: str) -> tuple[int, ...]:
-        return tuple(sorted(r for r, h in self.host_of.items() if same_host(h, host)))
 
 
 def build(events: Sequence[Event], sources: Iterable[Source], library: Library) -> Registry:
@@ -153,37 +40,57 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
     _numbers(reg, events, sources)
     _writers(reg, events)
     _single_host_locals(reg, sources)
-    by_ray = {path for path in {e.where.source for e in events} if _RAY_PID.search(path)}
+    _second_round(reg, events, library)
+    _claims(reg, events)
+    reg.by_place = failures.owners(events, reg.told, library)
+    reg.ranks = _ranks(reg, events)
+    return reg
+
+
+def _second_round(reg: Registry, events: Sequence[Event], library: Library) -> None:
+    """Facts that need the first round."""
     ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
     for e in events:
         if e.pattern in ends:
             _learn_end(reg, e)
         elif e.pattern in proxies:
             _learn_proxy(reg, e)
-        if e.where.source in by_ray:
+        if ".err" in e.where.source or ".out" in e.where.source:
             _learn_ray(reg, e)
-    _claims(reg, events)
-    reg.by_place = failures.owners(events, reg.told, library)
-    spoke = {e.rank for e in events} | {reg.rank_of(e) for e in events if e.rank is None}
-    seen = {r for r in spoke if r is not None} | set(reg.pids)
-    if reg.world is not None and all(r < reg.world for r in seen):
-        reg.ranks = tuple(range(reg.world)) if reg.world <= 65536 else tuple(sorted(seen))
-    else:
-        reg.ranks = tuple(sorted(seen))
-    return reg
+
+
+def _ranks(reg: Registry, events: Sequence[Event]) -> tuple[int, ...]:
+    """All ranks that the job has; those that are seen, where its size is not known or is not that of the
+    whole job."""
+    seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
+    whole = reg.world is not None and reg.world <= MOST and all(r < reg.world for r in seen)
+    return tuple(range(reg.world or 0)) if whole else tuple(sorted(seen))
 
 
 def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
     """How large the job is and what it runs on: what most lines say."""
     told = [e.fields for e in events if not e.fields.keys().isdisjoint(_JOB_WIDE)]
-    worlds = Counter(w for said in told if isinstance(w := said.get("world"), int) and 0 < w <= 1_000_000)
-    joined = [w for said in told if isinstance(said.get("world"), str) and (w := number(said["world"]))]
+    worlds, joined = _worlds(told)
     reg.world = worlds.most_common(1)[0][0] if worlds else max(joined, default=None)
-    reg.limit = max((w for w in (*worlds, *joined) if 0 < w <= 1_000_000), default=None)
+    reg.limit = max((*worlds, *joined), default=None)
     for name in ("torch", "nccl"):
         versions = Counter(str(said[name]) for said in told if said.get(name))
         if versions:
             setattr(reg, name, versions.most_common(1)[0][0])
+
+
+def _worlds(told: Sequence[Mapping[str, object]]) -> tuple[Counter[int], list[int]]:
+    """The sizes that lines state as such, and those that patterns captured."""
+    worlds: Counter[int] = Counter()
+    joined = []
+    for said in told:
+        world = number(said.get("world"))
+        if world is not None and 0 < world <= LARGEST:
+            if isinstance(said["world"], int):
+                worlds[world] += 1
+            else:
+                joined.append(world)
+    return worlds, joined
 
 
 def _from_sources(reg: Registry, sources: Sequence[Source]) -> None:
@@ -214,18 +121,22 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
         reg.host_of.setdefault(rank, e.host)
     local = e.fields.get("local_rank")
     if isinstance(local, int):
-        if reg.by_console.setdefault((e.where.source, local), rank) != rank:
-            reg.by_console[e.where.source, local] = None  # of several nodes, or of several lives
-        reg.by_local.setdefault((e.run, e.host, local), rank)
-        if e.run is None:
-            reg.by_local.setdefault((None, e.host, local), rank)
+        _learn_local(reg, e, local, rank)
     if e.kind in ("identity", "exit", "process", "stack"):
         _bind_pid(reg, e.host, e.fields.get("pid", e.pid), rank)
-    elif e.pid is not None and e.kind in ("line", "progress") and e.source_kind != "agent":
+    elif e.kind in ("line", "progress") and e.source_kind != "agent":
         _bind_pid(reg, e.host, e.pid, rank)
     bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in maps else None)
     if isinstance(bus, str):
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
+
+
+def _learn_local(reg: Registry, e: Event, local: int, rank: int) -> None:
+    if reg.by_console.setdefault((e.where.source, local), rank) != rank:
+        reg.by_console[e.where.source, local] = None  # of several nodes, or of several lives
+    reg.by_local.setdefault((e.run, e.host, local), rank)
+    if e.run is None:
+        reg.by_local.setdefault((None, e.host, local), rank)
 
 
 def _learn_comm(reg: Registry, e: Event) -> None:
@@ -251,29 +162,39 @@ def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source])
     nameless = [s for s in sources if s.path not in reg.by_source and s.kind not in ("agent", "kernel")]
     if not nameless:
         return
-    votes: dict[str, Counter[int]] = defaultdict(Counter)
-    for e in events:
-        if (
-            e.rank is not None
-            and e.kind in ("identity", "line", "progress", "finished", "exception")
-            and not e.fields.get("reported_by")
-        ):
-            votes[stem(e.where.source)][e.rank] += 1
+    votes = _votes(events)
     own = _own_files(reg, events, nameless, votes)
     for s in nameless:
         found = votes.get(stem(s.path), Counter())
         if s.local_rank is None and stem(s.path) not in own:
             continue
         if s.local_rank is not None and not found:
-            folder = s.path.rsplit("/", 1)[0]
-            found = sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
+            found = _in_folder(votes, s.path.rsplit("/", 1)[0])
         if len(found) == 1:
-            reg.by_source[s.path] = next(iter(found))
-            reg.strength[s.path] = Strength.OWN
-            if s.host:
-                reg.host_of.setdefault(reg.by_source[s.path], s.host)
-            if s.local_rank is not None:
-                reg.by_local.setdefault((s.run, s.host, s.local_rank), reg.by_source[s.path])
+            _own(reg, s, next(iter(found)))
+
+
+def _votes(events: Sequence[Event]) -> dict[str, Counter[int]]:
+    """How often the lines of each process name a rank as their own."""
+    votes: dict[str, Counter[int]] = defaultdict(Counter)
+    for e in events:
+        if e.rank is not None and e.kind in OWN_WORDS and not e.fields.get("reported_by"):
+            votes[stem(e.where.source)][e.rank] += 1
+    return votes
+
+
+def _in_folder(votes: Mapping[str, Counter[int]], folder: str) -> Counter[int]:
+    return sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
+
+
+def _own(reg: Registry, s: Source, rank: int) -> None:
+    """Know a file as one rank's."""
+    reg.by_source[s.path] = rank
+    reg.strength[s.path] = Strength.OWN
+    if s.host:
+        reg.host_of.setdefault(rank, s.host)
+    if s.local_rank is not None:
+        reg.by_local.setdefault((s.run, s.host, s.local_rank), rank)
 
 
 def _own_files(
@@ -282,23 +203,26 @@ def _own_files(
     """Stems that are one process's own, among those whose lines name one rank. On a common console it may be that
     one rank alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not called` is rank 0's, and
     the lines around it are not."""
-    introduced = {
-        stem(e.where.source)
-        for e in events
-        if e.kind == "identity" and e.rank is not None and e.fields.get("said_rank") == e.rank
-    }
     stems = {stem(s.path) for s in nameless}
     named = {name: next(iter(votes[name])) for name in stems if len(votes.get(name, ())) == 1}
-    others = {
-        e.where.source for e in events if e.rank is None and e.kind in ("line", "progress", "exception")
-    }
-    whole = {stem(e.where.source) for e in events if e.rank is not None and e.where.source not in others}
-    several = len(set(named.values())) > 1
-    return {
-        name
-        for name in named
-        if several or reg.world == 1 or name in introduced or (name in whole and len(stems) > 1)
-    }
+    if len(set(named.values())) > 1 or reg.world == 1:
+        return set(named)
+    introduced, whole = _introduced(events)
+    return {name for name in named if name in introduced or (name in whole and len(stems) > 1)}
+
+
+def _introduced(events: Sequence[Event]) -> tuple[set[str], set[str]]:
+    """Stems in which a rank says who it is, and those of which every line has a rank."""
+    introduced, whole, others = set(), set(), set()
+    for e in events:
+        if e.rank is None:
+            if e.kind in ("line", "progress", "exception"):
+                others.add(e.where.source)
+        else:
+            whole.add(e.where.source)
+            if e.kind == "identity" and e.fields.get("said_rank") == e.rank:
+                introduced.add(stem(e.where.source))
+    return introduced, {stem(path) for path in whole - others}
 
 
 def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:

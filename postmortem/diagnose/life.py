@@ -40,13 +40,6 @@ def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
             yield x
 
 
-def lines_after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
-    """Lines of a writer below a line of its log, whatever they say."""
-    for x in case.by_source[e.where.source]:
-        if x.kind == "line" and below(x, e) and (rank is None or case.rank_of(x) in (rank, None)):
-            yield x
-
-
 def uncaught(e: Event) -> bool:
     """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at
     the script's own lines.

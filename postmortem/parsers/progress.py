@@ -1,5 +1,4 @@
-"""What ordinary lines tell: who is which rank, how far it came,
-when it spoke first and last, whether it said goodbye.
+"""What ordinary lines tell: who is which rank, how far it came, when it spoke, whether it said goodbye.
 
     2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from claims import event, source
 from postmortem.diagnose.copies import address_quality, merge
-from postmortem.diagnose.identity import Registry
+from postmortem.diagnose.registry import Registry
 
 SOURCES = {
     s.path: s for s in (source("agent.err", "agent"), source("rank1.log", rank=1), source("console.txt"), source("e.json"))

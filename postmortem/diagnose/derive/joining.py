@@ -120,19 +120,22 @@ def _separate(stems: set[str]) -> bool:
 
 def _late(m: Meeting) -> Claim | None:
     """A client that started after the others had given up found nobody."""
-    gave_up = min((e.at for e in m.complaints if e.at is not None and _placed(e)), default=float("inf"))
     starts = {r: s for r in m.case.by_rank if (s := _start(m.case, r)) is not None}
     for rank, e in m.outside.items():
         others = [s for r, s in starts.items() if r != rank]
-        if rank == 0 or rank not in starts or not others:
-            continue
-        patience = (number(e.fields.get("timeout_ms")) or PATIENCE_S * 1000) / 1000
-        after = starts[rank] - max(others)
-        if starts[rank] > gave_up - MARGIN_S or after > 0.8 * patience:
+        if rank and rank in starts and others and _too_late(m, e, starts[rank], max(others)):
             begun = [x for x in m.case.by_rank[rank] if x.kind in START][:1]
+            after = starts[rank] - max(others)
             because = f"rank {rank} started {after:.0f} s after the others, which had given up"
             return m.make("rank-joined-late", [rank], [*begun, e, *m.complaints], because)
     return None
+
+
+def _too_late(m: Meeting, e: Event, start: float, others: float) -> bool:
+    """Whether the others had given up, or the client's own patience was over, when it came."""
+    gave_up = [x.at for x in m.complaints if x.at is not None and _placed(x)]
+    patience = (number(e.fields.get("timeout_ms")) or PATIENCE_S * 1000) / 1000
+    return start > min(gave_up, default=float("inf")) - MARGIN_S or start - others > 0.8 * patience
 
 
 def _placed(e: Event) -> bool:

@@ -12,11 +12,12 @@ Whoever hands in a log that ends so, and in which nobody is at work, does not ha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
 from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.views import make
 from postmortem.diagnose.wording import shape
 from postmortem.model import Event, Where
 
@@ -39,53 +40,47 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     if not found:
         return []
     e, name = min(found, key=lambda told: told[1] != ERROR)
-    p = case.library.get(name)
-    return (
-        [
-            Claim(
-                p,
-                p.role,
-                (e,),
-                (),
-                (),
-                (),
-                (),
-                case.attempt,
-                f"{e.where} is the end of what was written",
-                p.strength,
-            )
-        ]
-        if p
-        else []
-    )
+    made = make(case, name, (), [e], f"{e.where} is the end of what was written")
+    return [made] if made else []
 
 
 def _end(case: Case, source: str, benign: Set[Where]) -> Iterator[tuple[Event, str]]:
     """The last words of one log, if they tell of trouble, and the name of what they tell. Where other logs
     show life, one that never did may be a tool's."""
-    events, alive = case.by_source[source], life.last_line(case, source)
+    alive = life.last_line(case, source)
     if not alive and life.is_alive(case):
         return
-    said = [e for e in events if e.kind in ("line", "notice") and e.speaker != "kernel"]
-    end = max((e.where.line or 0 for e in said if e.kind == "line"), default=0)
-    last = [e for e in said if (e.where.line or 0) >= end - BEHIND]
-    known = {
-        e.where for e in events if e.pattern and (p := case.library.get(e.pattern)) and p.role == "context"
-    }  # benign, it knows
-    loud = [
-        e
-        for e in last
-        if e.where not in known | benign and e.fields.get("cries") and (e.where.line or 0) > alive
-    ]
-    after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
-    loud = [e for e in loud if after is None or e.where > after]
+    said = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
+    end = _end_line(said)
+    last = [e for e in said if (e.where.line or 0) > max(end - BEHIND - 1, alive)]
+    loud = [e for e in _loud(case, source, last) if e.where not in benign]
     if loud:
         yield max(loud, key=lambda e: e.where), ERROR
-    for e in (
-        e for e in last if e.where.line == end and e.kind == "line" and _AGAIN.search(e.text) and end > alive
-    ):
-        if len({x.where.line for x in said if shape(x.text) == shape(e.text)}) >= ENOUGH:
-            yield e, RETRIES
+    yield from ((e, RETRIES) for e in last if e.where.line == end and _retries(e, said))
+
+
+def _end_line(said: Sequence[Event]) -> int:
+    return max((e.where.line or 0 for e in said if e.kind == "line"), default=0)
+
+
+def _loud(case: Case, source: str, last: Sequence[Event]) -> list[Event]:
+    """Last words that cry and that nothing answers: not what a pattern knows as harmless, nor what a server
+    said before it answered the next request."""
+    known = set()
+    for e in case.by_source[source]:
+        pattern = case.library.get(e.pattern)
+        if pattern is not None and pattern.role == "context":
+            known.add(e.where)
+    after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
+    loud = [e for e in last if e.fields.get("cries") and e.where not in known]
+    return [e for e in loud if after is None or e.where > after]
+
+
+def _retries(e: Event, said: Sequence[Event]) -> bool:
+    """Whether a last line says that something is tried again, and said so several times."""
+    if e.kind != "line" or not _AGAIN.search(e.text):
+        return False
+    return len({x.where.line for x in said if shape(x.text) == shape(e.text)}) >= ENOUGH
 
 
 def said_to_the_end(case: Case, e: Event) -> bool:

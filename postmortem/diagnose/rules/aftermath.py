@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.identity import same_host
 from postmortem.diagnose.rules.reading import exception
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.diagnose.same import same_host
 from postmortem.digits import number
 
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
@@ -59,14 +59,16 @@ def node_was_lost(view: View) -> Iterator[Defeat]:
         if claim.pattern.category not in ("gpu-fault", "native-crash") or claim.speaker == "kernel":
             continue
         for node in lost:
-            here = (
-                not node.hosts
-                or not claim.hosts
-                or any(same_host(a, b) for a in node.hosts for b in claim.hosts)
-            )
             soon = node.at is None or claim.at is None or abs(node.at - claim.at) <= FAILING_S
-            if here and soon:
+            if soon and _on(node, claim):
                 yield Defeat(at, "symptom", f"its node failed, says {node.event.where}")
+
+
+def _on(node: Claim, claim: Claim) -> bool:
+    """Whether a claim may be of this node; what is unknown on one side forbids nothing."""
+    if not node.hosts or not claim.hosts:
+        return True
+    return any(same_host(a, b) for a in node.hosts for b in claim.hosts)
 
 
 def import_was_optional(view: View) -> Iterator[Defeat]:

@@ -172,19 +172,22 @@ def _life_after(case: Case, claim: Claim, rank: int | None) -> Event | None:
     """A sign of work or a goodbye below the claim; any line, where the claim itself says that it is tried
     again. A goodbye below what ended the process is its shell's, unless only a good run prints it."""
     e = claim.event
-    apart = rank is None and claim.pattern.survivable != "anyone"
     for x in life.after(case, e, rank):
-        if not (apart and _others(e, x)) and _outlived(e, x):
+        if rank is None and claim.pattern.survivable != "anyone" and _others(e, x):
+            continue
+        if not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    again = not e.fields.get("opened") and _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text)
-    if not again or not case.unharmed(rank):
+    return _line_after(case, e, rank) if case.unharmed(rank) else None
+
+
+def _line_after(case: Case, e: Event, rank: int | None) -> Event | None:
+    """Any line of the same rank below one that says that it is tried again."""
+    if e.fields.get("opened") or not _OVERCOME.search(e.text) or _GAVE_UP.search(e.text):
         return None
-    return next(life.lines_after(case, e, rank), None)
-
-
-def _outlived(e: Event, x: Event) -> bool:
-    """Whether a sign of life below a line shows that its writer outlived it."""
-    return not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e))
+    for x in case.by_source[e.where.source]:
+        if x.kind == "line" and life.below(x, e) and (rank is None or case.rank_of(x) in (rank, None)):
+            return x
+    return None
 
 
 def _others(e: Event, x: Event) -> bool:
