@@ -44,6 +44,7 @@ KEYS = {
     "headline",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut", "fault", "warned")
+LINE = "line"  # a variant that reads every line, in a file that reads events otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,10 +214,12 @@ class _Reader:
             since = entry.get("since") or {}
             if not isinstance(since, dict):
                 raise self.fail("`since` must be a mapping", "since")
-            if entry.get("on", on) not in EVENT_KINDS:
-                raise self.fail(f"`on: {entry['on']}` is no kind of event", "variants")
+            kind = entry.get("on", on)
+            if kind not in (*EVENT_KINDS, LINE):
+                raise self.fail(f"`on: {kind}` is no kind of event", "variants")
             versions = {str(k): str(v) for k, v in since.items()}
-            out.append(Variant(entry["regex"], entry.get("gate"), versions, entry.get("on", on)))
+            kind = "" if kind == LINE else kind
+            out.append(Variant(entry["regex"], entry.get("gate"), versions, kind))
         return tuple(out)
 
     def explains(self) -> tuple[Explains, ...]:

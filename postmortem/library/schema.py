@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from postmortem.library.read import EVENT_KINDS, KEYS
+from postmortem.library.read import EVENT_KINDS, KEYS, LINE
 from postmortem.vocabulary import (
     ACTIONS,
     CATEGORIES,
@@ -64,7 +64,8 @@ def _properties() -> dict[str, Any]:
     captures = {"type": "object", "additionalProperties": {"type": ["string", "integer"]}}
     matching = _example(captures=captures, **{"from": TEXT})
     on = _one_of(EVENT_KINDS, "reads the decisive line of such an event instead of every line")
-    wording = {"regex": TEXT, "gate": TEXT, "since": VERSIONS, "on": on}
+    here = _one_of((*EVENT_KINDS, LINE), "as the file's own `on`, for this wording; `line` is every line")
+    wording = {"regex": TEXT, "gate": TEXT, "since": VERSIONS, "on": here}
     return {
         "id": {
             "type": "string",

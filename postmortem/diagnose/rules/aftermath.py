@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.reading import exception
@@ -24,15 +24,30 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
     while it dies."""
     losses = _first_losses(view)
     for at, claim in view.numbered("cause"):
-        rank, e = view.case.rank_of(claim.event), claim.event
-        loss = losses.get((rank, e.where.source))
-        if rank is None or loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
+        e = claim.event
+        loss = losses.get((view.case.rank_of(e), e.where.source))
+        if view.case.rank_of(e) is None:
+            loss = _all_lost(view, claim, losses)
+        if loss is None or (e.where.line or 0) <= (loss.event.where.line or 0):
             continue
         weaker = WEAKER if loss.role == "cause" else WEAKER + WAITED
         # an aborted all_gather_object asks for as many bytes as its sizes, which nobody sent, happen to say
         garbage = bool(e.fields.get("collective")) and claim.pattern.category not in COMPLAINTS
         if claim.pattern.category in weaker or garbage:
             yield Defeat(at, "symptom", f"the rank had lost its peers before ({loss.event.where})")
+
+
+def _all_lost(view: View, claim: Claim, losses: Mapping[tuple[int | None, str], Claim]) -> Claim | None:
+    """The last of the complaints of all ranks that speak in this log: whichever of them crashed without a
+    name had lost its
+    peers. None where one of them had not complained, or where no name is known."""
+    source = claim.event.where.source
+    ranks = view.case.ranks_of(view.case.by_source[source])
+    found = [losses.get((rank, source)) for rank in ranks]
+    own = [c for c in found if c is not None]
+    if claim.pattern.category != "native-crash" or not own or len(own) < len(found):
+        return None
+    return max(own, key=lambda c: c.event.where.line or 0)
 
 
 def _first_losses(view: View) -> dict[tuple[int | None, str], Claim]:
