@@ -122,7 +122,7 @@ class Changes(ast.NodeTransformer):
 
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
-        empty = isinstance(node.value, ast.Constant) and node.value.value is None
+        empty = isinstance(node.value, ast.Constant) and not node.value.value  # None for False says the same
         if (
             node.value is not None
             and not empty
@@ -316,19 +316,18 @@ def main() -> int:
             print(f"the tests of {room} fail without a mutant")
             return 1
     began, killed, all_of = time.monotonic(), Counter[str](), Counter[str]()
-    survivors = []
-    for mutant, noticed in judged(chosen, given.workers):
-        room = mutant.path.relative_to(ROOT / "postmortem").parts[0]
-        all_of[room] += 1
-        if all_of.total() % 25 == 0:
-            print(f"{all_of.total()} of {len(chosen)}, {time.monotonic() - began:.0f} s", flush=True)
-        killed[room] += noticed
-        if not noticed:
-            survivors.append(mutant)
-            print(f"survived  {mutant}", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # what is judged by then is told
+        for mutant, noticed in judged(chosen, given.workers):
+            room = mutant.path.relative_to(ROOT / "postmortem").parts[0]
+            all_of[room] += 1
+            killed[room] += noticed
+            if not noticed:
+                print(f"survived  {mutant}", flush=True)
+            if all_of.total() % 25 == 0:
+                print(f"{all_of.total()} of {len(chosen)}, {time.monotonic() - began:.0f} s", flush=True)
     for room, n in sorted(all_of.items()):
         print(f"{room}: {killed[room]} of {n} killed ({100 * killed[room] / n:.0f} %)")
-    print(f"{len(chosen)} of {len(possible)} mutants, seed {given.seed}, {time.monotonic() - began:.0f} s")
+    print(f"{all_of.total()} of {len(possible)} mutants, seed {given.seed}, {time.monotonic() - began:.0f} s")
     return 0
 
 

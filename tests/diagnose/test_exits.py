@@ -203,3 +203,25 @@ def test_whom_somebody_tells_to_be_killed() -> None:
     assert told_killed(
         [end(signal="Killed", ranks=(1, 2)), end(exitcode="1", ranks=(3,)), claim(LOST, ranks=(0,))]
     ) == {1, 2}
+
+
+# ── of several ends ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def roles(*events: Event) -> list[tuple[str, str]]:
+    return [(c.pattern.id, c.role) for c in derive(case(*events, ranks=range(4), patterns=ALL), [])]
+
+
+def test_an_end_follows_from_another_ranks_that_surely_came_before_it() -> None:
+    first, second = exits(r1=-9, r2=3)
+    dated = [first._replace(at=NOON, host="a"), second._replace(at=NOON + 9, host="a")]
+    assert roles(*dated) == [("rank-exit-sigkill", "cause"), ("rank-exit-without-reason", "symptom")]
+
+
+def test_who_stood_in_a_collective_when_it_left_waited_for_somebody_else() -> None:
+    def stack(**fields: str) -> Event:
+        return event("Thread", "s.txt", 4, "stack", rank=1, fields=fields)
+
+    assert roles(*exits(r1=3), stack(collective="barrier")) == [("rank-exit-without-reason", "symptom")]
+    assert roles(*exits(r1=3), stack()) == [("rank-exit-without-reason", "cause")]
+    assert roles(*exits(r1=-11), stack(collective="barrier")) == [("rank-exit-crash-signal", "cause")]

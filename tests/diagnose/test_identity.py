@@ -241,3 +241,8 @@ def test_separate_processes_that_say_they_are_one_rank() -> None:
     reg = known(*(who(1, file=f, source_kind="console") for f in ("a.out", "a.err", "b.out")))
     assert reg.claims == {1: {"a", "b"}}
     assert known(who(1, file="a", source_kind="agent")).claims == {}
+
+
+def test_a_pid_is_a_ranks_once_however_often_it_is_said() -> None:
+    reg = known(who(1, 9), who(1, 9), who(1, 8))
+    assert reg.pids == {1: [9, 8]}

@@ -119,7 +119,7 @@ def test_what_a_stop_does_not_account_for(other: Claim, before: bool) -> None:
 
 def document(*events: Event, **known: Any) -> Any:
     found = known.pop("library", library(RAISED))
-    files = [source(f) for f in dict.fromkeys(e.where.source for e in events)]
+    files = [source(f, rank=int(f[4])) for f in dict.fromkeys(e.where.source for e in events)]
     return diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known)
 
 

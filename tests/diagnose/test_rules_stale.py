@@ -31,7 +31,7 @@ def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
 
 
 @pytest.mark.parametrize(
-    "comm, may_be", [("python3", True), ("pt_main_thread", True), ("torchrun", True), ("ray::train", True),
+    "comm, may_be", [("python3", True), ("pt_main_thread", True), ("torchrun", True), ("vllm::worker", True), ("sglang::scheduler", True), ("main.py", True), ("train.py", True), ("pt-data", True), ("ray::train", True),
                      ("mysqld", False), ("", False)]
 )  # fmt: skip
 def test_what_ranks_are_called(comm: str, may_be: bool) -> None:

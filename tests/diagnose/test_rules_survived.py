@@ -99,9 +99,10 @@ def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
     assert fallen(survived.went_on, ended, events=[bye(None, file="a.log")]) == {}
     last = bye(None, file="a.log", fields={"last_word": True})
     assert fallen(survived.went_on, ended, events=[last]) == {0: "context"}
-    far = worked(line=60)
-    assert fallen(survived.went_on, ended, events=[far]) == {0: "context"}
-    assert fallen(survived.went_on, ended, events=[worked()]) == {}  # it may be another rank's last step
+    assert fallen(survived.went_on, ended, events=[worked(5 + survived.FAR)]) == {0: "context"}
+    assert fallen(survived.went_on, ended, events=[worked(4 + survived.FAR)]) == {}
+    answer = worked(6, fields={"by": "answer"})
+    assert fallen(survived.went_on, ended, events=[answer]) == {0: "context"}
 
 
 def test_two_pids_are_two_processes() -> None:
