@@ -100,8 +100,10 @@ def solve_job(
 
 
 def _that_ended_it(failing: Sequence[Solution]) -> Solution:
-    """The last attempt with a cause. A group that could not form again after a loss is that loss."""
+    """The last attempt with a cause of its own: an undated kernel log lies beside each of them. A group that
+    could not form again after a loss is that loss."""
     told = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
+    told = [s for s in told if s.root is None or not s.root.guess] or told
     lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
     return (lost or told)[-1]
 

@@ -7,6 +7,7 @@ an attempt join it by their text or time.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
@@ -22,7 +23,8 @@ SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
 
 
-Unit = tuple[str, str | None]  # top folder, torchrun's run folder
+Unit = tuple[str, str | None]  # top folder, torchrun's run folder or the job's number before a file's rank
+_JOB_OF_FILE = re.compile(r"(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
 SLACK_S = 1.0
 REST = 3  # lines that a launcher's report of a death still takes
 
@@ -90,7 +92,7 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
     where: dict[str, _Unit] = {}
     for s in sources:
         parts = s.path.split("/")[depth:]
-        unit = units.setdefault((parts[0] if len(parts) > 1 else "", s.run), _Unit())
+        unit = units.setdefault((parts[0] if len(parts) > 1 else "", s.run or _job_of(s)), _Unit())
         unit.sources.append(s)
         where[s.path] = unit
         if s.rank is not None:
@@ -107,6 +109,11 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
     for unit in units.values():
         unit.ended_well = bool(unit.goodbyes) and len(unit.goodbyes) >= len(unit.ranks)
     return units
+
+
+def _job_of(s: Source) -> str | None:
+    told = _JOB_OF_FILE.match(s.path.rsplit("/", 1)[-1])
+    return told["job"] if told else None
 
 
 def _show(unit: _Unit, e: Event) -> None:

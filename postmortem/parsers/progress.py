@@ -223,11 +223,7 @@ def _settle(writer: _Writer, notices: int) -> None:
     where few may stay."""
     for line in writer.late:
         _count(writer, line)
-    late = [
-        line
-        for line in _last(writer)
-        if signs.cries(line.envelope.body) or signs.complains(line.envelope.body)
-    ]
+    late = [line for line in _last(writer) if signs.troubled(line.envelope.body)]
     writer.notices = writer.notices[-notices:]
     writer.notices += [line for line in late if line not in writer.notices]
     for line in reversed(writer.steps):

@@ -245,6 +245,11 @@ def cries(text: str) -> bool:
     return bool(_LEVEL.search(text) or _RAISED.search(text)) and not _SHRUGGED.search(text)
 
 
+def troubled(body: str) -> bool:
+    """Whether a line is worth to be known if it is one of the last."""
+    return cries(body) or complains(body)
+
+
 # ── goodbyes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 _OBJECTS = (  # what may be `finished` where nothing else names it

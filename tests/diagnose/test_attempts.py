@@ -175,3 +175,27 @@ def test_a_job_of_which_one_rank_said_goodbye_did_not_end_well() -> None:
     first, second = job("a", 0, 1, at=None), job("b", 0, 1, at=None)
     half = ([*second[0], bye(0, file="b/rank0.log")], second[1])
     assert jobs(first, half) == [["all"]]
+
+
+def numbered(prefix: str, *ranks: int, at: float = NOON) -> tuple[list[Event], list[Source]]:
+    """Per-rank files of one flat folder, named after the job: j100-rank0.log."""
+    names = {r: f"logs/{prefix}-rank{r}.log" for r in ranks}
+    events = [e for r in ranks for e in steps(r, 1, 2, file=names[r], at=at)]
+    return events, [source(names[r], rank=r) for r in ranks]
+
+
+def test_numbers_before_the_rank_in_file_names_tell_two_jobs_of_a_folder_apart() -> None:
+    early, late = numbered("j100", 0, 1), numbered("j101", 0, 1, at=NOON + 9999)
+    found = split([*early[0], *late[0]], [*early[1], *late[1]])
+    assert found == {
+        "j100": ["logs/j100-rank0.log", "logs/j100-rank1.log"],
+        "j101": ["logs/j101-rank0.log", "logs/j101-rank1.log"],
+    }
+
+
+def test_nodes_that_number_their_files_and_streams_that_overlap_are_one_job() -> None:
+    for one, other in (
+        (numbered("node0", 0, 1), numbered("node1", 2, 3, at=NOON + 9999)),  # other ranks
+        (numbered("out1", 0, 1), numbered("out2", 0, 1)),  # the same ranks at the same time
+    ):
+        assert list(split([*one[0], *other[0]], [*one[1], *other[1]])) == [None]

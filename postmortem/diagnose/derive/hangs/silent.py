@@ -49,6 +49,8 @@ def _suspects(scene: Scene) -> list[int]:
     if not 0 < len(quiet) <= len(scene.shouting):
         return []
     logged = [r for r in quiet if scene.views[r].lines]
+    if logged and 2 * len(logged) <= len(quiet):
+        return []  # of most of the silent ranks nothing is here: any of them may be the one
     if logged:
         return elsewhere(scene, logged) or logged
     return quiet if len(quiet) == 1 and _logs_are_complete(scene) else []
