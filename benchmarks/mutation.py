@@ -42,15 +42,10 @@ INERT = ("frozen", "slots", "eq", "repr", "maxsize", "strict", "init")  # argume
 WORD = re.compile(r"[a-z][a-z_-]*")
 STORIES = [
     f"test_{name}.py"
-    for name in [
-        "told_ends",
-        "last_words",
-        "standstill",
-        "counters",
-        "flight_recorder",
-        "timeouts",
-        "goodlogs",
-    ]
+    for name in (
+        *("told_ends", "last_words", "standstill", "counters", "flight_recorder", "timeouts", "goodlogs"),
+        *("utterances", "whose_line", "healthy", "faults", "collectors", "excerpts", "torn_excerpts"),
+    )
 ]
 SLOW = (  # tests of what no mutant changes, and the dearest one of them all
     "test_diagnose_order.py::test_a_library_is_the_same_from_folders_of_other_names",
@@ -58,9 +53,10 @@ SLOW = (  # tests of what no mutant changes, and the dearest one of them all
     "test_flight_recorder.py::test_a_large_dump_is_cut_to_its_last_entries",
     "test_diagnose_foreign.py::test_a_job_that_finished_did_not_fail_whatever_others_say",
 )
+WHOLE = (["test_golden.py"], ["test_report_text.py", "test_examples.py"])
 SUITES = {  # what is run one after the other, until one fails
-    "diagnose": (["diagnose"], ["test_diagnose_*.py", *STORIES], ["test_golden.py"]),
-    "align": (["align", "test_align_*.py"], ["diagnose", "test_diagnose_*.py"], ["test_golden.py"]),
+    "diagnose": (["diagnose"], ["test_diagnose_*.py", *STORIES], *WHOLE),
+    "align": (["align", "test_align_*.py"], ["diagnose", "test_diagnose_*.py"], *WHOLE),
 }
 
 
