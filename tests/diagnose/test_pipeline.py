@@ -193,3 +193,76 @@ def test_of_a_stack_the_line_of_the_users_code_is_shown() -> None:
     other = stack._replace(fields={"code": "train.py:99"})
     assert own_frame(other) is other
     assert own_frame(stack._replace(kind="pattern")).where.line == 20
+
+
+def test_the_chain_goes_from_the_root_by_what_confirms_it_to_what_follows() -> None:
+    lost = pattern(
+        "lost", "peer-lost", role="symptom", title="A rank lost its peers", what="Its peer is gone."
+    )
+    confirms = pattern("confirms", None, role="confirms", entity="rank")
+    known = library(RAISED, lost, confirms)
+    events = [
+        event("skipping it", "rank1.log", 7, "notice", rank=1, at=NOON),
+        event("raised", "rank1.log", 9, rank=1, pattern="raised", at=NOON, host="a", opened=8),
+        event("so it is", "rank1.log", 12, pattern="confirms", at=NOON, fields={"rank": "1"}, rank=1),
+        event("lost", "rank0.log", 5, rank=0, pattern="lost", at=NOON + 9, host="b"),
+    ]
+    doc = document(*events, library=known)
+    rows = [(row["id"], row["pattern"], row["role"], row["explains"]) for row in doc["chain"]]
+    assert rows == [
+        ("f1", "raised", "cause", ["f3"]),
+        ("f2", "confirms", "confirms", []),
+        ("f3", "lost", "symptom", []),
+    ]
+    root, _, effect = doc["chain"]
+    assert root["entity"] == {"rank": 1, "host": "a"}
+    texts = [doc["verdict"]["evidence"][n]["text"] for n in root["evidence"]]
+    assert texts == ["raised", "skipping it"]
+    assert effect["because"].startswith("9.00 s later (±")
+    assert effect["because"].endswith("Its peer is gone.")
+    assert (effect["count"], effect["time"]) == (1, "2026-11-21T12:00:09.000Z")
+    assert doc["job"] == {
+        "id": None,
+        "world_size": 2,
+        "hosts": ["a", "b"],
+        "torch": None,
+        "nccl": None,
+        "attempts": 1,
+    }
+    assert doc["unexplained"] == []
+    assert [t["step"] for t in doc["trace"]] == list(range(1, len(doc["trace"]) + 1))
+
+
+def test_what_came_before_the_root_is_unexplained() -> None:
+    lost = pattern("lost", "peer-lost", role="symptom", severity="error")
+    events = [
+        event("lost", "rank0.log", 5, rank=0, pattern="lost", at=NOON - 9, host="b"),
+        event("raised", "rank1.log", 9, rank=1, pattern="raised", at=NOON, host="a"),
+    ]
+    (row,) = document(*events, library=library(RAISED, lost))["unexplained"]
+    assert row["pattern"] == "lost"
+    assert "it came before the cause" in row.values()
+
+
+def test_a_verdict_of_a_later_life_tells_which_one() -> None:
+    lives = [
+        event("raised", f"rank1.{n}.log", 9, rank=1, pattern="raised", attempt=n, at=NOON + n) for n in (0, 1)
+    ]
+    files = [source(e.where.source, rank=1, attempt=e.attempt) for e in lives]
+    doc: Any = diagnose(Timeline(tuple(lives), ()), files, library(RAISED), {})
+    assert (doc["verdict"]["attempt"], doc["job"]["attempts"]) == (1, 2)
+    assert "attempt" not in document(lives[0]._replace(attempt=None))["verdict"]
+
+
+def test_without_a_cause_the_complaints_are_told_and_what_to_collect() -> None:
+    lost = pattern("lost", "peer-lost", role="symptom", title="A rank lost its peers")
+    doc = document(event("lost", "rank0.log", 5, rank=0, pattern="lost"), library=library(lost))
+    verdict = doc["verdict"]
+    assert (verdict["outcome"], verdict["category"], verdict["confidence"]) == (
+        "undetermined",
+        "peer-lost",
+        "hypothesis",
+    )
+    assert [row["id"] for row in doc["chain"]] == ["f1"]
+    assert [a["kind"] for a in verdict["actions"]] == ["none"]
+    assert verdict["missing"]

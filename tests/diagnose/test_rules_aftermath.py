@@ -117,3 +117,62 @@ def test_without_steps_the_first_by_time_has_it_and_those_of_the_same_moment() -
 
 def test_without_steps_or_times_nobody_is_known_to_be_the_first() -> None:
     assert fallen(aftermath.nan_that_spread, of_rank(NAN, 5), of_rank(NAN, 5, rank=2)) == {}
+
+
+# ── a node that failed, an import that could be done without ─────────────────────────────────────────────────────────
+
+NODE = pattern("node", "scheduler", entity="host", tells=("node-lost",))
+
+
+def on(p: Any, host: str | None = None, at: float | None = None, **more: Any) -> Claim:
+    role = more.pop("role", p.role)
+    return claim(p, event(at=at, **more), hosts=(host,) if host else (), role=role)
+
+
+def test_what_a_rank_sees_of_a_node_that_fails_is_the_failure_from_inside() -> None:
+    for p in (CRASHED, pattern("fault", "gpu-fault")):
+        assert fallen(aftermath.node_was_lost, on(NODE, "a"), on(p, "a.cluster")) == {1: "symptom"}
+    assert fallen(aftermath.node_was_lost, on(NODE), on(CRASHED, "a")) == {1: "symptom"}
+    assert fallen(aftermath.node_was_lost, on(NODE, "a"), on(CRASHED)) == {1: "symptom"}
+
+
+def test_not_another_nodes_nor_the_kernels_word_nor_long_after() -> None:
+    far = aftermath.FAILING_S
+    assert fallen(aftermath.node_was_lost, on(NODE, "a"), on(CRASHED, "b")) == {}
+    assert fallen(aftermath.node_was_lost, on(NODE, "a"), on(CRASHED, "a", speaker="kernel")) == {}
+    assert fallen(aftermath.node_was_lost, on(NODE, "a"), on(RAISED, "a")) == {}
+    assert fallen(aftermath.node_was_lost, on(NODE, "a", role="symptom"), on(CRASHED, "a")) == {}
+    assert fallen(aftermath.node_was_lost, on(NODE, "a", 0.0), on(CRASHED, "a", far)) == {1: "symptom"}
+    assert fallen(aftermath.node_was_lost, on(NODE, "a", 0.0), on(CRASHED, "a", far + 1)) == {}
+    assert fallen(aftermath.node_was_lost, on(NODE, "a"), on(CRASHED, "a", far + 1)) == {1: "symptom"}
+
+
+def imported(line: int = 5, rank: int | None = None, type: str = "ModuleNotFoundError") -> Claim:
+    return claim(RAISED, event(file="a.log", line=line, rank=rank, fields={"type": type}))
+
+
+def later(rank: int, line: int = 9, file: str = "a.log", **more: Any) -> Claim:
+    return claim(
+        RAISED, event(file=file, line=line, rank=rank, fields={"excepthook": True} | more), ranks=(rank,)
+    )
+
+
+def optional(*claims: Claim, ranks: tuple[int, ...] = (0, 1)) -> bool:
+    return bool(list(aftermath.import_was_optional(View(case(ranks=ranks), claims))))
+
+
+def test_nobody_died_of_an_import_after_which_every_rank_raises_something_else() -> None:
+    assert optional(imported(), later(0), later(1))
+    assert optional(imported(type="ImportError"), later(0), later(1))
+    assert optional(imported(), later(0, 3), later(0), later(1))
+
+
+def test_somebody_may_have_where_one_did_not_or_had_before() -> None:
+    assert not optional(imported(), later(0))
+    assert not optional(imported(), later(0), later(1, 3))
+    assert not optional(imported(), later(0), later(1, 5))
+    assert not optional(imported(), later(0), later(1, file="b.log"))
+    assert not optional(imported(), later(0), later(1, excepthook=False))
+    assert not optional(imported(rank=1), later(0), later(1))
+    assert not optional(imported(type="ValueError"), later(0), later(1))
+    assert not optional(imported(), ranks=())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, pattern
+from claims import NOON, bye, case, claim, event, exits, pattern
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.promote import promoted
@@ -170,3 +170,43 @@ def test_a_wait_that_is_said_again_and_again_to_the_end() -> None:
     assert roles(case(*said, last(4)), claim(p, said[2])) == ["context"]
     work = event("step", "a.log", 2, "worked", by="count")
     assert roles(case(*said, work), claim(p, said[2])) == ["context"]
+
+
+# ── what a log's last exception without a traceback says ─────────────────────────────────────────────────────────────
+
+UTTERED = pattern("uttered", severity="error")
+
+
+def uttered(line: int = 5, file: str = "a.log", **more: Any) -> Claim:
+    p = more.pop("p", UTTERED)
+    role = more.pop("role", "context")
+    return claim(p, event("ValueError: odd", file, line, fields={"uttered": True} | more), role=role)
+
+
+def promoted_lines(*claims: Claim, events: Any = ()) -> list[int | None]:
+    found = promoted(case(*events, ranks=(0, 1)), claims)
+    return [c.event.where.line for c in found if c.because == "nothing else gives a reason"]
+
+
+LEFT = exits(r1=1)
+
+
+def test_the_last_one_counts_where_a_rank_left_with_a_code_or_somebody_complains() -> None:
+    assert promoted_lines(uttered(5), uttered(9), events=LEFT) == [9]
+    assert promoted_lines(uttered(5), uttered(9, "b.log"), events=LEFT) == [5, 9]
+    assert promoted_lines(uttered(5), claim(LOST)) == [5]
+    assert promoted_lines(uttered(5)) == []
+    assert promoted_lines(uttered(5), events=exits(r1=-15)) == []
+    quiet = claim(pattern("q", "hang", role="symptom", severity="warning"))
+    assert promoted_lines(uttered(5), quiet) == []
+
+
+def test_not_where_the_rank_worked_on_or_the_pattern_is_no_cause() -> None:
+    work = event("step", "a.log", 9, "progress")
+    assert promoted_lines(uttered(5), events=[*LEFT, work]) == []
+    assert promoted_lines(uttered(12), events=[*LEFT, work]) == [12]
+    assert promoted_lines(
+        uttered(5), events=[*LEFT, work._replace(where=work.where._replace(source="b"))]
+    ) == [5]
+    assert promoted_lines(uttered(5, p=pattern("s", role="symptom")), events=LEFT) == []
+    assert promoted_lines(uttered(5, uttered=False), events=LEFT) == []

@@ -71,3 +71,53 @@ def test_an_abort_on_an_exception_of_the_collective_library_repeats_it(fields: d
     assert fallen(reading.abort_of_a_collective, crash) == [(0, "symptom")]
     assert fallen(reading.abort_of_a_collective, claim(RAISED, event(fields=fields))) == []
     assert fallen(reading.abort_of_a_collective, claim(CRASH, event(terminate="std::out_of_range"))) == []
+
+
+# ── what only opens a message ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def opens(first: Claim, *others: Claim) -> list[tuple[int, str]]:
+    return fallen(reading.opens_a_message, first, *others)
+
+
+def said(
+    text: str, line: int, of: Any = CRASH, file: str = "a.log", rank: int | None = 0, **fields: Any
+) -> Claim:
+    role = fields.pop("role", of.role)
+    return claim(of, event(text, file, line, rank=rank, fields=fields), role=role)
+
+
+HEAD = said("terminate called after throwing an instance of 'std::x'", 5)
+
+
+def test_an_uncaught_exception_gives_way_to_its_what() -> None:
+    more = "  what():  CUDA error"
+    assert opens(HEAD, said(more, 6)) == [(0, "symptom")]
+    assert opens(HEAD, said(more, 5 + reading.FAR)) == [(0, "symptom")]
+    for other in (
+        said(more, 6 + reading.FAR),
+        said(more, 5),
+        said(more, 4),
+        said(more, 6, file="b.log"),
+        said(more, 6, rank=1),
+        said(more, 6, role="symptom"),
+        said(more, 6, role="context"),
+        said("another line", 6),
+    ):
+        assert opens(HEAD, other) == []
+
+
+def test_a_library_that_only_carries_what_a_rank_raised() -> None:
+    head = said("CheckpointException ranks: {1}", 5)
+    parent = {"reported_by": "parent"}
+    assert opens(head, said("ValueError", 9, of=pattern(), **parent)) == [(0, "symptom")]
+    assert opens(head, said("ValueError", 9, of=RAISED, **parent)) == []
+    assert opens(head, said("ValueError", 9, of=pattern())) == []
+
+
+def test_what_python_ignores_and_what_follows_from_a_ctrl_c() -> None:
+    assert fallen(reading.ignored, raised(ignored=True), raised()) == [(0, "context")]
+    assert fallen(reading.ignored, claim(RAISED, event(ignored=True), role="confirms")) == []
+    assert fallen(reading.while_interrupted, raised(during="KeyboardInterrupt")) == [(0, "symptom")]
+    assert fallen(reading.while_interrupted, raised(during="torch.SignalException")) == [(0, "symptom")]
+    assert fallen(reading.while_interrupted, raised(during="ValueError"), raised()) == []
