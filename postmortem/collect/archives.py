@@ -164,7 +164,9 @@ class Tar:
             block = self.take(BLOCK)
             header.extended = len(block) == BLOCK and block[504] == 1
         if header.kind in KINDS:
-            return Member(name, 0, 0, Refused(f"{KINDS[header.kind]} in an archive: not followed", 0))
+            return Member(
+                name, 0, 0, Refused(f"{KINDS[header.kind]} in an archive: not followed", 0, meant=True)
+            )
         if header.kind == b"5" or name.endswith(b"/"):
             self._skip(size)
             return None

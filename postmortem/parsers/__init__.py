@@ -14,7 +14,7 @@ import regex
 
 from postmortem import scan
 from postmortem.library import Library, Signature, load
-from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
+from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.parsers import (
     envelope,
     faulthandler,
@@ -32,6 +32,7 @@ from postmortem.parsers import (
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
+from postmortem.parsers.guard import Guard
 from postmortem.parsers.marks import bare
 
 OPENERS: tuple[Signature, ...] = (
@@ -70,38 +71,49 @@ TORN = 65536  # bytes: a paste
 _SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 
 
-def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> list[Event]:
+def parse(
+    scanned: Scanned, library: Library, lines: int = progress.LINES, lost: list[Skip] | None = None
+) -> list[Event]:
     """All events of one source, in the order of its lines.
-    `lines` is how many ordinary ones are read, beside those with hits."""
+    `lines` is how many ordinary ones are read, beside those with hits; `lost` takes what could not be read."""
     source = scanned.source
     if source.kind == "binary":
         return []
+    guard = Guard(source.path, lost)
+    style = guard.call(Style(), lambda: _style(scanned, lines))
     events: list[Event] = []
-    style = (
-        envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
-        if scanned.samples
-        else Style()
-    )
     document = _DOCUMENTS.get(source.kind)
     if document is not None and scanned.content is not None:
-        events.extend(document(source, scanned.content))
+        events += guard.events(None, document, source, scanned.content)
+    for e in events:
+        if e.kind == "unreadable":
+            guard.lose(e.text)
     if source.kind == "error-file" and any(e.kind == "exception" for e in events):
-        events.extend(_patterns_of_document(scanned, library, events))
+        events += guard.events(None, _patterns_of_document, scanned, library, events)
     elif source.kind != "flight-recorder":
         for hit in scanned.hits:
-            events.extend(_hit(source, hit, style, library))
+            events += guard.events(hit.line, _hit, source, hit, style, library)
     if source.kind in _SPOKEN:
-        events.extend(progress.parse(source, scanned.samples, style, lines))
+        events += guard.events(None, progress.parse, source, scanned.samples, style, lines)
     elif source.kind == "kernel":  # a journal: of its programs only what shows one at work
-        told = progress.parse(source, scanned.samples, style, lines)
+        told = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events.extend(e for e in told if e.kind in ("worked", "finished"))
     if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
-        events.extend(torn.parse_torn(source, scanned.samples[0].text, style))
-    events = _one_exception_per_line(events)
-    events = _with_frames(events)
-    events = _with_last_words(events)
-    events.extend(_on_events(events, library))
+        events += guard.events(None, torn.parse_torn, source, scanned.samples[0].text, style)
+    events = guard.call(events, lambda: _together(events, library))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
+
+
+def _style(scanned: Scanned, lines: int) -> Style:
+    if not scanned.samples:
+        return Style()
+    return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
+
+
+def _together(events: list[Event], library: Library) -> list[Event]:
+    """What the events of one source say of each other."""
+    found = _with_last_words(_with_frames(_one_exception_per_line(events)))
+    return [*found, *_on_events(found, library)]
 
 
 def _one_exception_per_line(events: list[Event]) -> list[Event]:

@@ -112,12 +112,23 @@ def _quoted(
     )
 
 
+def _why(error: Exception) -> str:
+    """What the JSON reader says; of a number that is too long it says how to lift Python's limit."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos:,} of {len(error.doc):,}"
+    return "it is nested too deep, or has a number that is too long"
+
+
 def error_file(source: Source, content: bytes) -> Iterator[Event]:
     """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack":
     "…", "timestamp": "1795208014"}}}."""
     try:
         record = json.loads(content.decode("utf-8", "backslashreplace"))
-    except (ValueError, RecursionError):
+    except (ValueError, RecursionError) as e:
+        if content.strip() and not str(e).startswith("Extra data"):
+            yield Event(
+                "unreadable", Where(source.path, None), f"The error file is no whole JSON: {_why(e)}."
+            )
         return
     message = record.get("message") if isinstance(record, dict) else None
     extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}

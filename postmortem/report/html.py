@@ -183,7 +183,7 @@ def _made(document: view.Document) -> dict[str, Any]:
         "unlisted": len(sources) - MAX_SOURCES,
         "source_count": len(sources),
         "ledger": view.part(document, "ledger"),
-        "skipped": view.rows(view.part(document, "ledger").get("skipped"))[:MAX_SOURCES],
+        "skipped": view.skipped(document)[:MAX_SOURCES],
         "job": _job(view.part(document, "job")),
         "trace": view.rows(document.get("trace")),
         "tool": view.part(document, "tool"),

@@ -22,6 +22,7 @@ from functools import lru_cache
 
 from postmortem.report import labels, text, view
 
+LOSSES = 20
 LIMIT = 60_000
 _ESCAPED = str.maketrans(
     {char: f"\\{char}" for char in "\\`*_[]{}|~"}
@@ -39,7 +40,8 @@ def render_markdown(incident: view.Incident) -> str:
     what no longer fits is counted, never cut in the middle."""
     document = incident.document
     sections: tuple[Callable[[view.Document], list[str]], ...] = (
-        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _evidence, _clocks, _others, _made,
+        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _evidence, _clocks, _others, _losses,
+        _made,
     )  # fmt: skip
     done: list[str] = []
     used, dropped = 200, 0
@@ -226,6 +228,17 @@ def _others(document: view.Document) -> list[str]:
         for item in view.rows(document.get("other_jobs"))
     ]
     return ["## Other jobs in the same logs\n\n" + "\n".join(lines)] if lines else []
+
+
+def _losses(document: view.Document) -> list[str]:
+    lost = [row for row in view.skipped(document) if row.get("lost")]
+    lines = [
+        f"- {code(row.get('path'))}, {text.size(row.get('bytes'))}: {_closed(row.get('reason'))}"
+        for row in lost[:LOSSES]
+    ]
+    if len(lost) > LOSSES:
+        lines.append(f"- {text.plural(len(lost) - LOSSES, 'more row')} in the HTML report.")
+    return ["## Not read\n\n" + "\n".join(lines)] if lines else []
 
 
 def _made(document: view.Document) -> list[str]:
