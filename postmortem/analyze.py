@@ -7,6 +7,7 @@ incident.document["verdict"]["headline"]
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from postmortem import collect, reading
 from postmortem.collect import Container
-from postmortem.errors import NothingReadable
+from postmortem.errors import NothingReadable, PostmortemError, ours
 from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
 
@@ -107,19 +108,36 @@ def _diagnose(
     events: list[Event],
     sources: list[Source],
     library: Library,
-    ledger: dict[str, object],
+    ledger: dict[str, Any],
     options: Options,
     usual: frozenset[str],
 ) -> tuple[Timeline, dict[str, Any]]:
-    from postmortem.align import align
-    from postmortem.diagnose import diagnose
+    """An error of ours costs the step that it is in: it is a loss of the ledger, and so told everywhere."""
+    from postmortem.align import Timeline, align
+    from postmortem.diagnose import diagnose, nothing
 
-    timeline = align(events)
+    try:
+        timeline = align(events)
+    except Exception as error:
+        timeline = Timeline(tuple(e for e in events if e.kind != "sync"), ())
+        ledger = _with_loss(ledger, "the alignment of the clocks", error)
     if options.since is not None or options.until is not None:
         lo, hi = options.since or float("-inf"), options.until or float("inf")
         kept = tuple(e for e in timeline.events if e.at is None or lo <= e.at <= hi)
         timeline = replace(timeline, events=kept)
-    return timeline, diagnose(timeline, sources, library, ledger, options.job, usual)
+    try:
+        return timeline, diagnose(timeline, sources, library, ledger, options.job, usual)
+    except Exception as error:
+        ledger = _with_loss(ledger, "the diagnosis", error)
+        return timeline, nothing(timeline, sources, library, ledger)
+
+
+def _with_loss(ledger: dict[str, Any], step: str, error: Exception) -> dict[str, Any]:
+    """The ledger and what an error of ours cost."""
+    if os.environ.get("POSTMORTEM_DEBUG") or isinstance(error, PostmortemError):
+        raise error
+    row = {"path": step, "bytes": 0, "reason": ours(error), "lost": True}
+    return ledger | {"skipped": [row, *ledger["skipped"]]}
 
 
 def _usual(baseline: Path | None, options: Options) -> frozenset[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from postmortem import output
-from postmortem.errors import PathMissing, PostmortemError, UsageError
+from postmortem.errors import PathMissing, PostmortemError, UsageError, ours
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
@@ -223,11 +223,20 @@ def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool,
     if verbose:
         output.say(report.render_verbose(incident))
     if target:
-        output.say(
-            report.render_terminal(incident, width=output.width(), colour=output.colour(), report=str(target))
-        )
+        output.say(_summary(incident, target))
     else:
         output.data(text)
+
+
+def _summary(incident: Incident, target: Path) -> str:
+    from postmortem import report
+
+    try:
+        return report.render_terminal(
+            incident, width=output.width(), colour=output.colour(), report=str(target)
+        )
+    except Exception as e:  # the report is written, and that is what it is about
+        return f"{incident.document['verdict']['outcome'].upper()}\n  summary  {ours(e)}\n  report   {target}"
 
 
 def _time(text: str | None, flag: str) -> float | None:

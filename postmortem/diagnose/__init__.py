@@ -67,6 +67,18 @@ def diagnose(
     return document.write(told[0], told[1:], timeline, sources, ledger)
 
 
+def nothing(
+    timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Mapping[str, object]
+) -> dict[str, object]:
+    """The document where the reasoning failed: nothing is known but what was read."""
+    by_path = {s.path: s for s in sources}
+    case = Case((), build((), (), library), library, by_path, None)
+    lost = unread.losses(ledger, by_path, ())
+    lost = replace(lost, lead="the logs were read, but") if lost else None
+    bare = Solution(case, "undetermined", None, (), (), (), unread=lost)
+    return document.write(bare, [], timeline, sources, ledger)
+
+
 def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Mapping[str, object]) -> Solution:
     """The same solution; undetermined where it was healthy but for a loss that may be this job's."""
     if solution.outcome != "healthy":

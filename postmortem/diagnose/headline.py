@@ -181,7 +181,7 @@ def _effects(victims: Victims, said: str) -> str:
 def _rootless(solution: Solution) -> str:
     case = solution.case
     if solution.unread is not None:
-        return f"Undetermined: no failure in what was read, but {solution.unread}."
+        return f"Undetermined: {solution.unread}."
     if solution.outcome == "healthy":
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 NAMED = 5  # files
+OUR_OWN = "an error of our own"
 Row = Mapping[str, Any]
 
 
@@ -21,11 +22,18 @@ class Unread:
 
     rows: tuple[Row, ...]
     total: int
+    lead: str = "no failure in what was read, but"
 
     def __str__(self) -> str:
+        return f"{self.lead} {self._what()}"
+
+    def _what(self) -> str:
         lost = sum(int(row["bytes"]) for row in self.rows)
         if lost:
             return f"{lost:,} bytes of {self.total:,} were not read"
+        first = self.rows[0]
+        if OUR_OWN in str(first["reason"]):
+            return f"an error of our own cost a part of {first['path']}"
         files = list(dict.fromkeys(str(row["path"]) for row in self.rows))
         return f"{files[0] if len(files) == 1 else f'{len(files)} files'} could not be read to the end"
 
@@ -38,6 +46,7 @@ class Unread:
     def wanted(self) -> list[dict[str, str]]:
         """What to get: the same files, whole."""
         paths = dict.fromkeys(str(row["path"]) for row in self.rows)
+        ours = {str(row["path"]) for row in self.rows if OUR_OWN in str(row["reason"])}
         return [
             {
                 "what": f"all of {path}",
@@ -45,6 +54,7 @@ class Unread:
                 "how": "copy it again from where it was written, and compare both with sha256sum",
             }
             for path in list(paths)[:NAMED]
+            if path not in ours
         ]
 
 

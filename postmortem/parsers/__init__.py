@@ -13,6 +13,7 @@ from functools import lru_cache
 import regex
 
 from postmortem import scan
+from postmortem.digits import whole
 from postmortem.library import Library, Signature, load
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.parsers import (
@@ -186,7 +187,7 @@ def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
     line = next(excerpt.following())
     fields: dict[str, object] = dict(match.captures)
     if m := _LOCAL.search(excerpt.text) if "local_rank" not in fields else None:
-        fields["local_rank"] = int(m[1])
+        fields["local_rank"] = whole(m[1])
     return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from postmortem.digits import whole
 from postmortem.model import Event, Source, Where
 from postmortem.parsers.counters import MARKS
 from postmortem.parsers.excerpt import decode
@@ -140,7 +141,7 @@ def _word(value: object, most: int = 300) -> str:
 
 def _number(value: object) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
-        value = int(value)
+        value = whole(value)
     return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None
 
 
@@ -376,4 +377,4 @@ def _rank(path: str, document: dict[object, object], dump: _Dump) -> int | None:
             return said
     known = {rank for g in dump.groups.values() for rank in g.ranks}
     m = _TRAILING.search(path)
-    return int(m[1]) if m and int(m[1]) in known else None
+    return whole(m[1]) if m and whole(m[1]) in known else None

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from postmortem.report import labels, text, view
+from postmortem.report.parts import Parts
 
 LOSSES = 20
 LIMIT = 60_000
@@ -45,13 +46,16 @@ def render_markdown(incident: view.Incident) -> str:
     )  # fmt: skip
     done: list[str] = []
     used, dropped = 200, 0
+    parts = Parts()
     for section in sections:
-        for block in section(document):
+        name = section.__name__.strip("_")
+        for block in parts.rows(f"section {name}", partial(section, document)):
             if used + len(block) + 2 > LIMIT:
                 dropped += 1
                 continue
             done.append(block)
             used += len(block) + 2
+    done += [f"**Incomplete.** {_closed(why)}" for why in parts.failed]
     if dropped:
         done.append(
             f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML "
