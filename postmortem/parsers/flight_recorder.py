@@ -28,6 +28,7 @@ from typing import NamedTuple
 
 from postmortem.digits import whole
 from postmortem.model import Event, Source, Where
+from postmortem.parsers import plain_json
 from postmortem.parsers.counters import MARKS
 from postmortem.parsers.excerpt import decode
 from postmortem.parsers.frames import code_line
@@ -117,11 +118,13 @@ def _json(content: bytes) -> object:
     if len(content) > MAX_JSON:
         raise PlainPickleError(f"it is longer than {MAX_JSON >> 20} MiB", MAX_JSON)
     try:
-        return json.loads(content)
+        return plain_json.loads(content)
     except json.JSONDecodeError as e:
         raise PlainPickleError(f"its JSON is broken: {e.msg}", e.pos) from None
     except UnicodeDecodeError as e:
         raise PlainPickleError("its JSON is not UTF-8", e.start) from None
+    except plain_json.TooMuch as e:
+        raise PlainPickleError(str(e), 0) from None
     except RecursionError:
         raise PlainPickleError("its JSON is nested too deep", 0) from None
     except ValueError:  # CPython refuses to read integers of more than 4,300 digits

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
-from postmortem.parsers import times
+from postmortem.parsers import plain_json, times
 from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import code_line, collective_of
 from postmortem.parsers.traceback import WRAPPERS
@@ -119,6 +119,8 @@ def _why(error: Exception) -> str:
     """What the JSON reader says; of a number that is too long it says how to lift Python's limit."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at character {error.pos:,} of {len(error.doc):,}"
+    if isinstance(error, plain_json.TooMuch):
+        return str(error)
     return "it is nested too deep, or has a number that is too long"
 
 
@@ -126,7 +128,7 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
     """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack":
     "…", "timestamp": "1795208014"}}}."""
     try:
-        record = json.loads(content.decode("utf-8", "backslashreplace"))
+        record = plain_json.loads(content, "backslashreplace")
     except (ValueError, RecursionError) as e:
         if content.strip() and not str(e).startswith("Extra data"):
             yield Event(
