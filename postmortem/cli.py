@@ -70,12 +70,14 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: Exception) -> int:
+    from postmortem.report.text import line
+
     if isinstance(error, PostmortemError):
-        output.say(f"postmortem: {error.message}")
+        output.say(f"postmortem: {line(error.message)}")  # it may quote a log, or a file's name
         if error.hint:
-            output.say(f"  {error.hint}")
+            output.say(f"  {line(error.hint)}")
         return error.exit_code
-    output.say(f"postmortem: an error of our own: {type(error).__name__}: {error}")
+    output.say(f"postmortem: {line(ours(error))}")
     output.say("  set POSTMORTEM_DEBUG=1 and run again for the traceback to report")
     return 1
 

@@ -25,6 +25,7 @@ from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
 
 LIMIT = 105  # characters that a headline quotes
+SLOW = 1.0  # seconds for a regex, which may be somebody else's
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
@@ -145,7 +146,11 @@ def _telling(root: Claim) -> str:
     bar or a prefix."""
     text = gist(root.event.text)
     for form in root.pattern.variants:
-        if m := regex.search(form.regex, text):
+        try:
+            m = regex.search(form.regex, text, timeout=SLOW)
+        except TimeoutError:
+            continue
+        if m:
             return text[m.start() :]
     return text
 

@@ -7,6 +7,7 @@ and the line stays in its file for a human.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -14,7 +15,7 @@ import regex
 
 from postmortem import scan
 from postmortem.digits import whole
-from postmortem.library import Library, Signature, load
+from postmortem.library import Library, Signature, load, shipped
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.parsers import (
     envelope,
@@ -35,6 +36,7 @@ from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.parsers.guard import Guard
 from postmortem.parsers.marks import bare
+from postmortem.scan.engine import SLOW, TIRED
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -101,7 +103,7 @@ def parse(
         events.extend(e for e in told if e.kind in ("worked", "finished"))
     if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
         events += guard.events(None, torn.parse_torn, source, scanned.samples[0].text, style)
-    events = guard.call(events, lambda: _together(events, library))
+    events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
 
 
@@ -111,10 +113,10 @@ def _style(scanned: Scanned, lines: int) -> Style:
     return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
 
 
-def _together(events: list[Event], library: Library) -> list[Event]:
+def _together(events: list[Event], library: Library, guard: Guard) -> list[Event]:
     """What the events of one source say of each other."""
     found = _with_last_words(_with_frames(_one_exception_per_line(events)))
-    return [*found, *_on_events(found, library)]
+    return [*found, *_on_events(found, library, guard)]
 
 
 def _one_exception_per_line(events: list[Event]) -> list[Event]:
@@ -220,6 +222,7 @@ class _Decisive:
 
     def __init__(self, library: Library) -> None:
         self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}
+        self.tired: Counter[str] = Counter()
         for p in library.patterns.values():
             kinds: dict[str, list[regex.Pattern[str]]] = {}
             for v in p.variants:
@@ -230,20 +233,36 @@ class _Decisive:
                 self.forms.setdefault(kind, []).append((p, forms))
         self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
 
-    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str]], ...]:
-        """The patterns that match an event's line, and what they capture."""
-        found = []
+    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str] | None], ...]:
+        """The patterns that match an event's line, and what they capture; None: it took too long."""
+        found: list[tuple[Pattern, dict[str, str] | None]] = []
         for pattern, forms in self.forms.get(kind, ()):
-            m = next((m for form in forms if (m := form.search(text))), None)
+            if shipped(pattern):
+                m = next((m for form in forms if (m := form.search(text))), None)
+            else:
+                try:
+                    m = self._patiently(pattern, forms, text)
+                except TimeoutError:
+                    self.tired[pattern.id] += 1
+                    found.append((pattern, None))
+                    continue
             if m is not None:
                 found.append((pattern, {k: v for k, v in m.groupdict().items() if v is not None}))
         return tuple(found)
+
+    def _patiently(
+        self, pattern: Pattern, forms: list[regex.Pattern[str]], text: str
+    ) -> regex.Match[str] | None:
+        """Search by expressions of the user's own, of which nobody knows how long they take."""
+        if self.tired[pattern.id] >= TIRED:
+            raise TimeoutError
+        return next((m for form in forms if (m := form.search(text, timeout=SLOW))), None)
 
 
 _decisive = lru_cache(maxsize=8)(_Decisive)
 
 
-def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
+def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
     """Patterns that read a block's decisive line (`on: exception`), each once."""
     read = _decisive(library).read
     named: set[tuple[int | None, str | None]] = {
@@ -252,7 +271,10 @@ def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
     for event in list(events):
         for kind, text, told in _readings(event):
             for pattern, captures in read(kind, text):
-                if pattern.frame and not regex.search(pattern.frame, _innermost(event)):
+                if captures is None:
+                    guard.note(f"the regex of pattern {pattern.id} took too long", event.where.line)
+                    continue
+                if not _fits(pattern.frame, event):
                     continue
                 if kind in ("fault", "warned") and (event.where.line, pattern.id) in named:
                     continue
@@ -263,6 +285,14 @@ def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
                 yield event._replace(
                     kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields
                 )
+
+
+def _fits(frame: str, event: Event) -> bool:
+    """Whether the innermost frame is one that a pattern asks for."""
+    try:
+        return not frame or regex.search(frame, _innermost(event), timeout=SLOW) is not None
+    except TimeoutError:
+        return False
 
 
 def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:

@@ -40,7 +40,7 @@ class Guard:
         except PostmortemError:
             raise
         except Exception as error:  # logs are hostile, and no parser is without faults
-            self._note(ours(error), line)
+            self.note(ours(error), line)
             return default
 
     def lose(self, reason: str) -> None:
@@ -48,7 +48,8 @@ class Guard:
         if self._lost is not None:
             self._lost.append(Skip(self._path, 0, reason))
 
-    def _note(self, what: str, line: int | None) -> None:
+    def note(self, what: str, line: int | None) -> None:
+        """Tell of it once."""
         if what not in self._told and len(self._told) < MOST:
             self._told.add(what)
             self.lose(f"line {line}: {what}" if line else what)
