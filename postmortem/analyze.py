@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from postmortem import collect, reading
 from postmortem.collect import Container
-from postmortem.errors import NothingReadable, PostmortemError, ours
+from postmortem.errors import NothingReadable, PostmortemError, UsageError, ours
 from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
 
@@ -66,6 +66,7 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
             f"{', '.join(paths)}: nothing to read here",
             "give the folder that holds the job's logs, or the files themselves",
         )
+    usual = _usual(options.baseline, options)
     reads = _read(found.containers, options)
     interrupted = any(s.reason.endswith(reading.INTERRUPTED) for r in reads for s in r.skips)
     sources = [s for r in reads for s in r.sources]
@@ -81,7 +82,6 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
-    usual = _usual(options.baseline, options)
     timeline, document = _diagnose(events, sources, library, ledger.to_json(), options, usual)
     incident = (
         _redacted(document, timeline) if options.redact else Incident(document, timeline, as_written=True)
@@ -146,7 +146,14 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
         return frozenset()
     from postmortem.diagnose import shapes
 
-    reads = _read(collect.collect([str(baseline)]).containers, options)
+    found = collect.collect([str(baseline)])
+    reads = _read(found.containers, options)
+    skips = [*found.skipped, *(s for r in reads for s in r.skips)]
+    if any(s.reason.endswith(reading.INTERRUPTED) for s in skips):
+        raise KeyboardInterrupt
+    if not any(r.events for r in reads):
+        what = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
+        raise UsageError(what, "give the logs of a run that went well, or leave --baseline out")
     return shapes(e for r in reads for e in r.events)
 
 

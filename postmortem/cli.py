@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postmortem import output
+from postmortem import output, process
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours
 
 if TYPE_CHECKING:
@@ -57,11 +57,13 @@ class Backend(StrEnum):
 def run(arguments: list[str]) -> int:
     """Run one command line; print what went wrong, once, with the next step."""
     try:
+        process.stoppable()
         app(arguments, prog_name="postmortem")
     except SystemExit as e:
-        return e.code if isinstance(e.code, int) else 1
+        code = e.code if isinstance(e.code, int) else 1
+        return process.stop_code() if code == process.INTERRUPTED else code
     except KeyboardInterrupt:
-        return 130
+        return process.stop_code()
     except Exception as e:
         if os.environ.get("POSTMORTEM_DEBUG"):
             raise
@@ -180,7 +182,7 @@ def analyze(
         output.say(
             "postmortem: interrupted; the report covers what was read until then, and says what was not"
         )
-        raise typer.Exit(130)
+        raise typer.Exit(process.stop_code())
     raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
 
 

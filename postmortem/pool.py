@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from postmortem.errors import PostmortemError, UsageError
-from postmortem.process import OutOfTime, begin
+from postmortem.process import OutOfTime, begin, deaf_children
 from postmortem.process import tune as tune
 
 T = TypeVar("T")
@@ -208,8 +208,12 @@ class _Processes:
         self.pool: Any = self._made()
 
     def _made(self) -> Any:
+        from multiprocessing.resource_tracker import ensure_running
+
         from pebble import ProcessPool
 
+        with deaf_children():  # it is a process too
+            ensure_running()
         return ProcessPool(max_workers=self.workers, context=_Context(), initializer=begin)
 
     def submit(self, work: Callable[..., Any], bundle: tuple[Any, ...], seconds: float) -> Future[Any]:
@@ -246,7 +250,8 @@ class _Process(SpawnProcess):
         with _STARTING:
             spawn.get_preparation_data = _without_main
             try:
-                return SpawnProcess._Popen(process_obj)
+                with deaf_children():
+                    return SpawnProcess._Popen(process_obj)
             finally:
                 spawn.get_preparation_data = _WHOLE
 

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 MEMORY = 2 << 30
+INTERRUPTED = 130  # exit code after Ctrl-C
 _OURS = False  # set by `tune`
 
 
@@ -78,6 +79,45 @@ def _memory_bounded() -> Iterator[None]:
     finally:
         if wanted:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def stoppable() -> None:
+    """SIGTERM and SIGHUP end this process as Ctrl-C does: with a report of what was read. The second one ends
+    it at once. What the caller ignores (`nohup`) or handles stays so."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, _stop)
+
+
+_STOPPED = [signal.SIGINT]  # the last is what ended it
+
+
+def _stop(number: int, _frame: object) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    _STOPPED.append(signal.Signals(number))
+    raise KeyboardInterrupt
+
+
+def stop_code() -> int:
+    """The exit code of a process that was interrupted, as shells have it: 130 for Ctrl-C."""
+    return 128 + _STOPPED[-1]
+
+
+@contextmanager
+def deaf_children() -> Iterator[None]:
+    """Processes started here do not hear Ctrl-C nor a terminal that closes, from their first moment on: both
+    are the parent's to handle, and an interpreter that is just starting would print a traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def tune() -> None:

@@ -8,6 +8,7 @@ how much of each log is read depend on the logs alone, and results are put toget
 
 from __future__ import annotations
 
+import os
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -197,10 +198,17 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
             reads.append(_one(source, stream, engine, library, lines))
     except PostmortemError:
         raise
-    except Exception as error:  # of the archive: what was read of it counts
+    except Exception as error:  # of the file, or of the archive: what was read of it counts
         rest = max(0, container.size - sum(s.size for one in reads for s in one.sources))
-        reads.append(Read((), (), (), (Skip(container.label, rest, ours(error)),)))
+        reads.append(Read((), (), (), (Skip(container.label, rest, _why(error)),)))
     return Read(*(tuple(x for one in reads for x in getattr(one, field.name)) for field in fields(Read)))
+
+
+def _why(error: Exception) -> str:
+    """What the system says where it fails (ESTALE, EIO of a file server); anything else is our own."""
+    if isinstance(error, OSError) and error.errno:
+        return f"cannot be read to its end: {os.strerror(error.errno)}"
+    return ours(error)
 
 
 def _one(source: Source, stream: collect.Readable, engine: scan.Engine, library: Library, lines: int) -> Read:
@@ -211,7 +219,7 @@ def _one(source: Source, stream: collect.Readable, engine: scan.Engine, library:
     except PostmortemError:
         raise
     except Exception as error:
-        return Read((source,), (), (), (Skip(source.path, source.size, ours(error)),))
+        return Read((source,), (), (), (Skip(source.path, source.size, _why(error)),))
     read = _parsed(one, library, lines)
     if isinstance(told, unwrap.Unwrapped):  # the ledger counts what lies in the file
         read = replace(read, scanned=(replace(read.scanned[0], bytes=told.bytes, lines=told.lines),))
@@ -263,7 +271,7 @@ def _joined(pairs: Sequence[tuple[Job, Result]]) -> Read:
         scanned = [result if isinstance(result, Scanned) else _uncounted(job) for job, result in pairs]
         whole = scan.joined(job.source, scanned)
     except Exception as error:
-        return Read((job.source,), (), (), (*skips, Skip(job.source.path, job.source.size, ours(error))))
+        return Read((job.source,), (), (), (*skips, Skip(job.source.path, job.source.size, _why(error))))
     return _parsed(whole, load(*job.extra), job.lines, skips)
 
 

@@ -166,13 +166,15 @@ class File(Bytes):
         return passed
 
     def _pull(self, n: int) -> bytes:
-        if self.at >= self._data_until and self.at < self.size:
-            return self._next_extent()
-        n = min(n, self._data_until - self.at)
-        if n <= 0:
-            return self._end()
         try:
+            if self.at >= self._data_until and self.at < self.size:
+                return self._next_extent()
+            n = min(n, self._data_until - self.at)
+            if n <= 0:
+                return self._end()
             piece = os.pread(self.fd.number, n, self.at)
+        except Incomplete:
+            raise
         except OSError as error:
             raise Incomplete(
                 f"read error at offset {self.at}: {os.strerror(error.errno or 0)}", self.left() + self._holes

@@ -140,12 +140,19 @@ def _walk(root: str, prefix: str, inside: list[str]) -> Iterator[_Found]:
             label = before + entry.name
             if entry.is_symlink():
                 yield _Found(entry.path, label, _link(entry.path, inside))
-            elif not entry.is_dir(follow_symlinks=False):
+            elif not _is_folder(entry):
                 yield _Found(entry.path, label)
             elif entry.name in PASSED_BY:
                 yield _Found(entry.path, f"{label}/", PASSED_BY_REASON)
             else:
                 folders.append((entry.path, f"{label}/"))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:  # whoever looks at the file tells why it cannot be read
+        return False
 
 
 def _link(path: str, inside: list[str]) -> str:

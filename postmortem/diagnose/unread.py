@@ -13,6 +13,7 @@ from typing import Any
 
 NAMED = 5  # files
 OUR_OWN = "an error of our own"
+AGAIN = ("interrupted", "took too long", "stopped after")  # the file is not at fault
 Row = Mapping[str, Any]
 
 
@@ -45,17 +46,18 @@ class Unread:
 
     def wanted(self) -> list[dict[str, str]]:
         """What to get: the same files, whole."""
-        paths = dict.fromkeys(str(row["path"]) for row in self.rows)
-        ours = {str(row["path"]) for row in self.rows if OUR_OWN in str(row["reason"])}
-        return [
-            {
-                "what": f"all of {path}",
-                "would_tell": "whether a failure stands in what was not read",
-                "how": "copy it again from where it was written, and compare both with sha256sum",
-            }
-            for path in list(paths)[:NAMED]
-            if path not in ours
-        ]
+        lost = {str(row["path"]): str(row["reason"]) for row in self.rows}
+        return [_wanted(path, reason) for path, reason in lost.items() if OUR_OWN not in reason][:NAMED]
+
+
+def _wanted(path: str, reason: str) -> dict[str, str]:
+    again = any(word in reason for word in AGAIN)
+    how = "copy it again from where it was written, and compare both with sha256sum"
+    return {
+        "what": f"all of {path}",
+        "would_tell": "whether a failure stands in what was not read",
+        "how": "analyse it again, by itself" if again else how,
+    }
 
 
 def losses(ledger: Mapping[str, object], own: Iterable[str], others: Iterable[str]) -> Unread | None:

@@ -70,6 +70,20 @@ def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield group
 
 
+def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """Lines that end in `\\r` alone. The file's line is one, and may come in pieces."""
+    held, last = "", 0
+    for number, text in lines:
+        if held and (number != last or len(held) > LINE):
+            yield [Logical(last, held)]
+            held = ""
+        *whole, held = (held + text).split("\r")
+        yield [Logical(number, line) for line in whole]
+        last = number
+    if held:
+        yield [Logical(last, held)]
+
+
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
