@@ -57,8 +57,8 @@ class Backend(StrEnum):
 def run(arguments: list[str]) -> int:
     """Run one command line; print what went wrong, once, with the next step."""
     try:
-        process.stoppable()
-        app(arguments, prog_name="postmortem")
+        with process.stoppable():
+            app(arguments, prog_name="postmortem")
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else 1
         return process.stop_code() if code == process.INTERRUPTED else code

@@ -81,15 +81,21 @@ def _memory_bounded() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def stoppable() -> None:
+@contextmanager
+def stoppable() -> Iterator[None]:
     """SIGTERM and SIGHUP end this process as Ctrl-C does: with a report of what was read. The second one ends
     it at once. What the caller ignores (`nohup`) or handles stays so."""
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     if threading.current_thread() is not threading.main_thread():
-        return
-    for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-            signal.signal(number, _stop)
+        numbers = []
+    free = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
+    for number in free:
+        signal.signal(number, _stop)
+    try:
+        yield
+    finally:
+        for number in free:
+            signal.signal(number, signal.SIG_DFL)
 
 
 _STOPPED = [signal.SIGINT]  # the last is what ended it
