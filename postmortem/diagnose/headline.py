@@ -196,7 +196,7 @@ def _rootless(solution: Solution) -> str:
 
 def _left_behind(solution: Solution) -> str:
     """`; it had finished when a call of NCCL failed (a.log:12)`: what came while processes left."""
-    late = [c for c in solution.claims if c.because.startswith(survived.HAD_FINISHED)]
+    late = [c for c in solution.claims if c.fell_by == survived.while_leaving.__name__]
     if not late:
         return ""
     first = min(late, key=lambda c: c.event.where)
