@@ -80,7 +80,11 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """Where nothing tells the cause, the failure that the job's own lines complain of, of nobody's doing:
     the most telling kind, and of that the earliest."""
     loud = [c for c in claims if outcome.complains(case, c) and _suffered(c) in SUFFERED]
-    told = [c for c in loud if not c.fell_by or c.pattern.category == "external-signal"]
+    told = [
+        c
+        for c in loud
+        if not c.fell_by or c.fell_by == "transport" or c.pattern.category == "external-signal"
+    ]
     if not told:
         return None
     first = min(told, key=lambda c: (SUFFERED[_suffered(c)], in_time(c.event)))
@@ -92,6 +96,8 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
 
 
 def _suffered(c: Claim) -> str:
+    if c.fell_by == "transport":  # an exception that says that a peer did not answer
+        return "peer-lost"
     return c.pattern.stands_for or c.pattern.category or ""
 
 

@@ -78,7 +78,8 @@ def failed(case: Case, claims: Sequence[Claim]) -> bool:
 def complains(case: Case, c: Claim) -> bool:
     """Whether it tells of a failure: aloud, or with nothing after it."""
     last = bool(c.pattern.if_last and c.because) or _at_the_end(case, c)
-    return c.role == "symptom" and (c.pattern.severity in LOUD or last)
+    chosen = case.only_kernel and c.pattern.category is not None  # somebody picked these lines
+    return c.role == "symptom" and (c.pattern.severity in LOUD or last or chosen)
 
 
 def _at_the_end(case: Case, c: Claim) -> bool:

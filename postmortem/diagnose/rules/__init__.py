@@ -32,6 +32,7 @@ AFTER: tuple[tuple[Rule, ...], ...] = (
     (survived.restored,),
     (
         aftermath.peers_lost_before,
+        aftermath.stopped_after_time_out,
         aftermath.import_was_optional,
         aftermath.node_was_lost,
         aftermath.library_said_why,
