@@ -40,10 +40,11 @@ ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
 SUFFERED = {  # kinds of failure that complaints tell, the most telling first; of a kind the earliest counts
     "host-oom": 0, "gpu-hardware": 0, "gpu-fault": 0, "native-crash": 0, "hang": 1,
-    "rendezvous": 2, "peer-lost": 2, "network": 2, "scheduler": 3, "environment": 3, "storage": 3,
-    "external-signal": 4, "python-exception": 5,
+    "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
+    "scheduler": 4, "external-signal": 4, "python-exception": 5,
 }  # fmt: skip
 ACCUSING = ("rank", "missing-ranks", "host", "gpu")  # entities of lines that speak of another than who writes
+STOPPED = 4.6  # a launcher that was told to stop: who told it is nearer
 NOBODY, WEAKEST = 5.8, 6.0  # a hang of which nobody is named; what only sounds like trouble
 
 
@@ -57,6 +58,8 @@ def tier(claim: Claim) -> float:
         return ENDED.get(category, WEAKEST)
     if claim.strength in ("compared", "silent") and category in COMPARED:
         return COMPARED[category]
+    if category == "external-signal" and claim.tells("stop"):
+        return STOPPED
     level = TIERS.get(category, WEAKEST)
     if level < STRONG and (claim.speaker in OUTSIDE or claim.pattern.entity in ("job", "gpu", "host")):
         return 0.0
@@ -79,7 +82,11 @@ def candidates(claims: Sequence[Claim]) -> list[Claim]:
 def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """Where nothing tells the cause, the failure that the job's own lines complain of, of nobody's doing:
     the most telling kind, and of that the earliest."""
-    loud = [c for c in claims if outcome.complains(case, c) and _suffered(c) in SUFFERED]
+    loud = [
+        c
+        for c in claims
+        if outcome.complains(case, c) and c.pattern.severity != "info" and _suffered(c) in SUFFERED
+    ]
     told = [
         c
         for c in loud
@@ -87,7 +94,7 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     ]
     if not told:
         return None
-    first = min(told, key=lambda c: (SUFFERED[_suffered(c)], in_time(c.event)))
+    first = min(told, key=lambda c: (c.tells("stop"), SUFFERED[_suffered(c)], in_time(c.event)))
     pattern = replace(first.pattern, category=_suffered(first))
     first = replace(first, pattern=pattern, strength="suffered", pids=())
     if first.speaker == "kernel" or pattern.category == "host-oom":

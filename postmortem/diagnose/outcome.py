@@ -77,7 +77,8 @@ def failed(case: Case, claims: Sequence[Claim]) -> bool:
 
 def complains(case: Case, c: Claim) -> bool:
     """Whether it tells of a failure: aloud, or with nothing after it."""
-    last = bool(c.pattern.if_last and c.because) or _at_the_end(case, c)
+    waits = c.pattern.if_last == "repeated" or bool(c.pattern.stands_for)
+    last = (bool(c.pattern.if_last and c.because) and waits) or _at_the_end(case, c)
     chosen = case.only_kernel and c.pattern.category is not None  # somebody picked these lines
     return c.role == "symptom" and (c.pattern.severity in LOUD or last or chosen)
 

@@ -19,6 +19,9 @@ _OVERCOME = re.compile(
 _GAVE_UP = re.compile(
     r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
 )
+_AT_EXIT = re.compile(
+    r"resource_tracker|^ *warnings\.warn\("
+)  # multiprocessing's helper outlives its process
 BATCH = (
     "scheduler",
     "kubernetes",
@@ -76,7 +79,8 @@ def caught(view: View) -> Iterator[Defeat]:
 
 def _wrote_on(case: Case, e: Event) -> bool:
     end = e.where.end_line or e.where.line or 0
-    return any((x.where.line or 0) > end for x in case.by_source[e.where.source] if x.kind == "line")
+    lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and (x.where.line or 0) > end)
+    return any(not _AT_EXIT.search(x.text) for x in lines)
 
 
 def _first_frame(e: Event) -> str:
