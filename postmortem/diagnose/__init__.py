@@ -150,8 +150,6 @@ def solve(
     ranks = blame.culprits(case, root, claims) if root else ()
     root = blame.told_by_the_group(root, ranks, claims) if root else None
     end = outcome.of(case, root, claims)
-    if end == "healthy":
-        root, ranks = None, ()
     return Solution(case, end, root, ranks, tuple(claims), tuple(ordered[1 : 1 + ALTERNATIVES]))
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from postmortem.diagnose import life
-from postmortem.diagnose.case import BROAD
+from postmortem.diagnose.case import moment
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
@@ -126,9 +126,9 @@ def _show(unit: _Unit, e: Event) -> None:
         unit.ranks.add(e.rank)
     if e.kind == "finished":
         unit.goodbyes.add(e.rank)
-    if e.at is not None and e.at_sigma < BROAD:
-        lo, hi = unit.span or (e.at, e.at)
-        unit.span = (min(lo, e.at), max(hi, e.at))
+    if (at := moment(e)) is not None:
+        lo, hi = unit.span or (at, at)
+        unit.span = (min(lo, at), max(hi, at))
 
 
 def _common_depth(paths: Sequence[str]) -> int:
@@ -194,12 +194,14 @@ def _separate(a: _Unit, b: _Unit) -> bool:
         # the driver's console and the session's folder: the same processes, however long one of them was
         # silent
         return False
-    apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
-    if a.ranks and b.ranks:
-        return bool(a.ranks & b.ranks) and (
-            bool(apart) if a.span and b.span else a.ended_well != b.ended_well
-        )
-    return a.ended_well != b.ended_well and (bool(apart) or not (a.span and b.span))
+    named = bool(a.ranks and b.ranks)
+    if named and a.ranks.isdisjoint(b.ranks):
+        return False
+    unlike = a.ended_well != b.ended_well
+    if a.span is None or b.span is None:
+        return unlike
+    apart = a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0]
+    return apart and (named or unlike)
 
 
 def _start(units: dict[Unit, _Unit], group: set[Unit]) -> tuple[bool, float, str]:
@@ -319,8 +321,8 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
         if e.attempt is None:
             continue
         copies[_copy(e)].add(e.attempt)
-        if e.at is not None and e.at_sigma < BROAD:
-            starts[e.attempt] = min(e.at, starts.get(e.attempt, e.at))
+        if (at := moment(e)) is not None:
+            starts[e.attempt] = min(at, starts.get(e.attempt, at))
         pid = e.fields.get("pid", e.pid)
         if isinstance(pid, int):
             pids.setdefault(pid, e.attempt)
@@ -328,11 +330,11 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
     out = []
     seen: Counter[tuple[str, Copy]] = Counter()
     for e in events:
-        at = e.attempt
-        if at is None:
-            at = _guess(e, copies, pids, order, seen[(e.where.source, _copy(e))])
+        own = e.attempt
+        if own is None:
+            own = _guess(e, copies, pids, order, seen[(e.where.source, _copy(e))])
             seen[(e.where.source, _copy(e))] += 1
-        if at is None or at == wanted:
+        if own is None or own == wanted:
             out.append(e)
     return out
 
@@ -359,10 +361,11 @@ def _guess(
     timed = {attempt for attempt, _ in order}
     if len(found) == 1 or (found and (e.at is None or not timed.issuperset(found))):
         return found[min(before, len(found) - 1)]
-    if e.at is None or e.at_sigma > BROAD or not order:
+    at = moment(e)
+    if at is None or not order:
         return None
     guess = order[0][0]
     for attempt, start in order:
-        if start <= e.at + e.at_sigma:
+        if start <= at + e.at_sigma:
             guess = attempt
     return guess
