@@ -8,12 +8,12 @@ an attempt join it by their text or time.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
 from postmortem.diagnose import life
-from postmortem.diagnose.case import BROAD
+from postmortem.diagnose.case import moment
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
 from postmortem.library import Library
@@ -23,6 +23,7 @@ SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
 
 
+Copy = tuple[str, str, int | None]
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder or the job's number before a file's rank
 _JOB_OF_FILE = re.compile(r"(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
 SLACK_S = 1.0
@@ -125,9 +126,9 @@ def _show(unit: _Unit, e: Event) -> None:
         unit.ranks.add(e.rank)
     if e.kind == "finished":
         unit.goodbyes.add(e.rank)
-    if e.at is not None and e.at_sigma < BROAD:
-        lo, hi = unit.span or (e.at, e.at)
-        unit.span = (min(lo, e.at), max(hi, e.at))
+    if (at := moment(e)) is not None:
+        lo, hi = unit.span or (at, at)
+        unit.span = (min(lo, at), max(hi, at))
 
 
 def _common_depth(paths: Sequence[str]) -> int:
@@ -193,12 +194,14 @@ def _separate(a: _Unit, b: _Unit) -> bool:
         # the driver's console and the session's folder: the same processes, however long one of them was
         # silent
         return False
-    apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
-    if a.ranks and b.ranks:
-        return bool(a.ranks & b.ranks) and (
-            bool(apart) if a.span and b.span else a.ended_well != b.ended_well
-        )
-    return a.ended_well != b.ended_well and (bool(apart) or not (a.span and b.span))
+    named = bool(a.ranks and b.ranks)
+    if named and a.ranks.isdisjoint(b.ranks):
+        return False
+    unlike = a.ended_well != b.ended_well
+    if a.span is None or b.span is None:
+        return unlike
+    apart = a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0]
+    return apart and (named or unlike)
 
 
 def _start(units: dict[Unit, _Unit], group: set[Unit]) -> tuple[bool, float, str]:
@@ -309,46 +312,60 @@ def _ends(deaths: Iterable[tuple[int, Sequence[int]]], blocks: Sequence[int]) ->
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
-    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the
-    one whose time it falls in."""
-    copies: dict[tuple[str, str], set[int]] = defaultdict(set)
+    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy (the second
+    such line to the second of several), else to the one whose time it falls in."""
+    copies: dict[Copy, set[int]] = defaultdict(set)
     starts: dict[int, float] = {}
     pids: dict[int, int] = {}
     for e in events:
         if e.attempt is None:
             continue
-        copies[(e.kind, gist(e.text))].add(e.attempt)
-        if e.at is not None and e.at_sigma < BROAD:
-            starts[e.attempt] = min(e.at, starts.get(e.attempt, e.at))
+        copies[_copy(e)].add(e.attempt)
+        if (at := moment(e)) is not None:
+            starts[e.attempt] = min(at, starts.get(e.attempt, at))
         pid = e.fields.get("pid", e.pid)
         if isinstance(pid, int):
             pids.setdefault(pid, e.attempt)
     order = sorted(starts.items(), key=lambda x: x[1])
     out = []
+    seen: Counter[tuple[str, Copy]] = Counter()
     for e in events:
-        at = e.attempt
-        if at is None:
-            at = _guess(e, copies, pids, order)
-        if at is None or at == wanted:
+        own = e.attempt
+        if own is None:
+            own = _guess(e, copies, pids, order, seen[(e.where.source, _copy(e))])
+            seen[(e.where.source, _copy(e))] += 1
+        if own is None or own == wanted:
             out.append(e)
     return out
 
 
+def _copy(e: Event) -> Copy:
+    """What the copies of a line in other logs have in common with it."""
+    return e.kind, gist(e.text), e.rank
+
+
 def _guess(
-    e: Event, copies: dict[tuple[str, str], set[int]], pids: dict[int, int], order: list[tuple[int, float]]
+    e: Event,
+    copies: dict[Copy, set[int]],
+    pids: dict[int, int],
+    order: list[tuple[int, float]],
+    before: int,
 ) -> int | None:
+    """`before`: how many such lines without an attempt stand above it in its log."""
     if e.pid is not None and e.kind == "exit" and e.pid in pids:
         return pids[e.pid]
     pid = e.fields.get("pid")
     if (told := number(pid)) in pids:
         return pids[told]
-    found = copies.get((e.kind, gist(e.text)), set())
-    if len(found) == 1:
-        return next(iter(found))
-    if e.at is None or e.at_sigma > BROAD or not order:
+    found = sorted(copies.get(_copy(e), set()))
+    timed = {attempt for attempt, _ in order}
+    if len(found) == 1 or (found and (e.at is None or not timed.issuperset(found))):
+        return found[min(before, len(found) - 1)]
+    at = moment(e)
+    if at is None or not order:
         return None
     guess = order[0][0]
     for attempt, start in order:
-        if start <= e.at + e.at_sigma:
+        if start <= at + e.at_sigma:
             guess = attempt
     return guess

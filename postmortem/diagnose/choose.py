@@ -18,6 +18,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
+from postmortem.diagnose import outcome
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import before, first_of
@@ -36,6 +38,13 @@ TIERS = {  # how near to a cause a kind of proof stands, by category; lower is n
 }  # fmt: skip
 ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
+SUFFERED = {  # kinds of failure that complaints tell, the most telling first; of a kind the earliest counts
+    "host-oom": 0, "gpu-hardware": 0, "gpu-fault": 0, "native-crash": 0, "hang": 1,
+    "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
+    "scheduler": 4, "external-signal": 4, "python-exception": 5,
+}  # fmt: skip
+ACCUSING = ("rank", "missing-ranks", "host", "gpu")  # entities of lines that speak of another than who writes
+STOPPED = 4.6  # a launcher that was told to stop: who told it is nearer
 NOBODY, WEAKEST = 5.8, 6.0  # a hang of which nobody is named; what only sounds like trouble
 
 
@@ -52,11 +61,7 @@ def tier(claim: Claim) -> float:
     level = TIERS.get(category, WEAKEST)
     if level < STRONG and (claim.speaker in OUTSIDE or claim.pattern.entity in ("job", "gpu", "host")):
         return 0.0
-    if category == "rendezvous" and claim.pattern.entity == "self":
-        return 1.5
-    if category == "numerics" and claim.pattern.severity == "fatal":
-        return 1.0
-    return level
+    return _nearer(claim, category, level)
 
 
 def candidates(claims: Sequence[Claim]) -> list[Claim]:
@@ -66,6 +71,43 @@ def candidates(claims: Sequence[Claim]) -> list[Claim]:
     free = [c for c, late in zip(causes, behind, strict=True) if not late]
     explained = [c for c, late in zip(causes, behind, strict=True) if late]
     return [*_ordered(free), *_ordered(explained)]
+
+
+def _nearer(claim: Claim, category: str, level: float) -> float:
+    """What a line of this kind is worth where it says more, or less, than its kind."""
+    if category == "external-signal" and claim.tells("stop"):
+        return STOPPED
+    if category == "rendezvous" and claim.pattern.entity == "self":
+        return 1.5
+    return 1.0 if category == "numerics" and claim.pattern.severity == "fatal" else level
+
+
+def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
+    """Where nothing tells the cause, the failure that the job's own lines complain of, of nobody's doing:
+    the most telling kind, and of that the earliest."""
+    told = [c for c in claims if outcome.complains(case, c) and _counts(c)]
+    if not told:
+        return None
+    first = min(told, key=lambda c: (c.tells("stop"), SUFFERED[_suffered(c)], in_time(c.event)))
+    pattern = replace(first.pattern, category=_suffered(first))
+    first = replace(first, pattern=pattern, strength="suffered", pids=())
+    if first.speaker == "kernel" or pattern.category == "host-oom":
+        return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
+    return first if pattern.entity in ACCUSING else replace(first, ranks=(), hosts=())
+
+
+def _counts(c: Claim) -> bool:
+    """Whether its kind of failure is known, and no rule explained it away but one that says what it is."""
+    if c.pattern.severity == "info" or _suffered(c) not in SUFFERED:
+        return False
+    return c.fell_by in ("", "transport") or c.pattern.category == "external-signal"
+
+
+def _suffered(c: Claim) -> str:
+    """The kind of failure that a complaint tells."""
+    if c.fell_by == "transport":  # an exception that says that a peer did not answer
+        return "peer-lost"
+    return c.pattern.stands_for or c.pattern.category or ""
 
 
 def _ordered(claims: Sequence[Claim]) -> list[Claim]:
@@ -122,10 +164,10 @@ def _key(c: Claim) -> tuple[object, ...]:
 
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The same exception on several ranks is one failure; different ones are several."""
-    groups: dict[tuple[str, str, int | None], list[Claim]] = {}
+    groups: dict[tuple[str, str, int | None, int], list[Claim]] = {}
     for c in sorted(causes, key=_place):
         said = shape(str(c.event.fields.get("line") or c.event.text)) if c.pattern.entity == "self" else ""
-        groups.setdefault((c.pattern.id, said, c.attempt), []).append(c)
+        groups.setdefault((c.pattern.id, said, c.attempt, c.step), []).append(c)
     return [_one(members) for members in groups.values()]
 
 

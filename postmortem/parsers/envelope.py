@@ -48,7 +48,9 @@ class Envelope(NamedTuple):
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
-_RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
+_RANK_WORD = re.compile(
+    r"[\[<(](?:rank|RANK|Rank)[ _-](\d{1,6})[\]>)] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))"
+)
 # Gloo: `[3]<stderr>:`
 _MPI = re.compile(
     r"\[(?:(?:prterun-[\w.-]{1,80}@)?\d+,(?:mpirank:)?)?(\d{1,7})(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
@@ -286,9 +288,9 @@ def _rank_in(label: str) -> int | None:
 
 
 def _syslog_5424(p: _Peeler, m: re.Match[str]) -> None:
+    """The process is who handed the line on: logger(1), or the unit's shell."""
     p.key.append(f"{m[2]}[{m[3]}]")
-    pid = whole(m[3]) if m[3].isdecimal() else None
-    p.learn(stamp=times.find(m[0]), host=m[1], pid=pid, rank=_rank_in(m[2]), **_tagged(m[2]))
+    p.learn(stamp=times.find(m[0]), host=m[1], rank=_rank_in(m[2]), **_tagged(m[2]))
 
 
 def _tai64n(p: _Peeler, m: re.Match[str]) -> None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from postmortem.digits import whole
 from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.parsers import interest, signs
+from postmortem.parsers import interest, signs, words
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
@@ -88,6 +88,7 @@ class _Writer:
     steps: list[Line] = field(default_factory=list)
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
+    words: tuple[int, ...] = ()  # the shapes of its last ordinary lines, as numbers
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
@@ -114,6 +115,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         yield from _pairs(source, line)
     for (rank, _), writer in writers.items():
         _settle(writer, notices)
+        if most >= LINES:
+            writer.words = words.shapes(writer.tail)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
 
@@ -294,14 +297,9 @@ def _learn(facts: dict[str, object], body: str) -> None:
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """Ray Train prints the whole map: (ip=192.0.2.2, pid=23762) world_rank=1, local_rank=1."""
     if "world_rank=" in line.text and (m := _RANK_PAIR.search(line.text)):
-        fields: dict[str, object] = {
-            "pid": whole(m["pid"]),
-            "said_rank": whole(m["rank"]),
-            "local_rank": whole(m["local"]),
-        }
-        yield _event(source, "identity", line, whole(m["rank"]), fields)._replace(
-            pid=whole(m["pid"]), host=m["ip"]
-        )
+        pid, rank = whole(m["pid"]), whole(m["rank"])
+        fields: dict[str, object] = {"pid": pid, "said_rank": rank, "local_rank": whole(m["local"])}
+        yield _event(source, "identity", line, rank, fields)._replace(pid=pid, host=m["ip"])
 
 
 def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event]:
@@ -339,7 +337,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
-        yield _event(source, "line", writer.last, rank, {"last": True} | _cry(writer.last))
+        fields = {"last": True} | ({"words": writer.words} if writer.words else {}) | _cry(writer.last)
+        yield _event(source, "line", writer.last, rank, fields)
 
 
 def _cry(line: Line) -> dict[str, object]:

@@ -77,6 +77,15 @@ def test_of_two_ranks_neither_is_known_to_be_right() -> None:
     assert blame.culprits(case(ranks=range(2)), root, [root]) == ()
 
 
+def test_only_a_difference_of_parameters_shows_another_model() -> None:
+    root = params((0, 4, 2, 6), (1, 4, 2, 6), (2, 6, 0, 4))
+    other = claim(RAISED, *root.events)
+    assert blame.culprits(case(ranks=range(3)), other, [other]) == ()
+    unused = claim(pattern("unused", "ddp-usage"), event())
+    seen = case(*exits(r0=-15, r1=1, r2=-15), ranks=range(3))
+    assert blame.culprits(seen, unused, [unused]) == (1,)
+
+
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -187,3 +196,13 @@ def test_another_line_on_the_same_trouble_tells_where_its_ranks_are() -> None:
     assert hosts(claim(RAISED), (2,), other) == []
     assert hosts(claim(RAISED), (1,), claim(CRASH, ranks=(1,), hosts=("n7",))) == []
     assert hosts(claim(RAISED), (1,), claim(RAISED, hosts=("n7",))) == []
+
+
+def test_an_exception_without_a_name_is_the_one_task_that_srun_saw_fail() -> None:
+    task = pattern("task", None, role="confirms", tells=("end",))
+    failed = claim(task, event(fields={"exitcode": "1"}), ranks=(3,))
+    stopped = claim(task, event(fields={"signal": "Terminated"}), ranks=(0, 1, 2))
+    raised = claim(pattern())
+    assert blame.culprits(case(), raised, [raised, failed, stopped]) == (3,)
+    both = claim(task, event(fields={"exitcode": "1"}), ranks=(0,))
+    assert blame.culprits(case(), raised, [raised, failed, both]) == ()
