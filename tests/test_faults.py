@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from postmortem.parsers import faults, read_text
@@ -120,3 +122,14 @@ def test_a_waiting_task_is_held_by_the_file_system_of_its_own_stack() -> None:
 """
     found = [e for e in read_text(text, "kernel") if e.pattern == "task-waits-for-storage"]
     assert [(str(e.fields["pid"]), e.fields["detail"]) for e in found] == [("15903", "nfs")]
+
+
+@pytest.mark.parametrize("text", ["a" * 4000, '{"a":' * 800, "9 " * 2000])
+def test_who_speaks_in_a_long_line_is_seen_at_once(text: str) -> None:
+    """A search that begins anew at each letter and reads to the end took half a second for one line."""
+    start = time.process_time()
+    for _ in range(20):
+        assert faults.speaker_of(text) == ("", text)
+    assert time.process_time() - start < 1
+    said = f"{text} prov_errno: 12 (Cannot allocate memory)"
+    assert faults.speaker_of(said[-4000:]) == ("ofi", said[-4000:].strip())

@@ -108,7 +108,7 @@ _CODE = re.compile(
 )
 _SPEAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("nccl", re.compile(r"(?:NCCL|\.(?:h|cc|cu):\d+) WARN (?P<text>.+)")),  # up to 2.3 without its name
-    ("ofi", re.compile(r"(?P<text>.*\bprov_errno: .*)|libfabric:\d[^<]{1,200}<\w+>(?P<text2> .*)")),
+    ("ofi", re.compile(r"(?P<text>^.*\bprov_errno: .*)|libfabric:\d[^<]{1,200}<\w+>(?P<text2> .*)")),
     ("oneccl", re.compile(r"(?:\|CCL_ERROR\|(?: [\w./]+:\d+)?|oneCCL:(?: [\w./]+:\d+)?)(?P<text> .+)")),
     ("ucx", re.compile(r"\bUCX +(?:ERROR|FATAL) +(?P<text>.+)")),
     ("hccl", re.compile(r"\[ERROR\] HCC[LP]\([^)]{0,80}\)(?P<text>.+)")),
