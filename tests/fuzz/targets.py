@@ -1,0 +1,510 @@
+"""What is fuzzed: for each target its samples, what is called with an input, and what must hold of the outcome.
+
+An exception that a target does not name is a find, and so is a broken promise (AssertionError).
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import random
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+import zstandard
+
+from fuzz.watch import ROOT, folder
+from postmortem import parsers, reading, report, scan
+from postmortem.analyze import Options, analyze
+from postmortem.collect import Container, archives, collect, names, open_sources, remote, sniff
+from postmortem.collect.streams import Incomplete, Limits
+from postmortem.errors import PostmortemError
+from postmortem.library import load
+from postmortem.library.read import parse as read_pattern
+from postmortem.model import Around, Event, Hit, Sample, Skip, Source
+from postmortem.parsers import (
+    boxed,
+    counters,
+    envelope,
+    excerpt,
+    exports,
+    faults,
+    flight_recorder,
+    plain_pickle,
+    progress,
+    records,
+    signs,
+    stacks,
+    style,
+    tables,
+    times,
+    torchrun,
+    torn,
+    unwrap,
+    utterances,
+)
+from postmortem.privacy import Redactor
+from postmortem.replay import documents, parameters, pick, script, verify
+
+SAMPLES = ROOT / "sample_logs"
+DUMPS = ROOT / "tests" / "data" / "flight_recorder"
+WINDOW = 12  # lines of one sample
+KINDS = ("console", "agent", "kernel", "error-file", "flight-recorder", "stack", "process-table", "cgroup", "scheduler", "ray", "json-lines")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something that reads. `share` is its weight among all; `own` its folder, where it needs files."""
+
+    name: str
+    seeds: Callable[[], list[bytes]]
+    run: Callable[[bytes], None]
+    share: float
+    modules: tuple[str, ...] = ("postmortem",)
+
+
+# ── samples ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def _files() -> dict[str, list[bytes]]:
+    """The samples' files by the kind of source that they are."""
+    found: dict[str, list[bytes]] = {}
+    for path in sorted(SAMPLES.glob("*/logs/**/*")):
+        if path.is_file() and path.stat().st_size < 1 << 20:
+            data = path.read_bytes()
+            kind, _ = sniff.kind(path.name, data[:65536])
+            found.setdefault(kind, []).append(data)
+    return found
+
+
+@cache
+def windows() -> list[bytes]:
+    """Pieces of samples of all kinds, and the examples of all patterns."""
+    rng = random.Random(1)
+    out = [example.text.encode() for p in load().patterns.values() for example in (*p.matches, *p.no_matches)]
+    for data in (d for kind in sorted(_files()) for d in _files()[kind] if kind != "binary"):
+        lines = data.splitlines(True)
+        for _ in range(6):
+            at = rng.randrange(max(1, len(lines) - WINDOW))
+            out.append(b"".join(lines[at : at + WINDOW])[:4000])
+    return sorted(set(out))
+
+
+@cache
+def lines() -> list[bytes]:
+    return sorted({line for window in windows() for line in window.split(b"\n") if line})
+
+
+def wrapped() -> list[bytes]:
+    """Logs as collectors keep them: the wrappers of the tests of envelopes, around pieces of samples."""
+    import envelopes
+
+    rng = random.Random(2)
+    out = []
+    for wrap in envelopes.ENVELOPES.values():
+        for window in rng.sample(windows(), 5):
+            out.append(wrap(envelopes.arrived(_text(window).splitlines())).encode("utf-8", "replace"))
+    rows = [json.dumps({"log": w.decode("utf-8", "replace"), "time": "2026-11-20T03:12:08Z"}).encode() for w in windows()[:200]]
+    pairs = [b"".join(b"level=info rank=1 msg=%r\n" % line.decode("utf-8", "replace").encode() for line in w.split(b"\n")) for w in windows()[200:300]]
+    cri = [b"".join(b"2026-11-20T03:12:08.1Z stdout F " + line + b"\n" for line in w.split(b"\n")) for w in windows()[300:400]]
+    streams = [
+        json.dumps({"streams": [{"stream": {"pod": "a"}, "values": [["1763521928000000000", w.decode("utf-8", "replace")]]}]}).encode()
+        for w in windows()[400:450]
+    ]
+    table = [b"timestamp,message\n" + b"".join(b'2026-11-20T03:12:08Z,"%s"\n' % line for line in w.split(b"\n")) for w in windows()[450:500]]
+    return [*out, *rows, *pairs, *cri, *streams, *table]
+
+
+def of_kinds(*kinds: str) -> Callable[[], list[bytes]]:
+    return lambda: [data[:8000] for kind in kinds for data in _files().get(kind, ())] or windows()
+
+
+def dumps() -> list[bytes]:
+    """Recorder dumps as torch pickles them, and as JSON."""
+    kept = [p.read_bytes() for p in sorted(DUMPS.rglob("*")) if p.is_file()]
+    kept += [data for data in _files().get("flight-recorder", ()) if len(data) < 1 << 16]
+    entry = {
+        "record_id": 1, "process_group": ("0", "default_pg"), "collective_seq_id": 1, "is_p2p": False, "frames": [{"name": "f", "filename": "a.py", "line": 3}],
+        "profiling_name": "nccl:all_reduce", "input_sizes": [[10]], "input_dtypes": ["Float"], "output_sizes": [[10]], "output_dtypes": ["Float"],
+        "state": "scheduled", "retired": False, "timeout_ms": 600000, "time_created_ns": 1763521928000000000,
+    }  # fmt: skip
+    small = {"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}, "pg_status": {"0": {"last_enqueued_collective": 2}}, "entries": [entry]}
+    return [*kept, json.dumps(small).encode(), *(pickle.dumps(small, protocol) for protocol in (2, 3, 4, 5))]
+
+
+def packed() -> list[bytes]:
+    """Archives and compressed streams, one in the other."""
+    text = b"".join(windows()[:5])
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for name in ("node-a/rank0.log", "../../evil", "/etc/passwd", "rank1.log", "d" * 150):
+            info = tarfile.TarInfo(name)
+            info.size = 300
+            tar.addfile(info, io.BytesIO(text[:300]))
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        tar.addfile(link)
+    archive = out.getvalue()
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as z:
+        z.writestr("node-a/rank0.log", text[:2000])
+        z.writestr("../../evil", b"x\n")
+        z.writestr("in.tar", archive[:3000])
+    zipped = out.getvalue()
+    packers: list[Callable[[bytes], bytes]] = [gzip.compress, bz2.compress, lzma.compress, zstandard.compress]
+    whole = [archive, zipped, text.decode("utf-8", "replace").encode("utf-16")]
+    return [*whole, *(p(data) for p in packers for data in (text, archive, zipped)), gzip.compress(text) * 3, text]
+
+
+def patterns() -> list[bytes]:
+    return [p.read_bytes() for p in sorted((ROOT / "patterns").glob("*/*.yaml"))[::7]]
+
+
+@cache
+def foreign() -> list[bytes]:
+    """Reports of this program, and small documents of the same schema."""
+    case = SAMPLES / "host-oom-cache-of-rank-2" / "logs"
+    incident = analyze([str(case)], Options(workers=1))
+    document = {k: v for k, v in incident.document.items() if k in ("schema", "verdict", "replay")}
+    out = [json.dumps(document).encode(), report.render_html(incident)[:30000].encode()]
+    for row in verify.SCENARIOS if hasattr(verify, "SCENARIOS") else pick.SCENARIOS:
+        arguments = {name: row.arguments.get(name, 3) for name in parameters.taken(row)}
+        replay = {"scenario": row.id, "arguments": {**arguments, "world_size": 8, "rank": 3}}
+        made = {"schema": documents.SCHEMA, "verdict": {"pattern": row.pattern, "category": row.category, "culprit": {"ranks": [3]}}, "replay": replay}
+        out.append(json.dumps(made).encode())
+        out.append(b'<html><script type="application/json" id="postmortem-incident">' + json.dumps(made).encode() + b"</script></html>")
+    return out
+
+
+# ── what is called ──────────────────────────────────────────────────────────────────────────────────────────
+
+CONSOLE = Source("rank1.log", "console", 0, rank=1)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "backslashreplace")
+
+
+def peel(data: bytes) -> None:
+    texts = excerpt.split(data)
+    learnt = style.learn(texts[:40])
+    for text in texts[:8]:
+        for env in (envelope.peel(text), envelope.peel(text, learnt)):
+            assert env.rank is None or 0 <= env.rank < 1 << 63
+            assert isinstance(env.body, str)
+
+
+def small(data: bytes) -> None:
+    """What looks at one line."""
+    text = _text(data)
+    times.find(text)
+    times.boot(text)
+    _, said = faults.speaker_of(text)
+    faults.fields_of(faults.read(said))
+    counters.form_of(text)
+    boxed.opens(text)
+    utterances.uncaught(text)
+    utterances.said(text)
+    list(signs.counts(text))
+    for sign in (signs.step, signs.done, signs.cries, signs.troubled, signs.result, signs.answers, signs.goodbye, signs.last_word):
+        sign(text)
+
+
+def record(data: bytes) -> None:
+    found = records.load(_text(data))
+    if found is not None:
+        records.facts(found)
+        list(records.texts(found))
+        records.measured(found)
+
+
+def export(data: bytes) -> None:
+    text = _text(data)
+    if exports.looks(text):
+        count = text.count("\n") + 1
+        for group in exports.groups(text):
+            assert all(1 <= row[0] <= count for row in group)
+
+
+def unwrapped(data: bytes) -> None:
+    for kind in ("console", "json-lines"):
+        stream = unwrap.of(Source("x.log", kind, len(data)), io.BytesIO(data))
+        total = 0
+        while piece := stream.read(1 << 16):
+            total += len(piece)
+            assert total < 200 * len(data) + 1_000_000, "what is unwrapped grows without end"
+        if isinstance(stream, unwrap.Unwrapped):
+            assert stream.bytes == len(data)
+
+
+def _check(events: Iterable[Event], data: bytes) -> None:
+    count = data.count(b"\n") + data.count(b"\r") + 1
+    for event in events:
+        assert event.where.line is None or 1 <= event.where.line <= 200 * count + 1000
+        assert len(event.text) <= 8000
+
+
+def blocks(data: bytes) -> None:
+    """Every parser of blocks on any line, whether its opener would have been seen there or not."""
+    whole = data.split(b"\n")
+    learnt = style.learn(excerpt.split(data)[:40])
+    for at in {0, len(whole) // 2, min(1, len(whole) - 1)}:
+        before, after = b"\n".join(whole[:at]) + b"\n", b"\n" + b"\n".join(whole[at + 1 :])
+        around = Around.of(before, after)
+        one = excerpt.Excerpt(CONSOLE, Hit(at + 1, 0, whole[at], around, (), ()), learnt)
+        for parser in parsers._BLOCKS.values():
+            _check(parser(one), data)
+
+
+def worked(data: bytes) -> None:
+    learnt = style.learn(excerpt.split(data)[:40])
+    _check(progress.parse(CONSOLE, (Sample(1, 0, data),), learnt), data)
+    _check(torn.parse_torn(CONSOLE, data, learnt), data)
+
+
+def document_of(kind: str) -> Callable[[bytes], None]:
+    parser = {"error-file": torchrun.error_file, "flight-recorder": flight_recorder.parse, "stack": stacks.parse, "process-table": tables.processes, "cgroup": tables.counters}[kind]
+
+    def run(data: bytes) -> None:
+        for event in parser(Source("nccl_trace_rank_3", kind, len(data)), data):
+            json.dumps(event.fields, default=str)
+
+    return run
+
+
+def pickled(data: bytes) -> None:
+    try:
+        value = plain_pickle.loads(data)
+    except plain_pickle.PlainPickleError:
+        return
+    repr(value)
+    pickle.dumps(value)
+
+
+@cache
+def engine() -> scan.Engine:
+    return parsers.engine(load())
+
+
+def parsed(kind: str) -> Callable[[bytes], None]:
+    """The scan and all parsers of a source, with nothing that catches."""
+
+    def run(data: bytes) -> None:
+        source = Source("rank1.log", kind, len(data), rank=1)
+        stream = unwrap.of(source, io.BytesIO(data))
+        scanned = scan.scan(source, stream, engine(), want_content=kind in parsers.DOCUMENT_KINDS)
+        _check(parsers.parse(scanned, load()), data)
+
+    return run
+
+
+def named(data: bytes) -> None:
+    label, _, head = data.partition(b"\n")
+    shown = names.printable(label[:3000])
+    assert shown.isprintable() or not shown
+    kind, _ = sniff.kind(shown, head)
+    source = names.source(shown, kind, len(head), Path("x") / "y", head)
+    assert source.rank is None or source.rank >= 0
+    names.job_folder(shown)
+
+
+_FOLDER: list[Path] = []
+
+
+def own() -> Path:
+    """The folder of this run."""
+    if not _FOLDER:
+        _FOLDER.append(folder())
+    return _FOLDER[0]
+
+
+def gone() -> None:
+    while _FOLDER:
+        shutil.rmtree(_FOLDER.pop(), ignore_errors=True)
+
+
+def _file(data: bytes, name: str) -> Path:
+    path = own() / name
+    path.write_bytes(data)
+    return path
+
+
+def opened(data: bytes) -> None:
+    """Archives and streams: bounded, each byte once, and nothing written."""
+    path = _file(data, "x")
+    total = 0
+    seen = set()
+    for source, stream in open_sources(Container(path, "x", len(data), "plain"), Limits(total=64 << 20, members=500)):
+        assert source.path.startswith("x") and source.path.isprintable() and source.path not in seen
+        if source.path != "x":
+            seen.add(source.path)
+        try:
+            while piece := stream.read(1 << 16):
+                total += len(piece)
+        except Incomplete as failure:
+            assert 0 <= failure.lost <= max(len(data), 1 << 62)
+    assert total <= 80 << 20
+    assert list(own().iterdir()) == [path]
+    assert archives.is_tar(data[:512]) in (True, False)
+
+
+def read_one(data: bytes) -> None:
+    """The whole reading of one source: nothing raises, and nothing is an error of ours in the ledger."""
+    path = _file(data, "rank1.log")
+    found = collect([str(path)])
+    for container in found.containers:
+        read = reading.read(container)
+        for skip in (*found.skipped, *read.skips, *(s for one in read.scanned for s in one.skips)):
+            assert "error of our own" not in skip.reason and "Error" not in skip.reason.split(":")[0], skip
+    path.unlink()
+
+
+def analysed(data: bytes) -> None:
+    """All of it: three files out of one input, a verdict, every report."""
+    logs = own() / "logs"
+    logs.mkdir()
+    try:
+        third = len(data) // 3
+        for name, part in (("rank0.log", data[:third]), ("dmesg.txt", data[third : 2 * third]), ("rank1.err", data[2 * third :])):
+            (logs / name).write_bytes(part)
+        try:
+            incident = analyze([str(logs)], Options(workers=1))
+        except PostmortemError as error:
+            assert error.message and error.exit_code in (2, 3)
+            return
+        ledger, verdict = incident.document["ledger"], incident.document["verdict"]
+        assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"])
+        lost = [row for row in ledger["skipped"] if row.get("lost")]
+        assert not any("rror of our own" in row["reason"] or "line " in row["reason"][:5] for row in lost), lost
+        assert not lost or verdict["outcome"] != "healthy"
+        json.loads(report.render_json(incident))
+        for render in (report.render_html, report.render_markdown, report.render_ndjson, report.render_junit, report.render_trace, report.render_github):
+            assert "could not be made" not in render(incident)
+        report.render_terminal(incident, width=80, colour=False)
+    finally:
+        for path in logs.iterdir():
+            path.unlink()
+        logs.rmdir()
+
+
+class _Store:
+    """A server that says what the input says."""
+
+    def __init__(self, data: bytes) -> None:
+        self.rng = random.Random(data)
+        self.rows = [line for line in _text(data).split("\n")[:20] if line]
+
+    def find(self, _path: str, detail: bool = True) -> dict[str, Any]:
+        sizes = [None, 0, 7, 512, 1 << 20, 1 << 62]
+        kinds = ["file", "file", "directory", "other"]
+        return {row: {"size": self.rng.choice(sizes), "type": self.rng.choice(kinds)} for row in self.rows}
+
+    def isfile(self, _path: str) -> bool:
+        return False
+
+    def info(self, _name: str) -> dict[str, Any]:
+        return self.rng.choice([{}, {"size": 5}, {"size": None}])
+
+    def unstrip_protocol(self, name: str) -> str:
+        return f"fuzz://{name}"
+
+    def cat_file(self, name: str, start: int = 0, end: int = 0) -> bytes:
+        if self.rng.random() < 0.2:
+            raise ValueError(name)
+        most = max(0, min(end - start, 1 << 16))
+        return self.rng.randbytes(self.rng.choice([0, most, most, min(most, 5), most + 3]))
+
+
+def listed(data: bytes) -> None:
+    """Names, sizes and contents of a store that lies."""
+    store = _Store(data)
+    real = remote._system
+    remote._system = lambda url: (store, url.removeprefix("fuzz://"))  # type: ignore[assignment]
+    try:
+        for row in remote.find("fuzz://bucket/run"):
+            if isinstance(row, Skip):
+                continue
+            for source, stream in open_sources(row, Limits(total=1 << 20, members=50)):
+                assert source.path
+                try:
+                    for _ in range(40):
+                        if not stream.read(1 << 16):
+                            break
+                except Incomplete as failure:
+                    assert failure.lost >= 0
+    except PostmortemError as error:
+        assert error.message
+    finally:
+        remote._system = real
+
+
+def pattern(data: bytes) -> None:
+    try:
+        found = read_pattern(data, Path("team/mine.yaml"))
+    except PostmortemError as error:
+        assert "team/mine.yaml" in error.message
+        return
+    assert found.id and found.variants is not None
+
+
+def replayed(data: bytes) -> None:
+    """A document of others: a scenario of ours with values in range, or one sentence; the script is Python."""
+    path = _file(data, "incident.json")
+    try:
+        document = documents.read(path)
+        order = pick.order(document)
+    except PostmortemError as error:
+        assert error.message and error.exit_code in (2, 3, 7, 1)
+        return
+    for name, value in order.arguments.items():
+        assert type(value) in (int, float, str), name
+    plan = verify.written(order)
+    text = script.write(plan, "again.py")
+    compile(text, "again.py", "exec")
+    script.launch(plan, "again.py")
+
+
+def redacted(data: bytes) -> None:
+    text = Redactor().text(_text(data)) if hasattr(Redactor, "text") else Redactor().document({"a": _text(data)})
+    assert text is not None
+
+
+def _targets() -> Iterator[Target]:
+    p = "postmortem.parsers"
+    yield Target("peel", lines, peel, 18, (f"{p}.envelope", f"{p}.style", f"{p}.times"))
+    yield Target("small", lines, small, 14, (f"{p}.faults", f"{p}.signs", f"{p}.times", f"{p}.counters"))
+    yield Target("record", wrapped, record, 6, (f"{p}.records",))
+    yield Target("export", wrapped, export, 5, (f"{p}.exports", f"{p}.records"))
+    yield Target("unwrapped", wrapped, unwrapped, 4, (f"{p}.unwrap", f"{p}.framing", f"{p}.exports"))
+    yield Target("blocks", windows, blocks, 3, (p,))
+    yield Target("worked", windows, worked, 2, (f"{p}.progress", f"{p}.signs", f"{p}.counters"))
+    yield Target("pickled", dumps, pickled, 18, (f"{p}.plain_pickle", f"{p}.pickle_machine"))
+    for kind in ("error-file", "flight-recorder", "stack", "process-table", "cgroup"):
+        seeds = dumps if kind == "flight-recorder" else of_kinds(kind)
+        yield Target(kind, seeds, document_of(kind), 4, (p,))
+    yield Target("named", lines, named, 4, ("postmortem.collect.names", "postmortem.collect.sniff"))
+    yield Target("opened", packed, opened, 2, ("postmortem.collect",))
+    yield Target("listed", lines, listed, 1, ("postmortem.collect",))
+    yield Target("pattern", patterns, pattern, 0.15, ("postmortem.library.read",))
+    yield Target("replayed", foreign, replayed, 1, ("postmortem.replay",))
+    yield Target("redacted", lines, redacted, 2, ("postmortem.privacy",))
+    for kind in KINDS:
+        seeds = dumps if kind == "flight-recorder" else of_kinds(kind)
+        yield Target(f"parsed-{kind}", windows if kind == "console" else seeds, parsed(kind), 0.4, (p, "postmortem.scan"))
+    yield Target("read", lambda: [*windows(), *packed()], read_one, 0.4)
+    yield Target("analysed", windows, analysed, 0.05)
+
+
+TARGETS = {target.name: target for target in _targets()}

@@ -1,0 +1,94 @@
+"""Every parser, walker and reader on made inputs; the fuzzer is `tests/fuzz`, and runs longer by itself."""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from fuzz import campaign, mutate, watch
+from fuzz.targets import TARGETS, Target
+from postmortem import parsers
+
+SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
+DEAR = {"analysed": 5, "read": 20}  # executions in the fast suite, where one takes milliseconds
+USUAL = 100
+CHEAP = {"peel": 300, "small": 200, "record": 300, "export": 300, "pickled": 300, "error-file": 300, "stack": 300, "cgroup": 300}
+MANY = 100_000
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_some_inputs(name: str) -> None:
+    count = 25 if name.startswith("parsed-") else DEAR.get(name, CHEAP.get(name, USUAL))
+    outcome = campaign.run(TARGETS[name], count, SEED)
+    assert not outcome.finds and outcome.tried >= min(5, count), str(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TARGETS)
+def test_many_inputs(name: str) -> None:
+    """100,000 in all, each target its share."""
+    (share,) = (n for target, n in campaign.shares(MANY) if target.name == name)
+    outcome = campaign.run(TARGETS[name], share, SEED + 1, seconds=60)
+    print(outcome)
+    assert not outcome.finds, str(outcome)
+
+
+def test_a_seed_makes_the_same_inputs_again() -> None:
+    seeds = TARGETS["peel"].seeds()
+    first, second = (random.Random("x 7"), random.Random("x 7"))
+    assert [mutate.made(seeds, first) for _ in range(50)] == [mutate.made(seeds, second) for _ in range(50)]
+
+
+def test_every_parser_is_a_target() -> None:
+    """A new kind of document, or a new block, is fuzzed without anybody's doing."""
+    assert parsers.DOCUMENT_KINDS <= set(TARGETS)
+    assert {f"parsed-{kind}" for kind in parsers.DOCUMENT_KINDS} <= set(TARGETS)
+
+
+# ── the fuzzer sees what it is for ──────────────────────────────────────────────────────────────────────────
+
+
+def _slow(_data: bytes) -> None:
+    while True:
+        pass
+
+
+def _large(_data: bytes) -> None:
+    held = [bytes(64 << 20) for _ in range(64)]
+    assert held
+
+
+def _swallows(_data: bytes) -> None:
+    try:
+        subprocess.run(["true"], check=False)
+    except BaseException:
+        pass
+
+
+ODD = {
+    "an exception": (lambda _: int("x"), "ValueError"),
+    "a loop": (_slow, "Slow"),
+    "much memory": (_large, "MemoryError"),
+    "a file elsewhere": (lambda _: Path("/etc/hostname").read_bytes(), "Escape"),
+    "a file written": (lambda _: Path("/tmp/postmortem-escape").write_bytes(b""), "Escape"),
+    "a swallowed process": (_swallows, "Escape"),
+    "text that is run": (lambda _: eval("1+1"), "Escape"),
+}
+
+
+@pytest.mark.parametrize("what", ODD)
+def test_it_finds(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, kind = ODD[what]
+    monkeypatch.setattr(campaign, "in_time", lambda: watch.in_time(0.2))
+    start = time.process_time()
+    target = Target("odd", lambda: [b"x"], lambda data: run(data) if data else None, 1)
+    monkeypatch.setattr(campaign, "_once", lambda *_: None)
+    outcome = campaign.run(target, 20, 1)
+    (place,) = outcome.finds
+    assert place.startswith(kind) and time.process_time() - start < 30
+    assert not Path("/tmp/postmortem-escape").exists()
