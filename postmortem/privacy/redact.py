@@ -11,28 +11,25 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-from postmortem.privacy import pem
-from postmortem.privacy.rules import (
+from postmortem.privacy import named, pem
+from postmortem.privacy.learnt import LEARNABLE, Learnt
+from postmortem.privacy.look import DIGITS, Look, looked, looked_once, shape
+from postmortem.privacy.named import (
     ASSIGNED,
-    DIGITS,
     FLAG,
     NAMED,
     NEAR_VALUE,
     PROSE,
-    PROVIDERS,
     SECRET_FLAG,
     TOKEN,
-    Look,
     harmless,
-    looked,
-    looked_once,
     secret_key,
 )
+from postmortem.privacy.rules import ISSUED, PROVIDERS, STARTS, Rule
 
 MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
-# A secret learnt where its name stood is looked for elsewhere, if it is too odd to be a word of the log.
-LEARNABLE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])\S{16,}")
 KNOWN, KNOWN_TEXT = 200_000, 512
+NESTED = 16  # names within a value that turned out to be none of a secret's
 
 
 class _Known(dict[str, str]):
@@ -57,7 +54,7 @@ class Redactor:
     def __init__(self) -> None:
         self._marks: dict[str, str] = {}
         self._counts: dict[str, int] = {}
-        self._learnt: dict[str, str] = {}
+        self._learnt = Learnt()
         self._known = _Known(self._text)
 
     def text(self, text: str) -> str:
@@ -69,21 +66,56 @@ class Redactor:
         return list(map(self._text, texts))
 
     def _text(self, text: str) -> str:
-        shape = text.lower().encode("utf-8", "surrogatepass").translate(None, DIGITS.encode())
-        look = looked_once(shape) if len(text) <= KNOWN_TEXT else looked(shape)
+        form = text.lower().encode("utf-8", "surrogatepass").translate(None, DIGITS)  # as `shape` does
+        look = looked_once(form) if len(text) <= KNOWN_TEXT else looked(form)
         if look:
             text = self._searched(text, look)
-        for secret, mark in self._learnt.items():
-            if secret in text:
-                text = text.replace(secret, mark)
-        return text
+        if len(text) >= pem.LONE_LENGTH and pem.may_be_lone(text):
+            text = self._apply("private-key", pem.LONE, text)
+        return self._learnt.replaced(text)
 
     def _searched(self, text: str, look: Look) -> str:
         if look.key:
             text = self._pem(text)
+        if "\n" in text and look.rules:
+            text = self._joined(text)
         for number in look.rules:
-            text = self._apply(PROVIDERS[number].kind, PROVIDERS[number].pattern, text)
+            text = self._ruled(PROVIDERS[number], text)
         return "\n".join(map(self._line, text.split("\n"))) if look.named else text
+
+    def path(self, path: str) -> str:
+        """The same for a path, part by part: a name that holds a secret does not swallow the names behind it."""
+        if self._known[path] == path:
+            return path
+        return "/".join(self._known[part] for part in self._searched_whole(path).split("/"))
+
+    def _searched_whole(self, path: str) -> str:
+        for rule in ISSUED:
+            path = self._ruled(rule, path)
+        return path
+
+    def _joined(self, text: str) -> str:
+        """Mark tokens that a terminal of fixed width broke over two lines: only together are they long enough."""
+        lines = text.split("\n")
+        for at in range(len(lines) - 1):
+            tail, head = _LAST_RUN.search(lines[at]), _FIRST_RUN.match(lines[at + 1])
+            if tail and head and (look := looked_once(shape(tail[0] + head["run"]))):
+                self._join(lines, at, tail[0], head["run"], look)
+        return "\n".join(lines)
+
+    def _join(self, lines: list[str], at: int, tail: str, head: str, look: Look) -> None:
+        for number in look.rules:
+            if number >= len(ISSUED):
+                return
+            for m in PROVIDERS[number].pattern.finditer(tail + head):
+                start, end = m.span("s")
+                if start < len(tail) < end and STARTS.match(tail, start):
+                    mark = self._mark(PROVIDERS[number].kind, m["s"])
+                    lines[at] = lines[at][: len(lines[at]) - len(tail) + start] + mark
+                    rest = lines[at + 1]
+                    begin = rest.index(head)
+                    lines[at + 1] = rest[:begin] + mark + rest[begin + end - len(tail) :]
+                    return
 
     def document(self, document: object) -> object:
         """Return a JSON-like value of the same shape without secrets,
@@ -92,9 +124,9 @@ class Redactor:
         Where a secret was learnt it is gone through again:
         that may stand bare in an earlier place than its name.
         """
-        known = len(self._learnt)
+        known = self._learnt.count
         cleaned = self._walk(document)
-        return cleaned if len(self._learnt) == known else self._walk(document)
+        return cleaned if self._learnt.count == known else self._walk(document)
 
     def _walk(self, value: object) -> object:
         if isinstance(value, str):
@@ -151,7 +183,7 @@ class Redactor:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             mark = self._marks[secret] = f"[REDACTED:{kind}:{self._counts[kind]}]"
             if LEARNABLE.fullmatch(secret):
-                self._learnt[secret] = mark
+                self._learnt.add(secret, mark)
                 self._known.clear()
         return mark
 
@@ -161,24 +193,50 @@ class Redactor:
 
         return pattern.sub(put, text)
 
+    def _ruled(self, rule: Rule, text: str) -> str:
+        if not rule.word:
+            return self._apply(rule.kind, rule.pattern, text)
+        out: list[str] = []
+        done = at = 0
+        while m := rule.pattern.search(text, at):
+            at = m.start() + 1
+            if STARTS.match(text, m.start()):
+                out += [text[done : m.start()], self._mark(rule.kind, m["s"])]
+                done = at = m.end()
+        return "".join([*out, text[done:]]) if out else text
+
     def _line(self, line: str) -> str:
         """Redact what is assigned to a secret's name.
         Line by line, because these names may stand anywhere and cost time."""
         lower = line.lower()
         if not any(word in lower for word in NAMED) or not NEAR_VALUE.search(lower):
             return line
-        line = ASSIGNED.sub(self._assigned, line)
+        line = self._assigned(ASSIGNED, named.is_secret, line)
         if "-" in line:
-            line = FLAG.sub(self._assigned, line)
+            line = self._assigned(FLAG, named.is_flagged, line)
         return self._apply("token", TOKEN, line) if "token" in lower else line
 
-    def _assigned(self, m: re.Match[str]) -> str:
-        group = m.lastgroup or "bare"
-        value, name = m[group], m[0][: m.start(group) - m.start()]
-        prose = name.endswith(": ") and value.isalpha() and value.islower() and PROSE.match(m.string, m.end())
-        if prose or harmless(value, name, bare=group == "bare"):
-            return m[0]
-        return _with(m, group, self._mark("password" if "pass" in name.lower() else "secret", value))
+    def _assigned(self, pattern: re.Pattern[str], secret: Callable[..., bool], line: str) -> str:
+        """Mark what is set to a secret's name. In a value that is none, another name may stand."""
+        out: list[str] = []
+        done = at = nested = end = 0
+        while m := pattern.search(line, at):
+            group = m.lastgroup or "bare"
+            value, name = m[group], line[m.start() : m.start(group)]
+            before, within = line[max(0, m.start("word") - 48) : m.start("word")], value
+            if name.endswith("=") and "/" in before and _IN_PATH.search(before):
+                within = _FIRST_PART.match(value)[0]  # type: ignore[index]  # it matches anything
+                within = within if secret(m["word"], before, within, name, True) else value
+            prose = name.endswith(": ") and value.isalpha() and value.islower() and PROSE.match(line, m.end())
+            if not prose and secret(m["word"], before, within, name, group == "bare"):
+                kind = "password" if "pass" in name.lower() else "secret"
+                out += [line[done : m.start(group)], self._mark(kind, within)]
+                done = at = m.start(group) + len(within)
+                continue
+            nested = nested + 1 if m.start() < end else 0
+            end = max(end, m.end())
+            at = m.end("word") if nested < NESTED else end
+        return "".join([*out, line[done:]]) if out else line
 
     def _pem(self, text: str) -> str:
         """Take private keys out, the words of all their lines for one mark;
@@ -211,6 +269,12 @@ class Redactor:
                 if lines[at].strip():
                     lines[at] = re.sub(r"\S+(\s*)$", lambda m: mark + m[1], lines[at])
         return end
+
+
+_LAST_RUN = re.compile(r"[A-Za-z0-9_.+/=-]{4,300}$")
+_FIRST_RUN = re.compile(r"(?:\[[\w ]{1,24}\]:? ?|[ \t|]{1,12})?(?P<run>[A-Za-z0-9_.+/=-]{2,300})")
+_FIRST_PART = re.compile(r"[^/]{6,}(?=/)|.*")
+_IN_PATH = re.compile(r"/[^\s/'\"]{0,40}$")
 
 
 def _with(m: re.Match[str], group: str, new: str) -> str:
