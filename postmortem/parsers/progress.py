@@ -22,6 +22,7 @@ from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
 from postmortem.parsers.marks import bare
+from postmortem.privacy import cut
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
@@ -376,11 +377,11 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     if env.writer:
         fields.setdefault("writer", env.writer)
     if env.line is not None and len(env.body) > len(line.text):
-        fields["said"] = env.body[:1000]  # with the level that the record has beside its text
+        fields["said"] = cut(env.body, 1000)  # with the level that the record has beside its text
     return Event(
         kind=kind,
         where=Where(source.path, line.number, None, env.line),
-        text=line.text[:1000],
+        text=cut(line.text, 1000),
         time=stamp.time if stamp else None,
         clock=stamp.clock if stamp else "none",
         sigma=stamp.sigma if stamp else 0.0,

@@ -18,23 +18,26 @@ class Learnt:
     """Secrets and their marks. `count` grows with each that was new."""
 
     def __init__(self) -> None:
-        self._marks: dict[str, str] = {}
+        self.marks: dict[str, str] = {}
         self._heads: dict[str, list[str]] = {}
 
     @property
     def count(self) -> int:
-        return len(self._marks)
+        return len(self.marks)
+
+    def __contains__(self, secret: str) -> bool:
+        return secret in self.marks
 
     def add(self, secret: str, mark: str) -> None:
-        self._marks[secret] = mark
+        self.marks[secret] = mark
         self._heads.setdefault(secret[:HEAD], []).append(secret)
 
     def replaced(self, text: str) -> str:
-        if not self._marks:
+        if not self.marks:
             return text
-        if len(self._marks) > FEW:
+        if len(self.marks) > FEW:
             return self._by_heads(text)
-        for secret, mark in self._marks.items():
+        for secret, mark in self.marks.items():
             if secret in text:
                 text = text.replace(secret, mark)
         return text
@@ -49,6 +52,6 @@ class Learnt:
             if secret is None:
                 at += 1
                 continue
-            out += [text[done:at], self._marks[secret]]
+            out += [text[done:at], self.marks[secret]]
             done = at = at + len(secret)
         return "".join([*out, text[done:]]) if out else text

@@ -29,6 +29,7 @@ from postmortem.privacy.rules import ISSUED, PROVIDERS, STARTS, Rule
 
 MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
 KNOWN, KNOWN_TEXT = 200_000, 512
+SHORTEST = 6  # characters of a secret that is looked for where it stands bare
 NESTED = 16  # names within a value that turned out to be none of a secret's
 
 
@@ -55,6 +56,7 @@ class Redactor:
         self._marks: dict[str, str] = {}
         self._counts: dict[str, int] = {}
         self._learnt = Learnt()
+        self._found: list[str] = []  # secrets of the last texts, for who asks which they were
         self._known = _Known(self._text)
 
     def text(self, text: str) -> str:
@@ -66,13 +68,15 @@ class Redactor:
         return list(map(self._text, texts))
 
     def _text(self, text: str) -> str:
+        if self._learnt.marks:
+            text = self._learnt.replaced(text)
         form = text.lower().encode("utf-8", "surrogatepass").translate(None, DIGITS)  # as `shape` does
         look = looked_once(form) if len(text) <= KNOWN_TEXT else looked(form)
         if look:
             text = self._searched(text, look)
-        if len(text) >= pem.LONE_LENGTH and pem.may_be_lone(text):
+        if len(text) >= pem.LONE_LENGTH and " " not in text[-pem.LONE_LENGTH :] and pem.may_be_lone(text):
             text = self._apply("private-key", pem.LONE, text)
-        return self._learnt.replaced(text)
+        return self._learnt.replaced(text) if self._learnt.marks else text
 
     def _searched(self, text: str, look: Look) -> str:
         if look.key:
@@ -84,10 +88,35 @@ class Redactor:
         return "\n".join(map(self._line, text.split("\n"))) if look.named else text
 
     def path(self, path: str) -> str:
-        """The same for a path, part by part: a name that holds a secret does not swallow the names behind it."""
+        """The same for a path, part by part: a name that holds a secret does not swallow the names behind it.
+        What is found is learnt, however short, for the sentences that quote the path."""
         if self._known[path] == path:
             return path
-        return "/".join(self._known[part] for part in self._searched_whole(path).split("/"))
+        self._found.clear()
+        done = "/".join(self._text(part) for part in self._searched_whole(path).split("/"))
+        for secret in self._found:
+            if len(secret) >= SHORTEST:
+                self._learn(secret, self._marks[secret])
+        return done
+
+    def found(self, text: str) -> list[str]:
+        """The secrets of one text."""
+        self._found.clear()
+        self._text(text)
+        return [*self._found]
+
+    def marked(self, secret: str) -> str:
+        """The mark of a secret that was found."""
+        return self._marks[secret]
+
+    @property
+    def learnt(self) -> int:
+        """How many secrets are looked for where they stand bare."""
+        return self._learnt.count
+
+    def again(self, texts: Sequence[str]) -> list[str]:
+        """The same texts without what was learnt since."""
+        return list(map(self._learnt.replaced, texts))
 
     def _searched_whole(self, path: str) -> str:
         for rule in ISSUED:
@@ -110,11 +139,15 @@ class Redactor:
             for m in PROVIDERS[number].pattern.finditer(tail + head):
                 start, end = m.span("s")
                 if start < len(tail) < end and STARTS.match(tail, start):
-                    mark = self._mark(PROVIDERS[number].kind, m["s"])
-                    lines[at] = lines[at][: len(lines[at]) - len(tail) + start] + mark
+                    mark, split = (
+                        self._mark(PROVIDERS[number].kind, m["s"]),
+                        len(lines[at]) - len(tail) + start,
+                    )
                     rest = lines[at + 1]
                     begin = rest.index(head)
-                    lines[at + 1] = rest[:begin] + mark + rest[begin + end - len(tail) :]
+                    stop = begin + end - len(tail)
+                    lines[at] = lines[at][:split] + self._shown(mark, lines[at][split:])
+                    lines[at + 1] = rest[:begin] + self._shown(mark, rest[begin:stop]) + rest[stop:]
                     return
 
     def document(self, document: object) -> object:
@@ -153,6 +186,8 @@ class Redactor:
     def _field(self, key: object, value: object) -> object:
         if not isinstance(value, str):
             return self._walk(value)
+        if key in ("source", "path"):
+            return self.path(value)
         if isinstance(key, str) and secret_key(key) and not harmless(value, key):
             return self._mark("password" if "pass" in key.lower() else "secret", value)
         return self._known[value]
@@ -183,8 +218,17 @@ class Redactor:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             mark = self._marks[secret] = f"[REDACTED:{kind}:{self._counts[kind]}]"
             if LEARNABLE.fullmatch(secret):
-                self._learnt.add(secret, mark)
-                self._known.clear()
+                self._learn(secret, mark)
+        self._found.append(secret)
+        return mark
+
+    def _learn(self, secret: str, mark: str) -> None:
+        if secret not in self._learnt:
+            self._learnt.add(secret, mark)
+            self._known.clear()
+
+    def _shown(self, mark: str, _part: str) -> str:
+        """The mark in place of a part of the secret."""
         return mark
 
     def _apply(self, kind: str, pattern: re.Pattern[str], text: str) -> str:
@@ -267,7 +311,7 @@ class Redactor:
             mark = self._mark("private-key", "\n".join(words))
             for at in range(start, end):
                 if lines[at].strip():
-                    lines[at] = re.sub(r"\S+(\s*)$", lambda m: mark + m[1], lines[at])
+                    lines[at] = re.sub(r"(\S+)(\s*)$", lambda m: self._shown(mark, m[1]) + m[2], lines[at])
         return end
 
 

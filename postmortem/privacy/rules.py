@@ -225,7 +225,8 @@ TOOLS: tuple[Rule, ...] = (
         r"(?:AccountKey|SharedAccessKey|SharedAccessSignature)=(?P<s>[^;\s'\"]{16,512})",
         I,
     ),
-    _rule("netrc", "password", rf"\b(?:machine|login|default|account)[ \t]+[^\n]{{1,300}}?\bpassword[ \t]+{SHOWN}"),
+    _rule("netrc", "password", rf"\b(?:machine|default)[ \t]+[^\n]{{1,300}}?\bpassword[ \t]+{SHOWN}"),
+    _rule("netrc", "password", rf"\b(?:login|account)[ \t]+\S+[ \t]+(?:account[ \t]+\S+[ \t]+)?password[ \t]+(?![a-z]+\b){SHOWN}"),
     _rule("netrc", "machine", r"(?m)^[^\n]{0,80}\bmachine[ \t]+\S+[ \t]*\n(?:[^\n]{0,80}\b(?:login|account)[ \t]+\S+[ \t]*\n)?"
           r"[^\n]{0,80}\bpassword[ \t]+(?P<s>\S{2,256})[ \t]*$"),
     _rule("password", "sshpass", rf"sshpass(?:{GAP}-[ev])?{GAP}-p(?:{GAP})?{SHOWN}"),
