@@ -26,7 +26,7 @@ MAX_LINES = 400  # an RSA-16384 key has 200
 
 def may_be_lone(text: str) -> bool:
     """A cheap look: most lines of a log have a colon, too, among their last 64 characters."""
-    return _NOT_LONE.isdisjoint(text[-LONE_LENGTH:].rstrip())
+    return len(text) >= LONE_LENGTH and _NOT_LONE.isdisjoint(text[-LONE_LENGTH:].rstrip())
 
 
 def body_end(lines: list[str], at: int) -> int:

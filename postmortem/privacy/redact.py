@@ -74,8 +74,9 @@ class Redactor:
         look = looked_once(form) if len(text) <= KNOWN_TEXT else looked(form)
         if look:
             text = self._searched(text, look)
-        if len(text) >= pem.LONE_LENGTH and " " not in text[-pem.LONE_LENGTH :] and pem.may_be_lone(text):
-            text = self._apply("private-key", pem.LONE, text)
+        if len(text) >= pem.LONE_LENGTH and (" " not in text[-pem.LONE_LENGTH :] or "\n" in text):
+            if any(map(pem.may_be_lone, text.split("\n"))):
+                text = self._apply("private-key", pem.LONE, text)
         return self._learnt.replaced(text) if self._learnt.marks else text
 
     def _searched(self, text: str, look: Look) -> str:
