@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from postmortem.privacy.named import NAMED, NEAR_VALUE
-from postmortem.privacy.rules import PROVIDERS
+from postmortem.privacy.tools import PROVIDERS
 
 DIGITS = b"0123456789"
 NO_DIGITS = str.maketrans("", "", DIGITS.decode())

@@ -36,7 +36,7 @@ _LOW = (
     r"(?:pass(?:words?|wd|phrase|code|w)?|pwd|secret|key(?:[_-]?(?:id|base))?|token|auth|cred(?:ential)?s?)"
 )
 NEAR_VALUE = re.compile(
-    rf"""{_LOW}["'\\]{{0,3}}\s{{0,8}}[:=]|(?<![\w-])--?[a-z0-9._-]{{0,80}}?{_LOW}["'\\]{{0,3}},?[ \t]"""
+    rf"""{_LOW}["'\\]{{0,3}}\]?\s{{0,8}}[:=]|(?<![\w-])--?[a-z0-9._-]{{0,80}}?{_LOW}["'\\]{{0,3}},?[ \t]"""
 )
 # A comma, a bracket or a quote belongs to the value if it goes on, and no other name begins there.
 _ON = r"""(?:[,;&)}\]](?=[^\s"',;&)}\]\\:=])|(?<=[A-Za-z0-9])["'](?=[A-Za-z0-9]))(?![^\s:=]{0,200}[ \t]{0,8}[:=])"""
@@ -47,7 +47,9 @@ VALUE = (
     rf"""|b?"(?P<dq>(?:[^"\n\\]|{_ESCAPED}){{1,4096}})|b?'(?P<sq>(?:[^'\n\\]|{_ESCAPED}){{1,4096}})"""
     rf"""|(?P<bare>{_BARE}{{1,4096}}))"""
 )
-ASSIGNED = re.compile(rf"(?P<word>(?i:{LAST_WORD})){QUOTE}[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}(?!=){VALUE}")
+ASSIGNED = re.compile(
+    rf"(?P<word>(?i:{LAST_WORD})){QUOTE}\]?[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}(?!=){VALUE}"
+)
 FLAG = re.compile(
     rf"(?<![\w-])--?(?:[A-Za-z0-9]+[._-]){{0,5}}?(?P<word>(?i:(?:{OWNERS})[_-]?token|{LAST_WORD}))"
     rf"(?:=|{QUOTE},?[ \t]{{1,4}}){VALUE}"
@@ -80,19 +82,19 @@ _OWNER = re.compile(r"(?:[A-Za-z0-9]+[ ._-]?)*$")
 _OWNED_TOKEN = re.compile(rf"(?i)(?:{OWNERS})[_-]?$")
 _OWNED_KEY = re.compile(r"(?i)(?:private|auth|account|encryption)[_-]?$")
 _MAYBE_KEY = re.compile(
-    r"(?i)(?:signing|storage|master|hmac|shared|subscription|webhook|jwt|session|cookie|client|sas|deploy"
+    r"(?i)(?:wandb|kaggle|comet|openai|ngc|azure|aws|gcp|hf|signing|storage|master|hmac|shared|subscription|webhook|jwt|session|cookie|client|sas|deploy"
     r"|admin|service|app|rest|write|read|ingest|license|kms|fernet|aes|ssh|access|secret)[_.-]?$"
 )
 _CAPITALS = re.compile(r"(?:^|[^A-Za-z0-9_])(?:[A-Z][A-Z0-9]*_)+$")
 # tokens and keys that are no secret
 _PUBLIC_OWNER = re.compile(
-    r"(?i)(?:^|[._ -]|(?<=[a-z]))(?:pad|eos|bos|unk|cls|sep|mask|image|img|audio|video|text|start|end|stop|begin|next"
+    r"(?i)(?:^|[^a-zA-Z0-9]|(?-i:(?<=[a-z])(?=[A-Z])))(?:pad|eos|bos|unk|cls|sep|mask|image|img|audio|video|text|start|end|stop|begin|next"
     r"|last|first|prev|special|new|per|num|max|min|total|input|output|prompt|target|cache|sort|primary|public"
     r"|pub|foreign|partition|group|hash|index|dict|lookup|config|state|store|map|object|row|column|routing"
     r"|dedup|idempotency|comm|nccl|unique|by|missing|unexpected|extra|error|host|ssh_host|known|forward|backward"
     r"|second|single|multi|two|one|each|non|this|compile|fusion|by|tri|s|com|sur)[_. -]?$"
 )
-_NUMBER = re.compile(r"[+-]?[\d.,:/%+xX-]*\d(?:e[+-]?\d+)?[A-Za-zµ%/]{0,9}")
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|[+-]?[\d.,:/%+xX-]*\d(?:e[+-]?\d+)?[A-Za-zµ%/]{0,9}")
 _NO_VALUE = re.compile(r"""^[<\[({$%`|]|[\s'"{}<>]""")
 _PIECE = re.compile(r"[A-Za-z]?[a-z]*\d{0,4}|[A-Z]{1,12}\d{0,4}|v?\d+[a-z]{0,2}|(?:[A-Z][a-z]+){1,6}\d{0,3}")
 _PATH = re.compile(r"~.*|arn:.*|[\w.-]*/.*|\w+://.*|[A-Za-z]:\\.*|\.{1,2}$")
@@ -122,11 +124,11 @@ def odd(value: str) -> bool:
         return False
     if _PATH.fullmatch(value) and not _long(value):
         return False
+    words = all(map(_PIECE.fullmatch, re.split(r"[_.:/@+=-]", value)))
     if not any(map(str.isdigit, value)):
-        mixed = value.lower() != value != value.upper() and not _PIECE.fullmatch(value)
+        mixed = value.lower() != value != value.upper() and not words
         return mixed and (len(value) >= 20 or any(c in "!#$%^*+~&" for c in value))
-    pieces = re.split(r"[_.:/@+=-]", value)
-    return _hex(value) or not all(map(_PIECE.fullmatch, pieces))
+    return _hex(value) or not words
 
 
 def _hex(value: str) -> bool:

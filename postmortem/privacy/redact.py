@@ -25,7 +25,8 @@ from postmortem.privacy.named import (
     harmless,
     secret_key,
 )
-from postmortem.privacy.rules import ISSUED, PROVIDERS, STARTS, Rule
+from postmortem.privacy.rules import ISSUED, STARTS, Rule
+from postmortem.privacy.tools import PROVIDERS
 
 MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
 KNOWN, KNOWN_TEXT = 200_000, 512
@@ -232,15 +233,17 @@ class Redactor:
         """The mark in place of a part of the secret."""
         return mark
 
-    def _apply(self, kind: str, pattern: re.Pattern[str], text: str) -> str:
+    def _apply(self, kind: str, pattern: re.Pattern[str], text: str, least: int = 0) -> str:
         def put(m: re.Match[str]) -> str:
+            if least and (len(m["s"]) < least or not named.odd(m["s"])):
+                return m[0]
             return _with(m, "s", self._mark(kind, m["s"]))
 
         return pattern.sub(put, text)
 
     def _ruled(self, rule: Rule, text: str) -> str:
         if not rule.word:
-            return self._apply(rule.kind, rule.pattern, text)
+            return self._apply(rule.kind, rule.pattern, text, rule.odd)
         out: list[str] = []
         done = at = 0
         while m := rule.pattern.search(text, at):

@@ -19,10 +19,13 @@ class Rule:
     kind: str
     literals: tuple[str, ...]
     pattern: re.Pattern[str]
+    odd: int = (
+        0  # where a form says little: the secret has so many characters, and is no word (see `named.odd`)
+    )
     word: bool = False  # the secret stands where a word starts; asked last, which is five times as fast
 
 
-def _rule(kind: str, literals: str, pattern: str, flags: int = 0) -> Rule:
+def rule(kind: str, literals: str, pattern: str, flags: int = 0) -> Rule:
     return Rule(kind, tuple(literals.split()), re.compile(pattern, flags))
 
 
@@ -57,7 +60,7 @@ ISSUED: tuple[Rule, ...] = (
         "[A-Za-z0-9_.-]{20,255}",
     ),
     _issued("anthropic-key", "sk-ant-", SAFE + "{20,255}"),
-    _rule(
+    rule(
         "openai-key",
         "sk-",
         (
@@ -100,18 +103,18 @@ ISSUED: tuple[Rule, ...] = (
     _issued("service-key", "sha256~", SAFE + "{43}"),  # OpenShift's
     _issued("service-key", "AKCp cmVmd", WORD + "{59,69}(?![A-Za-z0-9])"),
     _issued("service-key", "HRKU-AA pat-na1- pat-eu1- tk-us- fio-u-", SAFE + "{32,64}"),
-    _rule("service-key", ".atlasv1.", r"(?<![A-Za-z0-9])(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})"),
-    _rule("service-key", "q~", r"(?<![A-Za-z0-9_~.-])(?P<s>[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34})"),  # Entra ID's
-    _rule("bot-token", ":aa", r"(?<![A-Za-z0-9:])(?:bot)?(?P<s>\d{8,10}:AA[A-Za-z0-9_-]{32,35})(?![A-Za-z0-9_-])"),
+    rule("service-key", ".atlasv1.", r"(?<![A-Za-z0-9])(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})"),
+    rule("service-key", "q~", r"(?<![A-Za-z0-9_~.-])(?P<s>[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34})"),  # Entra ID's
+    rule("bot-token", ":aa", r"(?<![A-Za-z0-9:])(?:bot)?(?P<s>\d{8,10}:AA[A-Za-z0-9_-]{32,35})(?![A-Za-z0-9_-])"),
     _issued("slack-token", "xoxa- xoxb- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-", "[A-Za-z0-9.-]{10,255}"),
-    _rule(
+    rule(
         "slack-webhook",
         "hooks.slack.com",
         r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<s>[A-Za-z0-9_/+-]{20,255})",
     ),
-    _rule("discord-webhook", "/api/webhooks/", r"/api/webhooks/\d{6,24}/(?P<s>[A-Za-z0-9_-]{20,255})"),
-    _rule("teams-webhook", "webhook.office.com", r"webhook\.office\.com/webhookb?2?/(?P<s>[A-Za-z0-9@/-]{40,255})"),
-    _rule(
+    rule("discord-webhook", "/api/webhooks/", r"/api/webhooks/\d{6,24}/(?P<s>[A-Za-z0-9_-]{20,255})"),
+    rule("teams-webhook", "webhook.office.com", r"webhook\.office\.com/webhookb?2?/(?P<s>[A-Za-z0-9@/-]{40,255})"),
+    rule(
         "jwt",
         "eyj",
         START + r"(?P<s>eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}(?:\.[A-Za-z0-9_-]{0,4096}){0,3})",
@@ -120,19 +123,19 @@ ISSUED: tuple[Rule, ...] = (
 
 # ── in URLs and headers ─────────────────────────────────────────────────────────────────────────────────────
 URLS: tuple[Rule, ...] = (
-    _rule(
+    rule(
         "url-password",
         "://",
         r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@'\"<>]{0,128}:(?P<s>[^\s/'\"<>]{1,256})@",
         I,
     ),
-    _rule(
+    rule(
         "url-password",
         "://",
         r"\b[a-z][a-z0-9+.-]{1,20}://(?P<s>(?=[^\s/:@]{0,255}\d)[A-Za-z0-9_-]{20,255})@",
         I,
     ),
-    _rule(
+    rule(
         "signed-url",
         "sig= signature= x-amz- x-goog- access_token= api_key= apikey=",
         (
@@ -141,32 +144,32 @@ URLS: tuple[Rule, ...] = (
         ),
         I,
     ),
-    _rule(
+    rule(
         "signed-url",
         "x-amz- x-goog-",
         rf"x-(?:amz|goog)-(?:signature|credential|security-token){IS}(?P<s>[^&\s'\"<>\\,;]{{16,4096}})",
         I,
     ),
     # outside of a query `sig=11` is a signal, and what AWS signs has 64 hex digits
-    _rule("signed-url", "sig=", r"(?<![A-Za-z0-9_])sig=(?P<s>[A-Za-z0-9%+/_-]{40,512}={0,2})"),
-    _rule("signed-url", "aws-hmac", r"AWS4-HMAC-SHA256[^\n]{0,400}?Signature=(?P<s>[0-9a-f]{64})"),
-    _rule("url-token", "token=", r"[?&]token=(?P<s>[A-Za-z0-9_.~%+/-]{8,4096}={0,2})", I),
+    rule("signed-url", "sig=", r"(?<![A-Za-z0-9_])sig=(?P<s>[A-Za-z0-9%+/_-]{40,512}={0,2})"),
+    rule("signed-url", "aws-hmac", r"AWS4-HMAC-SHA256[^\n]{0,400}?Signature=(?P<s>[0-9a-f]{64})"),
+    rule("url-token", "token=", r"[?&]token=(?P<s>[A-Za-z0-9_.~%+/-]{8,4096}={0,2})", I),
 )
 HEADERS: tuple[Rule, ...] = (
-    _rule("bearer", "bearer", START + r"bearer\s{1,4}(?P<s>[A-Za-z0-9._~+/=-]{12,4096})", I),
-    _rule(
+    rule("bearer", "bearer", START + r"bearer\s{1,4}(?P<s>[A-Za-z0-9._~+/=-]{12,4096})", I),
+    rule(
         "authorization",
         "authorization",
         rf"authorization{IS}(?:basic|token|digest|apikey|key)\s{{1,4}}(?P<s>[^\s'\",;\\}}]{{6,4096}})",
         I,
     ),
-    _rule(
+    rule(
         "authorization",
         "authorization",
         rf"authorization{IS}(?P<s>(?=[^\s'\"]{{0,4096}}\d)[^\s'\",;\\}}\[]{{12,4096}})",
         I,
     ),
-    _rule(
+    rule(
         "api-key-header",
         "api-key private-token x-auth-token job-token x-vault-token subscription-key x-registry-auth",
         (
@@ -176,93 +179,22 @@ HEADERS: tuple[Rule, ...] = (
         I,
     ),
     # a cookie is a list of pairs, any of which may open a session
-    _rule(
+    rule(
         "cookie",
         "cookie",
         rf"(?<![a-z])set-cookie2?{IS}[^\s=;'\"\\]{{1,128}}=(?P<s>[^\s;'\"\\]{{4,8192}})",
         I,
     ),
-    _rule(
+    rule(
         "cookie",
         "cookie",
         rf"(?<![a-z-])cookie{IS}(?P<s>[^\s=;'\"\\\[]{{1,128}}=[^;'\"\\\n]{{1,8192}}(?:;[^'\"\\\n]{{1,8192}})?)",
         I,
     ),
-    _rule("cookie", "cookie", rf"(?<![a-z-])cookies{IS}\{{(?P<s>[^}}\n]{{6,8192}})\}}", I),
-    _rule(
+    rule("cookie", "cookie", rf"(?<![a-z-])cookies{IS}\{{(?P<s>[^}}\n]{{6,8192}})\}}", I),
+    rule(
         "cookie",
         "curl",
         r"curl\b[^\n]{0,200}? (?:-b|--cookie)[ =]['\"]?(?P<s>[^\s'\"]{1,64}=[^\n'\"]{1,4096})",
     ),
 )
-
-# ── where a tool's own syntax puts a secret ─────────────────────────────────────────────────────────────────
-GAP = r"[ \t'\",]{1,6}"  # between arguments, also as a list of them is printed
-SHOWN = r"(?![$<*]|\[REDACTED)(?P<s>[^\s'\"]{2,512})"
-LOGIN = r"(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane)\b[^\n|]{0,40}?\blogin\b"
-TOOLS: tuple[Rule, ...] = (
-    _rule(
-        "aws-secret",
-        "secret_access_key secretaccesskey session_token sessiontoken security-token",
-        (
-            rf"(?:secret_?access_?key|(?:aws_?|x-amz-)?(?:session|security)"
-            rf"[_-]?token)(?:{IS}|[ \t]+)(?P<s>[A-Za-z0-9/+=]{{30,4096}})"
-        ),
-        I,
-    ),
-    # 40 hex digits are a git commit, unless Weights & Biases is spoken of in the same breath
-    _rule(
-        "wandb-key",
-        "wandb",
-        (
-            r"(?:wandb|WANDB)[^\n]{0,60}?(?:key|KEY|login|password|netrc)(?:[^\n0-9a-f]{1,12}"
-            r"|[^\n]{1,60}?(?:netrc|file|path)[^\n0-9a-f]{1,40}?)(?P<s>[0-9a-f]{40})(?![0-9a-f])"
-        ),
-    ),
-    _rule(
-        "azure-key",
-        "accountkey= sharedaccess",
-        r"(?:AccountKey|SharedAccessKey|SharedAccessSignature)=(?P<s>[^;\s'\"]{16,512})",
-        I,
-    ),
-    _rule("netrc", "password", rf"\b(?:machine|default)[ \t]+[^\n]{{1,300}}?\bpassword[ \t]+{SHOWN}"),
-    _rule("netrc", "password", rf"\b(?:login|account)[ \t]+\S+[ \t]+(?:account[ \t]+\S+[ \t]+)?password[ \t]+(?![a-z]+\b){SHOWN}"),
-    _rule("netrc", "machine", r"(?m)^[^\n]{0,80}\bmachine[ \t]+\S+[ \t]*\n(?:[^\n]{0,80}\b(?:login|account)[ \t]+\S+[ \t]*\n)?"
-          r"[^\n]{0,80}\bpassword[ \t]+(?P<s>\S{2,256})[ \t]*$"),
-    _rule("password", "sshpass", rf"sshpass(?:{GAP}-[ev])?{GAP}-p(?:{GAP})?{SHOWN}"),
-    _rule("password", "login", rf"{LOGIN}[^\n|]{{0,200}}?{GAP}(?:-p|--password)(?:{GAP}|=){SHOWN}"),
-    _rule("password", "--password-stdin", r"\becho(?: -n)?[ \t]+['\"]?(?![$<*]|\[REDACTED)(?P<s>[^\s'\"|]{2,512})['\"]?[ \t]*\|"),
-    _rule(
-        "password",
-        "curl",
-        rf"curl\b[^\n]{{0,300}}?{GAP}(?:-u|--user|--proxy-user)(?:{GAP}|=)['\"]?[^\s:'\"$]{{1,64}}:{SHOWN}",
-    ),
-    _rule("password", "mysql mariadb", rf"(?:mysql|mariadb)[a-z-]{{0,12}}\b[^\n]{{0,200}}?{GAP}-p(?=[^\s'\"]{{4}})(?!ort\b|rot){SHOWN}"),
-    _rule("password", "redis-cli", rf"redis-cli\b[^\n]{{0,200}}?{GAP}(?:-a|--pass)(?:{GAP}|=){SHOWN}"),
-    _rule("password", "requirepass masterauth", rf"\b(?:requirepass|masterauth)['\"]?[ \t=:]{{1,4}}['\"]?{SHOWN}"),
-    _rule("password", "bindpw rootpw", rf"\b(?:bindpw|rootpw)['\"]?[ \t=:]{{1,4}}['\"]?{SHOWN}"),
-    _rule("password", "ldap", rf"\bldap[a-z]{{3,8}}\b[^\n]{{0,300}}?{GAP}-w{GAP}{SHOWN}"),
-    _rule("password", "pass:", rf"-pass(?:in|out)?{GAP}pass:{SHOWN}"),
-    _rule("token", "_authtoken _auth", rf"(?<![A-Za-z0-9])_(?:authToken|auth|password)['\"]?[ \t=:]{{1,4}}['\"]?{SHOWN}"),
-    _rule("token", "identitytoken", rf"identitytoken{IS}(?P<s>[A-Za-z0-9._~+/=-]{{16,4096}})", I),
-    _rule("token", "kubeadm bootstrap-token", rf"(?:kubeadm\b[^\n]{{0,200}}?--token(?:{GAP}|=)|bootstrap-token{IS})(?P<s>[a-z0-9]{{6}}\.[a-z0-9]{{16}})"),
-    _rule("client-key", "client-key-data", rf"client-key-data{IS}(?P<s>[A-Za-z0-9+/=]{{16,8192}})", I),
-    # Kaggle's file has a name and a key, and no more
-    _rule("kaggle-key", "username", rf"username{IS}[^\s'\"]{{1,64}}['\"\\]{{1,2}},\s{{0,4}}['\"\\]{{1,2}}key{IS}(?P<s>[0-9a-f]{{32}})"),
-    _rule(
-        "password",
-        "password> passwd> pwd> secret> token> apikey>",
-        r"<(?:[\w.-]{1,40}:)?[\w.-]{0,40}?(?:password|passwd|pwd|secret|token|apikey)>(?P<s>[^<\s]{3,4096})</",
-        I,
-    ),
-    _rule(
-        "password",
-        "<value> value=",
-        (
-            r"(?:password|secret(?:[._-]?(?:access[._-]?)?key)?|passphrase|token)(?:</name>\s{0,8}<value>"
-            r"|['\"]\s{1,4}value=['\"])(?P<s>[^<\"'\s]{3,4096})"
-        ),
-        I,
-    ),
-)  # fmt: skip
-PROVIDERS: tuple[Rule, ...] = (*ISSUED, *TOOLS, *HEADERS, *URLS)
