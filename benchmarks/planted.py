@@ -2,8 +2,10 @@
 
     for plant in plants(seed=1, count=1000): plant.kind, plant.secret, plant.text, plant.unseen
 
-Nothing here comes from the rules of `postmortem.privacy`: a form says what the issuer documents (prefix, length,
-alphabet), a surrounding is a line as a tool prints it. Of the surroundings of each kind every third was *unseen*:
+Nothing here comes from the rules of `postmortem.privacy`: a form says what the issuer documents (prefix,
+length,
+alphabet), a surrounding is a line as a tool prints it. Of the surroundings of each kind every third was
+*unseen*:
 no rule was tried on it before the rules were finished, nor on those of LATER. No secret here was ever valid.
 """
 
@@ -260,7 +262,7 @@ NAMED: dict[str, tuple[Make, tuple[str, ...]]] = {
             "GET https://b.s3.amazonaws.com/x?X-Amz-Expires=60&X-Amz-Signature={}",
             "X-Amz-Signature={}",
             "'X-Amz-Signature': '{}'",
-            "AWS4-HMAC-SHA256 Credential=x/20261120/us-east-1/s3/aws4_request, SignedHeaders=host, Signature={}",
+            "AWS4-HMAC-SHA256 Credential=x/20261120/us-east-1/s3/aws4_request, Signature={}",
         ),
     ),
     "presigned-gcs": (
@@ -855,8 +857,8 @@ def _filled(kind: str, r: random.Random) -> Plant:
 
 
 def leaked(secret: str, text: str, most: int = 7) -> bool:
-    """Whether a part of the secret that is worth something is still to be read: more than `most` characters that
-    are no public prefix, or half of a short one."""
+    """Whether a part of the secret that is worth something is still to be read: more than `most` characters
+    that are no public prefix, or half of a short one."""
     most = min(most, len(secret) // 2)
     tail = secret[12:] if len(secret) > 30 else secret  # the issuer's prefix tells nothing
     return any(tail[at : at + most + 1] in text for at in range(max(1, len(tail) - most)))

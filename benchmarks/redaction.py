@@ -2,10 +2,12 @@
 
     .venv/bin/python benchmarks/redaction.py [--count 1000] [--seed 1] [--healthy 1000000] [FOLDER ...]
 
-Plants secrets of all kinds (`planted.py`, made from public formats), and prints how many the redaction finds, by
-kind and for the surroundings that were kept unseen. Goes through healthy lines, those of the folders (`sample_logs`
-unless told otherwise) and made ones with hashes, ids, counts and settings, and prints what it marked in them, per
-million. Times the redaction of 100,000 lines that are all different.
+Plants secrets of all kinds (`planted.py`, made from public formats), and prints how many the redaction
+finds, by
+kind and for the surroundings that were kept unseen. Goes through healthy lines, those of the folders
+(`sample_logs`
+unless told otherwise) and made ones with hashes, ids, counts and settings, and prints what it marked in
+them, per million. Times the redaction of 100,000 lines that are all different.
 """
 
 from __future__ import annotations
@@ -22,29 +24,61 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE))
 from planted import ALNUM, B64, DIGITS, HEX, Plant, leaked, plants  # noqa: E402
+
 from postmortem.privacy import Redactor  # noqa: E402
 
 TEXTS = {"", ".log", ".txt", ".out", ".err", ".jsonl"}
 # What a training log is full of: {h8} hex digits, {a8} letters and digits, {b8} base64, {n5} decimal digits
 HEALTHY = (
-    "tokens: {n4}", "pass: {n2}", "auth=munge cred/munge", "tokens/s: {n5}.{n1} num_tokens={n8} max_tokens={n4}",
-    "forward pass: {n2}.{n1}ms, backward pass: {n3}.{n1}ms", "pass {n1}/{n2}: lowering done", "commit {h40} (HEAD -> main)",
-    "sha256:{h64} pulled", "wandb: Syncing run vivid-sun-{n2} (id {a8})", "wandb: View run at https://wandb.ai/t/p/runs/{a8}",
-    "wandb: Run data is saved locally in /x/wandb/run-{n8}_{n6}-{a8}", "GPU-{h8}-{h4}-{h4}-{h4}-{h12}: Tesla",
-    "uuid={h8}-{h4}-4{h3}-a{h3}-{h12}", "comm 0x{h12} rank {n2} nranks {n3} commId 0x{h16} - Init COMPLETE",
-    " {n2}%|████▌     | {n3}/{n4} [{n2}:{n2}<{n2}:{n2}, {n1}.{n2}s/it, loss={n1}.{n3}]", "md5: {h32} etag=\"{h32}-{n1}\"",
-    "data:image/png;base64,iVBORw0KGgo{b200}", "{b76}", "cache_key={h64} hit", "fx graph cache miss for key f{a50}",
-    "CACHE_KEY={h32} STATE_KEY=step{n4}", "sort_key=c{n2} primary_key: id{n4} key={a10}", "KeyError: 'layers.{n2}.attn.q{n1}_proj'",
-    "pad_token={n5} eos_token=<|end_{n2}|> image_token: <img{n3}>", "token: {n5} next_token: tensor({n4})", "lr={n1}e-{n1} wd=0.{n2} seed={n6} name=run{n2}",
-    "optimizer.param_groups.{n1}.betas=(0.{n1}, 0.{n3})", "SLURM_JOB_ID={n7} SLURM_NODELIST=gpu[{n3}-{n3}]",
-    "connect to [10.{n1}.{n2}.{n2}]:{n5} tcp://10.{n1}.{n2}.{n2}:{n5}", "store key default_pg/{n1}//worker{n2}//{n1}", "key: '/default/{n1}/rank_{n2}'",
-    "credentials: default auth: sys, sec=krb5p", "GOOGLE_APPLICATION_CREDENTIALS=/etc/gcp/sa-{n3}.json", "PWD=/scratch/u{n3}/run{n2}",
-    "Memory cgroup out of memory: Killed process {n5} (python) total-vm:{n8}kB", "torch_{n7}_{n3} /dev/shm/nccl-{a6}",
-    "s3://bucket/ckpt/step-{n5}/shard-{n3}.pt etag {h32}", "artifact model-{a8}:v{n2} digest {b24}==", "TRITON_CACHE_KEY={h20} hash_key={h16}",
-    "lease id {n18} revision {n6} key /jobs/{a10}", "session {h8}: cookie=0x{h8} seq={n6}", "user u{n3}: login from 10.{n1}.{n2}.{n2}",
-    "step {n5} | ppl {n2}.{n3} | secret santa | key takeaways {n1}", "[{n2}/{n4}] key_padding_mask.shape=({n2}, {n3})", "auth_type=oauth2 auth_retries={n1}",
-    "docker.io/library/x:v{n1}.{n1}@sha256:{h64}", "layer_key: h{n2} attention_key_size={n3}", "Password authentication is disabled; token auth is off ({n2})",
-)  # fmt: skip
+    "tokens: {n4}",
+    "pass: {n2}",
+    "auth=munge cred/munge",
+    "tokens/s: {n5}.{n1} num_tokens={n8} max_tokens={n4}",
+    "forward pass: {n2}.{n1}ms, backward pass: {n3}.{n1}ms",
+    "pass {n1}/{n2}: lowering done",
+    "commit {h40} (HEAD -> main)",
+    "sha256:{h64} pulled",
+    "wandb: Syncing run vivid-sun-{n2} (id {a8})",
+    "wandb: View run at https://wandb.ai/t/p/runs/{a8}",
+    "wandb: Run data is saved locally in /x/wandb/run-{n8}_{n6}-{a8}",
+    "GPU-{h8}-{h4}-{h4}-{h4}-{h12}: Tesla",
+    "uuid={h8}-{h4}-4{h3}-a{h3}-{h12}",
+    "comm 0x{h12} rank {n2} nranks {n3} commId 0x{h16} - Init COMPLETE",
+    " {n2}%|████▌     | {n3}/{n4} [{n2}:{n2}<{n2}:{n2}, {n1}.{n2}s/it, loss={n1}.{n3}]",
+    'md5: {h32} etag="{h32}-{n1}"',
+    "data:image/png;base64,iVBORw0KGgo{b200}",
+    "{b76}",
+    "cache_key={h64} hit",
+    "fx graph cache miss for key f{a50}",
+    "CACHE_KEY={h32} STATE_KEY=step{n4}",
+    "sort_key=c{n2} primary_key: id{n4} key={a10}",
+    "KeyError: 'layers.{n2}.attn.q{n1}_proj'",
+    "pad_token={n5} eos_token=<|end_{n2}|> image_token: <img{n3}>",
+    "token: {n5} next_token: tensor({n4})",
+    "lr={n1}e-{n1} wd=0.{n2} seed={n6} name=run{n2}",
+    "optimizer.param_groups.{n1}.betas=(0.{n1}, 0.{n3})",
+    "SLURM_JOB_ID={n7} SLURM_NODELIST=gpu[{n3}-{n3}]",
+    "connect to [10.{n1}.{n2}.{n2}]:{n5} tcp://10.{n1}.{n2}.{n2}:{n5}",
+    "store key default_pg/{n1}//worker{n2}//{n1}",
+    "key: '/default/{n1}/rank_{n2}'",
+    "credentials: default auth: sys, sec=krb5p",
+    "GOOGLE_APPLICATION_CREDENTIALS=/etc/gcp/sa-{n3}.json",
+    "PWD=/scratch/u{n3}/run{n2}",
+    "Memory cgroup out of memory: Killed process {n5} (python) total-vm:{n8}kB",
+    "torch_{n7}_{n3} /dev/shm/nccl-{a6}",
+    "s3://bucket/ckpt/step-{n5}/shard-{n3}.pt etag {h32}",
+    "artifact model-{a8}:v{n2} digest {b24}==",
+    "TRITON_CACHE_KEY={h20} hash_key={h16}",
+    "lease id {n18} revision {n6} key /jobs/{a10}",
+    "session {h8}: cookie=0x{h8} seq={n6}",
+    "user u{n3}: login from 10.{n1}.{n2}.{n2}",
+    "step {n5} | ppl {n2}.{n3} | secret santa | key takeaways {n1}",
+    "[{n2}/{n4}] key_padding_mask.shape=({n2}, {n3})",
+    "auth_type=oauth2 auth_retries={n1}",
+    "docker.io/library/x:v{n1}.{n1}@sha256:{h64}",
+    "layer_key: h{n2} attention_key_size={n3}",
+    "Password authentication is disabled; token auth is off ({n2})",
+)
 ALPHABETS = {"h": HEX, "a": ALNUM.lower(), "b": B64, "n": DIGITS}
 
 
@@ -80,9 +114,8 @@ def recall(seed: int, count: int) -> None:
     for kind in kinds:
         print(f"  {kind:24} {found[kind]:5} of {tried[kind]:5}  {100 * found[kind] / tried[kind]:6.1f} %")
     for name in ("seen", "unseen", "all"):
-        print(
-            f"recall, {name:8} {found[name]:5} of {tried[name]:5}  {100 * found[name] / max(1, tried[name]):6.2f} %"
-        )
+        share = 100 * found[name] / max(1, tried[name])
+        print(f"recall, {name:8} {found[name]:5} of {tried[name]:5}  {share:6.2f} %")
 
 
 def _split(plant: Plant) -> str:
@@ -107,9 +140,8 @@ def cost(lines: list[str]) -> None:
         start = time.process_time()
         Redactor().texts(lines)
         times.append(time.process_time() - start)
-    print(
-        f"{len(lines):,} different lines: {sorted(times)[2]:.3f} s of CPU, {1e6 * sorted(times)[2] / len(lines):.1f} µs each"
-    )
+    usual = sorted(times)[2]
+    print(f"{len(lines):,} different lines: {usual:.3f} s of CPU, {1e6 * usual / len(lines):.1f} µs each")
 
 
 def main() -> None:

@@ -21,19 +21,30 @@ from postmortem.analyze import analyze
 from postmortem.privacy.anonymise import Anonymiser, anonymised
 
 OUTPUTS: tuple[Callable[[Any], str], ...] = (
-    report.render_html, report.render_markdown, report.render_json, report.render_terminal,
-    report.render_verbose, report.render_brief, report.render_ndjson, report.render_trace,
-    report.render_github, report.render_junit,
-)  # fmt: skip
+    report.render_html,
+    report.render_markdown,
+    report.render_json,
+    report.render_terminal,
+    report.render_verbose,
+    report.render_brief,
+    report.render_ndjson,
+    report.render_trace,
+    report.render_github,
+    report.render_junit,
+)
 
 HOSTS = ("falcon-x1", "dgx17", "kestrel03b", "ip-10-91-7-33", "peregrine-gpu-2", "osprey", "zh4-rack9-n12")
 USERS = ("gertrude", "m_okafor", "jdoe42", "Lindqvist", "petra.nov")
 DOMAINS = ("cluster.zephyrlabs.io", "mail.quantosaurus.com", "hpc.uni-gotham.edu", "zephyrlabs.io")
 FOURS = ("10.91.7.33", "172.29.113.8", "192.168.211.77", "203.0.113.199", "100.64.9.250")
 SIXES = (
-    "2001:db8:77::91", "fd12:3456:789a:1::7", "fe80::9c1e:44ff:fe12:ab77", "2001:db8:a:b:c:d:e:f1",
-    "2001:DB8:CAFE::B00C", "fd77::1:2:3",
-)  # fmt: skip
+    "2001:db8:77::91",
+    "fd12:3456:789a:1::7",
+    "fe80::9c1e:44ff:fe12:ab77",
+    "2001:db8:a:b:c:d:e:f1",
+    "2001:DB8:CAFE::B00C",
+    "fd77::1:2:3",
+)
 MACS = ("0c:42:a1:5f:00:9e", "B8-59-9F-AA-01-7C")
 WORK = ("moonshot", "bluebird-7b", "project_tanager", "run-quetzal-19", "narwhal_ablation", "okapi")
 BUCKETS = ("zephyr-ckpts", "gotham-datasets")
@@ -139,14 +150,20 @@ def test_the_key_names_everybody_and_is_the_same_every_time(job: Path) -> None:
     [
         ("Using [0]eth0:2001:db8::91<0>", "Using [0]eth0:address-1<0>"),
         ("to 2001:db8:1:2:3:4:5:6:29500 and 2001:db8:1:2:3:4:5:6", "to address-1:29500 and address-1"),
-        ("[2001:db8::91]:29500, 2001:DB8::91, 2001:db8::91:29500", "[address-1]:29500, address-1, address-1:29500"),
+        (
+            "[2001:db8::91]:29500, 2001:DB8::91, 2001:db8::91:29500",
+            "[address-1]:29500, address-1, address-1:29500",
+        ),
         ("::ffff:10.3.0.17 is 10.3.0.17", "address-1 is address-1"),
         ("fe80::1%eth0 and http://[fd00::2]:80/x", "address-2 and http://[address-1]:80/dir-1"),
         ("GUID 506b:4b03:00ca:7b30", "GUID address-1"),
-        ("12:54:37.104 c10::add at::native 0000:17:00.0 a::b", "12:54:37.104 c10::add at::native 0000:17:00.0 a::b"),
+        (
+            "12:54:37.104 c10::add at::native 0000:17:00.0 a::b",
+            "12:54:37.104 c10::add at::native 0000:17:00.0 a::b",
+        ),
         ("::1 and :: stay", "::1 and :: stay"),
     ],
-)  # fmt: skip
+)
 def test_addresses_of_six_groups_in_every_form(said: str, shown: str) -> None:
     assert Anonymiser().text(said) == shown
 

@@ -6,9 +6,9 @@ each replaced by a pseudonym, the same one everywhere.
 
 Pseudonyms are numbered by first appearance, sources in path order first, so the same input gives the same
 bytes. Names are learnt where their place says what they are (the document's fields, home folders, paths, mail
-addresses, NCCL and syslog prefixes), then replaced wherever they stand, in any case. What everybody's machine has
-(`/usr/lib`, `site-packages/torch/...`, `attempt_0`, `stderr.log`) stays, and so do loopback addresses: they tell
-nothing about a place and much about a failure. Anonymising comes after redaction.
+addresses, NCCL and syslog prefixes), then replaced wherever they stand, in any case. What everybody's
+machine has (`/usr/lib`, `site-packages/torch/...`, `attempt_0`, `stderr.log`) stays, and so do loopback
+addresses: they tell nothing about a place and much about a failure. Anonymising comes after redaction.
 """
 
 from __future__ import annotations

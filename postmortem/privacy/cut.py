@@ -2,8 +2,8 @@
 
     cut("postgresql://train:hunter2@db.example/runs", 24)  ->  "postgresql://train:"
 
-So the secrets are marked on the whole line, and a cut that would fall into one, or part one from what shows that
-it is one (the `@` behind a URL's password), is made in front of it.
+So the secrets are marked on the whole line, and a cut that would fall into one, or part one from what shows
+that it is one (the `@` behind a URL's password), is made in front of it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def window(text: str, start: int, end: int) -> tuple[int, int]:
     low = max(0, start - REACH)
     near = text[low : start + REACH]
     if start > 0 and may_hold(near):
-        start = low + _begin(near, start - low)
+        start = min(end, low + _begin(near, start - low))
     low = max(start, end - REACH)
     return start, max(start, low + len(cut(text[low : end + REACH], end - low)))
 

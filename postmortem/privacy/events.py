@@ -1,5 +1,5 @@
-"""Secrets out of the events of a timeline, before anything is concluded from them: a headline quotes a piece of a
-line, in small letters perhaps, and a piece does not show any more that it belongs to a secret.
+"""Secrets out of the events of a timeline, before anything is concluded from them: a headline quotes a
+piece of a line, in small letters perhaps, and a piece does not show any more that it belongs to a secret.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ PROSE = 8  # characters of a field that may hold more than a word
 
 
 def without_secrets(events: Sequence[Event], redactor: Redactor) -> tuple[Event, ...]:
-    """The events with marks in their texts and fields. Their surroundings stay as they are: of a few events they
-    are shown, and redacted there."""
+    """The events with marks in their texts and fields. Their surroundings stay as they are: of a few events
+    they are shown, and redacted there."""
     said = list(dict.fromkeys(e.text for e in events))
     shown = dict(zip(said, redactor.texts(said), strict=True))
     own = {text: redactor.found(text) for text, new in shown.items() if text != new}

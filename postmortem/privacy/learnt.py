@@ -1,7 +1,7 @@
 """Secrets that were found where something told what they are, to be found again where they stand bare.
 
-A hostile log can teach any number of secrets, so what is looked for in each text does not grow with them: beyond
-a few, a text is gone through once, by the first characters of the secrets.
+A hostile log can teach any number of secrets, so what is looked for in each text does not grow with them:
+beyond a few, a text is gone through once, by the first characters of the secrets.
 """
 
 from __future__ import annotations

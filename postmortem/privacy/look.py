@@ -40,7 +40,25 @@ def _tree(words: list[str]) -> str:
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
-_ANY = re.compile(_tree(sorted({literal for literal, _ in _LITERALS})))
+_TREE = _tree(sorted({literal for literal, _ in _LITERALS}))
+_ANY, _EACH = re.compile(_TREE), re.compile(f"(?=({_TREE}))")
+
+
+def _by_head() -> dict[str, tuple[tuple[str, int], ...]]:
+    """What the tree finds is the shortest word of a branch: those that begin with it, and their rules."""
+    heads = {m[1] for literal, _ in _LITERALS if (m := _EACH.match(literal))}
+    return {head: tuple(x for x in _LITERALS if x[0].startswith(head)) for head in heads}
+
+
+_HEADS = _by_head()
+
+
+def _rules(text: str, start: int) -> tuple[int, ...]:
+    heads = {m[1] for m in _EACH.finditer(text, start)}
+    found = {
+        number for head in heads for literal, number in _HEADS[head] if literal == head or literal in text
+    }
+    return tuple(sorted(found))
 
 
 def looked(shape: bytes) -> Look | None:
@@ -50,9 +68,8 @@ def looked(shape: bytes) -> Look | None:
     they are looked at once.
     """
     text = shape.decode("utf-8", "surrogatepass")
-    rules: tuple[int, ...] = ()
-    if _ANY.search(text):
-        rules = tuple(sorted({number for literal, number in _LITERALS if literal in text}))
+    first = _ANY.search(text)
+    rules = _rules(text, first.start()) if first else ()
     named = any(word in text for word in NAMED) and NEAR_VALUE.search(text) is not None
     look = Look("private key" in text, rules, named)
     return look if any(look) else None

@@ -1,8 +1,8 @@
 """Names that are assigned a secret: `DB_PASSWORD=…`, `"signingKey": "…"`, `--hub-token …`, `pass: …`.
 
-What stands for a secret depends on the name. Whatever a *password* or an *api key* is set to is one, unless it is
-a placeholder. `key`, `token`, `auth` and `pass` are words of this trade (`pad_token`, `cache_key`, `auth=munge`,
-`forward pass: 12 ms`): what they are set to has to look like nothing but a secret as well.
+What stands for a secret depends on the name. Whatever a *password* or an *api key* is set to is one, unless
+it is a placeholder. `key`, `token`, `auth` and `pass` are words of this trade (`pad_token`, `cache_key`,
+`auth=munge`, `forward pass: 12 ms`): what they are set to has to look like nothing but a secret as well.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ NEAR_VALUE = re.compile(
     rf"""{_LOW}["'\\]{{0,3}}\]?\s{{0,8}}[:=]|(?<![\w-])--?[a-z0-9._-]{{0,80}}?{_LOW}["'\\]{{0,3}},?[ \t]"""
 )
 # A comma, a bracket or a quote belongs to the value if it goes on, and no other name begins there.
-_ON = r"""(?:[,;&)}\]](?=[^\s"',;&)}\]\\:=])|(?<=[A-Za-z0-9])["'](?=[A-Za-z0-9]))(?![^\s:=]{0,200}[ \t]{0,8}[:=])"""
+_ON = r"""(?:[,;&)}\]](?=[^\s"',;&)}\]\\:=])|(?<=[A-Za-z0-9])["'](?=[A-Za-z0-9]))"""
+_ON += r"(?![^\s:=]{0,200}[ \t]{0,8}[:=])"
 _BARE = rf"""(?:[^\s"',;&)}}\]\\]|{_ON})"""
 _ESCAPED = r"""\\(?:[^"'\n]|["'](?=[^\s,:;}\])"'\\]))"""  # of `\"` the one that ends no string
 VALUE = (
@@ -48,7 +49,8 @@ VALUE = (
     rf"""|(?P<bare>{_BARE}{{1,4096}}))"""
 )
 ASSIGNED = re.compile(
-    rf"(?P<word>(?i:{LAST_WORD})){QUOTE}\]?[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}(?!=){VALUE}"
+    rf"(?=[PSAKTCpsaktc])(?P<word>(?i:{LAST_WORD})){QUOTE}\]?"
+    rf"[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}(?!=){VALUE}"
 )
 FLAG = re.compile(
     rf"(?<![\w-])--?(?:[A-Za-z0-9]+[._-]){{0,5}}?(?P<word>(?i:(?:{OWNERS})[_-]?token|{LAST_WORD}))"

@@ -122,8 +122,9 @@ USER_AT = (
 )
 MAIL = re.compile(r"(?<![\w.+-])[A-Za-z0-9_][\w.+-]{0,63}@(?P<s>[A-Za-z0-9-]{1,62}(?:\.[A-Za-z0-9-]{1,62})+)")
 PUBLIC_DOMAINS = _words(
-    "github.com gitlab.com bitbucket.org pytorch.org huggingface.co python.org pypi.org nvidia.com example.com "
-    "example.org cluster.local svc.cluster.local googleapis.com amazonaws.com openai.com wandb.ai docker.io"
+    "github.com gitlab.com bitbucket.org pytorch.org huggingface.co python.org pypi.org nvidia.com "
+    "example.com example.org cluster.local svc.cluster.local googleapis.com amazonaws.com "
+    "openai.com wandb.ai docker.io"
 )
 HOST_AT = (
     # debug.cc prints host:pid:tid

@@ -24,8 +24,14 @@ _NOT_LONE = frozenset(" \t:.,;()[]{}<>'\"_-=")
 MAX_LINES = 400  # an RSA-16384 key has 200
 
 
-def may_be_lone(text: str) -> bool:
-    """A cheap look: most lines of a log have a colon, too, among their last 64 characters."""
+def may_have_lone(text: str) -> bool:
+    """A cheap look: most lines of a log have a blank among their last 64 characters."""
+    if "\n" in text:
+        return any(map(_may_be_lone, text.split("\n")))
+    return " " not in text[-LONE_LENGTH:] and _may_be_lone(text)
+
+
+def _may_be_lone(text: str) -> bool:
     return len(text) >= LONE_LENGTH and _NOT_LONE.isdisjoint(text[-LONE_LENGTH:].rstrip())
 
 

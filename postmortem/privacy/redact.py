@@ -31,6 +31,7 @@ from postmortem.privacy.tools import PROVIDERS
 MARK = re.compile(r"\[REDACTED:[a-z0-9-]+:\d+\]")
 KNOWN, KNOWN_TEXT = 200_000, 512
 SHORTEST = 6  # characters of a secret that is looked for where it stands bare
+LONGEST = 24  # characters of a name in front of its last word
 NESTED = 16  # names within a value that turned out to be none of a secret's
 
 
@@ -75,9 +76,8 @@ class Redactor:
         look = looked_once(form) if len(text) <= KNOWN_TEXT else looked(form)
         if look:
             text = self._searched(text, look)
-        if len(text) >= pem.LONE_LENGTH and (" " not in text[-pem.LONE_LENGTH :] or "\n" in text):
-            if any(map(pem.may_be_lone, text.split("\n"))):
-                text = self._apply("private-key", pem.LONE, text)
+        if len(text) >= pem.LONE_LENGTH and pem.may_have_lone(text):
+            text = self._apply("private-key", pem.LONE, text)
         return self._learnt.replaced(text) if self._learnt.marks else text
 
     def _searched(self, text: str, look: Look) -> str:
@@ -126,7 +126,8 @@ class Redactor:
         return path
 
     def _joined(self, text: str) -> str:
-        """Mark tokens that a terminal of fixed width broke over two lines: only together are they long enough."""
+        """Mark tokens that a terminal of fixed width broke over two lines: only together are they long
+        enough."""
         lines = text.split("\n")
         for at in range(len(lines) - 1):
             tail, head = _LAST_RUN.search(lines[at]), _FIRST_RUN.match(lines[at + 1])
@@ -257,17 +258,20 @@ class Redactor:
         """Redact what is assigned to a secret's name.
         Line by line, because these names may stand anywhere and cost time."""
         lower = line.lower()
-        if not any(word in lower for word in NAMED) or not NEAR_VALUE.search(lower):
+        near = NEAR_VALUE.search(lower) if any(word in lower for word in NAMED) else None
+        if near is None:
             return line
-        line = self._assigned(ASSIGNED, named.is_secret, line)
+        line = self._assigned(
+            ASSIGNED, named.is_secret, line, max(0, near.start() - LONGEST) if len(lower) == len(line) else 0
+        )
         if "-" in line:
             line = self._assigned(FLAG, named.is_flagged, line)
         return self._apply("token", TOKEN, line) if "token" in lower else line
 
-    def _assigned(self, pattern: re.Pattern[str], secret: Callable[..., bool], line: str) -> str:
+    def _assigned(self, pattern: re.Pattern[str], secret: Callable[..., bool], line: str, at: int = 0) -> str:
         """Mark what is set to a secret's name. In a value that is none, another name may stand."""
         out: list[str] = []
-        done = at = nested = end = 0
+        done = nested = end = 0
         while m := pattern.search(line, at):
             group = m.lastgroup or "bare"
             value, name = m[group], line[m.start() : m.start(group)]

@@ -26,7 +26,8 @@ class Rule:
 
 
 def rule(kind: str, literals: str, pattern: str, flags: int = 0) -> Rule:
-    return Rule(kind, tuple(literals.split()), re.compile(pattern, flags))
+    """Literals with blanks between them; `+` stands for a blank in one."""
+    return Rule(kind, tuple(word.replace("+", " ") for word in literals.split()), re.compile(pattern, flags))
 
 
 I = re.IGNORECASE  # noqa: E741  # the tables below read better with it
@@ -73,11 +74,17 @@ ISSUED: tuple[Rule, ...] = (
     _issued("service-key", "r8_", WORD + "{30,64}"),
     _issued("service-key", "tvly- pcsk_ lsv2_pt_ lsv2_sk_ ls__", SAFE + "{28,255}"),
     _issued("wandb-key", "wandb_v1_", SAFE + "{20,255}"),
-    _issued("service-key", "npm_ dckr_pat_ dckr_oat_ pypi-AgEIcHlwaS5vcmc pypi-AgENdGVzdC5weXBp", SAFE + "{20,255}"),
+    _issued(
+        "service-key",
+        "npm_ dckr_pat_ dckr_oat_ pypi-AgEIcHlwaS5vcmc pypi-AgENdGVzdC5weXBp",
+        SAFE + "{20,255}",
+    ),
     _issued("service-key", "dapi", r"[0-9a-f]{32}(?:-\d)?(?![A-Za-z0-9])"),
     _issued("service-key", "dop_v1_ doo_v1_ dor_v1_ sntryu_", "[0-9a-f]{64}"),
     _issued("service-key", "dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", r"[A-Za-z0-9_.-]{40,90}"),
-    _issued("service-key", "sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_", "[A-Za-z0-9+/]{10,255}"),
+    _issued(
+        "service-key", "sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_", "[A-Za-z0-9+/]{10,255}"
+    ),
     _issued("service-key", "SG.", r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{30,64}"),
     _issued("service-key", "sntrys_ ops_ey glc_ey fm1a_ fm1r_ fm2_", "[A-Za-z0-9+/_=-]{60,4096}"),
     _issued("service-key", "glsa_", "[A-Za-z0-9]{32}_[0-9A-Fa-f]{8}"),
@@ -103,9 +110,17 @@ ISSUED: tuple[Rule, ...] = (
     _issued("service-key", "sha256~", SAFE + "{43}"),  # OpenShift's
     _issued("service-key", "AKCp cmVmd", WORD + "{59,69}(?![A-Za-z0-9])"),
     _issued("service-key", "HRKU-AA pat-na1- pat-eu1- tk-us- fio-u-", SAFE + "{32,64}"),
-    rule("service-key", ".atlasv1.", r"(?<![A-Za-z0-9])(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})"),
-    rule("service-key", "q~", r"(?<![A-Za-z0-9_~.-])(?P<s>[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34})"),  # Entra ID's
-    rule("bot-token", ":aa", r"(?<![A-Za-z0-9:])(?:bot)?(?P<s>\d{8,10}:AA[A-Za-z0-9_-]{32,35})(?![A-Za-z0-9_-])"),
+    rule(
+        "service-key", ".atlasv1.", r"(?<![A-Za-z0-9])(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})"
+    ),
+    rule(
+        "service-key", "q~", r"(?<![A-Za-z0-9_~.-])(?P<s>[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34})"
+    ),  # Entra ID's
+    rule(
+        "bot-token",
+        ":aa",
+        r"(?<![A-Za-z0-9:])(?:bot)?(?P<s>\d{8,10}:AA[A-Za-z0-9_-]{32,35})(?![A-Za-z0-9_-])",
+    ),
     _issued("slack-token", "xoxa- xoxb- xoxe- xoxe. xoxo- xoxp- xoxr- xoxs- xapp-", "[A-Za-z0-9.-]{10,255}"),
     rule(
         "slack-webhook",
@@ -113,13 +128,17 @@ ISSUED: tuple[Rule, ...] = (
         r"hooks\.slack\.com/(?:services|workflows|triggers)/(?P<s>[A-Za-z0-9_/+-]{20,255})",
     ),
     rule("discord-webhook", "/api/webhooks/", r"/api/webhooks/\d{6,24}/(?P<s>[A-Za-z0-9_-]{20,255})"),
-    rule("teams-webhook", "webhook.office.com", r"webhook\.office\.com/webhookb?2?/(?P<s>[A-Za-z0-9@/-]{40,255})"),
+    rule(
+        "teams-webhook",
+        "webhook.office.com",
+        r"webhook\.office\.com/webhookb?2?/(?P<s>[A-Za-z0-9@/-]{40,255})",
+    ),
     rule(
         "jwt",
         "eyj",
         START + r"(?P<s>eyJ[A-Za-z0-9_-]{8,4096}\.[A-Za-z0-9_-]{8,8192}(?:\.[A-Za-z0-9_-]{0,4096}){0,3})",
     ),
-)  # fmt: skip
+)
 
 # ── in URLs and headers ─────────────────────────────────────────────────────────────────────────────────────
 URLS: tuple[Rule, ...] = (

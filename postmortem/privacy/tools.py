@@ -13,6 +13,7 @@ I = re.IGNORECASE  # noqa: E741
 GAP = r"[ \t'\",]{1,6}"  # between arguments, also as a list of them is printed
 SHOWN = r"(?![$<*]|\[REDACTED)(?P<s>[^\s'\"]{2,512})"  # no variable and no placeholder
 LOGIN = r"(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|crane)\b[^\n|]{0,40}?\blogin\b"
+ECHOED = r"(?![$<*]|\[REDACTED)(?P<s>[^\s'\"|]{2,512})['\"]?[ \t]*\|"
 PIPED = r"\becho(?: -[a-z]+)?[ \t]+['\"]?"
 
 
@@ -30,19 +31,43 @@ COMMANDS: tuple[Rule, ...] = (
     _argument("ldap", r"\bldap[a-z]{3,8}\b", rf"-w{GAP}"),
     _argument("ipmitool", r"ipmitool\b", rf"-P{GAP}"),
     _argument("zip", r"\b(?:un)?zip\b", rf"-P{GAP}"),
-    _argument("az login", r"\baz login\b", rf"(?:-p|--password){GAP}"),
+    _argument("az+login", r"\baz login\b", rf"(?:-p|--password){GAP}"),
     _argument("openssl", r"\bopenssl\b", rf"-(?:k|K){GAP}"),
     # the shape that is looked at has no digits, so 7z is a z
-    Rule("password", ("z a ", "z x ", "z e ", "z t "), re.compile(rf"\b7z[a-z]? [a-z] [^\n]{{0,200}}?-p{SHOWN}")),
-    rule("password", "htpasswd", rf"\bhtpasswd\b(?:{GAP}-[a-zA-Z]{{1,6}})*{GAP}-[a-zA-Z]*b[a-zA-Z]*{GAP}\S+{GAP}\S+{GAP}{SHOWN}"),
-    rule("password", "--password-stdin", rf"{PIPED}(?![$<*]|\[REDACTED)(?P<s>[^\s'\"|]{{2,512}})['\"]?[ \t]*\|[^\n]{{0,200}}?-password-stdin"),
-    rule("password", "sudo kinit cryptsetup gpg passwd", rf"{PIPED}(?![$<*]|\[REDACTED)(?P<s>[^\s'\"|]{{2,512}})['\"]?[ \t]*\|[ \t]*(?:sudo (?:-\w+ ){{0,3}}-\w*S|(?:kinit|cryptsetup|gpg|passwd)\b)"),
-    rule("password", "chpasswd", rf"{PIPED}[\w.-]{{1,40}}:(?![$<*]|\[REDACTED)(?P<s>[^\s'\"|]{{2,512}})['\"]?[ \t]*\|[^\n]{{0,20}}chpasswd"),
+    Rule(
+        "password",
+        ("z a ", "z x ", "z e ", "z t "),
+        re.compile(rf"\b7z[a-z]? [a-z] [^\n]{{0,200}}?-p{SHOWN}"),
+    ),
+    rule(
+        "password",
+        "htpasswd",
+        rf"\bhtpasswd\b(?:{GAP}-[a-zA-Z]{{1,6}})*{GAP}-[a-zA-Z]*b[a-zA-Z]*{GAP}\S+{GAP}\S+{GAP}{SHOWN}",
+    ),
+    rule(
+        "password",
+        "--password-stdin",
+        rf"{PIPED}{ECHOED}[^\n]{{0,200}}?-password-stdin",
+    ),
+    rule(
+        "password",
+        "sudo kinit cryptsetup gpg passwd",
+        rf"{PIPED}{ECHOED}[ \t]*(?:sudo (?:-\w+ ){{0,3}}-\w*S|(?:kinit|cryptsetup|gpg|passwd)\b)",
+    ),
+    rule(
+        "password",
+        "chpasswd",
+        rf"{PIPED}[\w.-]{{1,40}}:{ECHOED}[^\n]{{0,20}}chpasswd",
+    ),
     rule("password", "pass:", rf"-pass(?:in|out)?{GAP}pass:{SHOWN}"),
-    rule("secret", "alias set", rf"\bmc(?:li)? alias set{GAP}\S+{GAP}\S+{GAP}\S+{GAP}{SHOWN}"),
+    rule("secret", "alias+set", rf"\bmc(?:li)? alias set{GAP}\S+{GAP}\S+{GAP}\S+{GAP}{SHOWN}"),
     rule("secret", "add-mask", r"::add-mask::(?P<s>[^\s'\"]{3,4096})"),
-    rule("token", "kubeadm bootstrap-token", rf"(?:kubeadm\b[^\n]{{0,200}}?--token(?:{GAP}|=)|bootstrap-token{IS})(?P<s>[a-z0-9]{{6}}\.[a-z0-9]{{16}})"),
-)  # fmt: skip
+    rule(
+        "token",
+        "kubeadm bootstrap-token",
+        rf"(?:kubeadm\b[^\n]{{0,200}}?--token(?:{GAP}|=)|bootstrap-token{IS})(?P<s>[a-z0-9]{{6}}\.[a-z0-9]{{16}})",
+    ),
+)
 FILES: tuple[Rule, ...] = (
     rule(
         "aws-secret",
@@ -147,7 +172,8 @@ SAID: tuple[Rule, ...] = (
         "password",
         ("password ", "passphrase "),
         re.compile(
-            r"(?i:\bpass(?:word|phrase))(?:(?:[ \t]+[\w.@-]{1,40}){0,7}?(?:[ \t]is|:)|)[ \t]+['\"]?(?P<s>[^\s'\"]{6,512})"
+            r"(?i:\bpass(?:word|phrase))(?:(?:[ \t]+[\w.@-]{1,40}){0,7}?(?:[ \t]is|:)|)[ \t]+"
+            r"['\"]?(?P<s>[^\s'\"]{6,512})"
         ),
         odd=6,
     ),
@@ -155,7 +181,8 @@ SAID: tuple[Rule, ...] = (
         "token",
         ("token ", "api key ", "access key ", "secret key ", "apikey "),
         re.compile(
-            r"(?i:\b(?:token|(?:api|access|secret)[ _-]?key))(?:(?:[ \t]+[\w.@-]{1,40}){0,7}?(?:[ \t]is|:)|)[ \t]+"
+            r"(?i:\b(?:token|(?:api|access|secret)[ _-]?key))"
+            r"(?:(?:[ \t]+[\w.@-]{1,40}){0,7}?(?:[ \t]is|:)|)[ \t]+"
             r"['\"]?(?P<s>[A-Za-z0-9_.+/=-]{16,512})(?![^\s'\".,;)])"
         ),
         odd=16,
@@ -165,7 +192,8 @@ SAID: tuple[Rule, ...] = (
         "secret",
         ("setenv ", "set -", "env ", "arg "),
         re.compile(
-            r"(?:\bsetenv|\bset -[a-zA-Z]{1,3}|\bENV|\bARG)[ \t]+[A-Za-z_]{0,60}(?:KEY|TOKEN|SECRET|PASS|PASSWORD|PWD"
+            r"(?:\bsetenv|\bset -[a-zA-Z]{1,3}|\bENV|\bARG)[ \t]+[A-Za-z_]{0,60}"
+            r"(?:KEY|TOKEN|SECRET|PASS|PASSWORD|PWD"
             r"|AUTH|CREDENTIALS?)[ \t]+['\"]?(?P<s>[^\s'\"]{6,4096})"
         ),
         odd=6,
@@ -174,7 +202,8 @@ SAID: tuple[Rule, ...] = (
         "password",
         (".password ", ".secret ", ".key ", ".token "),
         re.compile(
-            r"(?i:\.(?:password|secret|secret\.key|access\.key|token))[ \t]+(?P<s>[^\s'\"=]{6,512})[ \t]*(?:\n|$)"
+            r"(?i:\.(?:password|secret|secret\.key|access\.key|token))[ \t]+"
+            r"(?P<s>[^\s'\"=]{6,512})[ \t]*(?:\n|$)"
         ),
         odd=6,
     ),

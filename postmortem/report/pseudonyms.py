@@ -1,6 +1,6 @@
 """An incident with pseudonyms in place of names, and the key to them in a file of its own.
 
-    {"host-1": "node-0112", "user-1": "alice", "address-1": "10.3.0.17"}
+{"host-1": "node-0112", "user-1": "alice", "address-1": "10.3.0.17"}
 """
 
 from __future__ import annotations
