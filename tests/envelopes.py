@@ -5,34 +5,69 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import textwrap
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 
 START = datetime(2026, 11, 20, 21, 20, tzinfo=UTC)
-Lines = Sequence[str]
+APART = timedelta(microseconds=10)  # at least, between two lines that arrive
+_OWN = re.compile(r"\b(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
+_GLOG = re.compile(r"(?:^|[\[ ])[IWEF](\d\d)(\d\d) (\d\d:\d\d:\d\d)\.(\d{6,9})")
+
+
+class Line(str):
+    """A line of a console, when it came to the collector, and on which host."""
+
+    at: datetime
+    host: str
+
+
+Lines = Sequence[Line]
 Wrap = Callable[[Lines], str]
 
 
-def _at(i: int) -> datetime:
-    return START + timedelta(milliseconds=7 * i)
+def arrived(lines: Sequence[str], host: str = "node-a") -> list[Line]:
+    """The lines with the times of their own stamps; one without has come right after the one above it."""
+    own = [_stamp(line) for line in lines]
+    now = next((at for at in own if at is not None), START) - APART
+    out = []
+    for text, at in zip(lines, own, strict=True):
+        now = max(at or START, now + APART) if at is not None else now + APART
+        out.append(_line(text, now, host))
+    return out
 
 
-def _z(i: int) -> str:
-    return f"{_at(i):%Y-%m-%dT%H:%M:%S.%f}123Z"
+def _stamp(line: str) -> datetime | None:
+    if m := _GLOG.search(line[:80]):
+        return datetime.fromisoformat(f"{START.year}-{m[1]}-{m[2]}T{m[3]}.{m[4][:6]}+00:00")
+    m = _OWN.search(line[:80])
+    if m is None:
+        return None
+    return datetime.fromisoformat(f"{m[1]}T{m[2]}.{(m[3] or '0'):0<6}+00:00")
+
+
+def _line(text: str, at: datetime, host: str) -> Line:
+    line = Line(text)
+    line.at, line.host = at, host
+    return line
+
+
+def _z(line: Line) -> str:
+    return f"{line.at:%Y-%m-%dT%H:%M:%S.%f}123Z"
 
 
 def _joined(lines: Sequence[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _each(form: Callable[[int, str], str]) -> Wrap:
-    return lambda lines: _joined([form(i, line) for i, line in enumerate(lines)])
+def _each(form: Callable[[Line], str]) -> Wrap:
+    return lambda lines: _joined([form(line) for line in lines])
 
 
-def _records(lines: Lines) -> list[str]:
+def _records(lines: Lines) -> list[Line]:
     """A logger's records: what a traceback is goes into one with the line above it, as `exc_info` does."""
-    out: list[str] = []
+    out: list[Line] = []
     inside = False
     for line in lines:
         bare = line.rpartition("]: ")[2] if line.startswith("[") else line
@@ -40,9 +75,9 @@ def _records(lines: Lines) -> list[str]:
             inside = True
             out.append(line)
         elif inside and out and (bare[:1] in (" ", "") or line.startswith("[rank")):
-            out[-1] += "\n" + line
+            out[-1] = _line(f"{out[-1]}\n{line}", out[-1].at, out[-1].host)
         elif inside and out:
-            out[-1] += "\n" + line
+            out[-1] = _line(f"{out[-1]}\n{line}", out[-1].at, out[-1].host)
             inside = False
         else:
             out.append(line)
@@ -53,9 +88,9 @@ def _json_array(lines: Lines) -> str:
     """gcloud logging read --format=json"""
     return json.dumps(
         [
-            {"insertId": f"k{i:05}", "resource": {"type": "k8s_container", "labels": {"namespace": "ml"}},
-             "severity": "DEFAULT", "textPayload": line, "timestamp": _z(i)}
-            for i, line in enumerate(lines)
+            {"insertId": f"k{line.at:%H%M%S%f}", "resource": {"type": "k8s_container", "labels": {"namespace": "ml"}},
+             "severity": "DEFAULT", "textPayload": line, "timestamp": _z(line)}
+            for line in lines
         ],
         indent=2,
     )  # fmt: skip
@@ -69,15 +104,14 @@ def _json_array_newest_first(lines: Lines) -> str:
 def _cloudwatch(lines: Lines) -> str:
     """aws logs get-log-events"""
     events = [
-        {"timestamp": int(_at(i).timestamp() * 1000), "message": line, "ingestionTime": 1}
-        for i, line in enumerate(lines)
+        {"timestamp": int(line.at.timestamp() * 1000), "message": line, "ingestionTime": 1} for line in lines
     ]
     return json.dumps({"events": events, "nextForwardToken": "f/1"}, indent=4)
 
 
 def _loki_query(lines: Lines) -> str:
     """The answer of Loki's query_range: one stream, nanoseconds and a line, newest first."""
-    values = [[str(int(_at(i).timestamp() * 1e9)), line] for i, line in enumerate(lines)]
+    values = [[str(int(line.at.timestamp() * 1e9)), line] for line in lines]
     stream = {"stream": {"namespace": "ml", "job": "ml/train"}, "values": values}
     return json.dumps({"status": "success", "data": {"resultType": "streams", "result": [stream]}})
 
@@ -87,58 +121,53 @@ def _csv(lines: Lines) -> str:
     out = io.StringIO()
     rows = csv.writer(out, lineterminator="\n")
     rows.writerow(["@timestamp", "level", "message"])
-    for i, record in enumerate(_records(lines)):
-        rows.writerow([_z(i), "info", record])
+    for line in _records(lines):
+        rows.writerow([_z(line), "info", line])
     return out.getvalue()
 
 
 def _logfmt(lines: Lines) -> str:
-    return _joined(
-        [f"time={_z(i)} level=info msg={json.dumps(record)}" for i, record in enumerate(_records(lines))]
-    )
+    return _joined([f"time={_z(line)} level=info msg={json.dumps(line)}" for line in _records(lines)])
 
 
 def _structlog(lines: Lines) -> str:
     return _joined(
-        [
-            json.dumps({"event": r, "timestamp": _z(i), "pod": "train-0"})
-            for i, r in enumerate(_records(lines))
-        ]
+        [json.dumps({"event": line, "timestamp": _z(line), "pod": line.host}) for line in _records(lines)]
     )
 
 
 def _loguru(lines: Lines) -> str:
     """loguru with serialize=True"""
     out = []
-    for i, record in enumerate(_records(lines)):
-        time = {"repr": f"{_at(i):%Y-%m-%d %H:%M:%S.%f}+00:00", "timestamp": _at(i).timestamp()}
+    for line in _records(lines):
+        time = {"repr": f"{line.at:%Y-%m-%d %H:%M:%S.%f}+00:00", "timestamp": line.at.timestamp()}
         said = {
-            "message": record.split("\n")[0],
+            "message": line.split("\n")[0],
             "time": time,
             "level": {"name": "INFO", "no": 20},
             "extra": {},
         }
-        out.append(json.dumps({"text": record + "\n", "record": said}))
+        out.append(json.dumps({"text": line + "\n", "record": said}))
     return _joined(out)
 
 
 def _cri_partial(lines: Lines) -> str:
     """containerd cuts long lines into pieces with the tag P; here at 100 characters"""
     out = []
-    for i, line in enumerate(lines):
+    for line in lines:
         pieces = [line[at : at + 100] for at in range(0, len(line), 100)] or [""]
-        out += [f"{_z(i)} stderr P {piece}" for piece in pieces[:-1]]
-        out.append(f"{_z(i)} stderr F {pieces[-1]}")
+        out += [f"{_z(line)} stderr P {piece}" for piece in pieces[:-1]]
+        out.append(f"{_z(line)} stderr F {pieces[-1]}")
     return _joined(out)
 
 
 def _docker_partial(lines: Lines) -> str:
     out = []
-    for i, line in enumerate(lines):
+    for line in lines:
         for piece in textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False)[:-1]:
-            out.append(json.dumps({"log": piece, "stream": "stderr", "time": _z(i)}))
+            out.append(json.dumps({"log": piece, "stream": "stderr", "time": _z(line)}))
         rest = (textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False) or [""])[-1]
-        out.append(json.dumps({"log": rest + "\n", "stream": "stderr", "time": _z(i)}))
+        out.append(json.dumps({"log": rest + "\n", "stream": "stderr", "time": _z(line)}))
     return _joined(out)
 
 
@@ -153,37 +182,35 @@ def _typescript(lines: Lines) -> str:
     return head + "".join(f"\x1b[0m{line}\r\n" for line in lines) + '\nScript done [COMMAND_EXIT_CODE="1"]\n'
 
 
-def _tai64n(i: int, line: str) -> str:
-    at = _at(i)
+def _tai64n(line: Line) -> str:
+    at = line.at
     return f"@{(1 << 62) + int(at.timestamp()) + 10:016x}{at.microsecond * 1000:08x} {line}"
 
 
 ENVELOPES: dict[str, Wrap] = {
-    "kubectl logs --timestamps": _each(lambda i, line: f"{_z(i)} {line}"),
-    "kubectl logs --prefix": _each(lambda i, line: f"[pod/train-worker/pytorch] {line}"),
-    "/var/log/pods of containerd": _each(lambda i, line: f"{_z(i)} stderr F {line}"),
+    "kubectl logs --timestamps": _each(lambda line: f"{_z(line)} {line}"),
+    "kubectl logs --prefix": _each(lambda line: f"[pod/{line.host}/pytorch] {line}"),
+    "/var/log/pods of containerd": _each(lambda line: f"{_z(line)} stderr F {line}"),
     "containerd, lines cut": _cri_partial,
     "docker's json-file": _each(
-        lambda i, line: json.dumps({"log": line + "\n", "stream": "stderr", "time": _z(i)})
+        lambda line: json.dumps({"log": line + "\n", "stream": "stderr", "time": _z(line)})
     ),
     "docker's json-file, lines cut": _docker_partial,
-    "docker compose logs": _each(lambda i, line: f"trainer-1  | {line}"),
-    "honcho": _each(lambda i, line: f"{_at(i):%H:%M:%S} train.1 | {line}"),
-    "GNU parallel --tag": _each(lambda i, line: f"config-a.yaml\t{line}"),
-    "journalctl": _each(lambda i, line: f"{_at(i):%b %d %H:%M:%S} node-a train.sh[123]: {line}"),
-    "syslog of RFC 5424": _each(lambda i, line: f"<14>1 {_at(i):%Y-%m-%dT%H:%M:%S.%f}+00:00 node-a train 123 - - {line}"),
-    "ts of moreutils": _each(lambda i, line: f"{_at(i):%b %d %H:%M:%S} {line}"),
+    "docker compose logs": _each(lambda line: f"{line.host}-1  | {line}"),
+    "honcho": _each(lambda line: f"{line.at:%H:%M:%S} train.1 | {line}"),
+    "GNU parallel --tag": _each(lambda line: f"config-a.yaml\t{line}"),
+    "journalctl": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line.host} train.sh[123]: {line}"),
+    "syslog of RFC 5424": _each(lambda line: f"<14>1 {line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.host} train 123 - - {line}"),
+    "ts of moreutils": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line}"),
     "tai64n": _each(_tai64n),
-    "copied through Windows": _each(lambda i, line: f"{line}\r"),
+    "copied through Windows": _each(lambda line: f"{line}\r"),
     "script(1)": _typescript,
     "a terminal's edge": _folded,
     "Cloud Logging, pretty": _json_array,
     "Cloud Logging, newest first": _json_array_newest_first,
     "CloudWatch": _cloudwatch,
     "Loki's query_range": _loki_query,
-    "Loki, lines newest first": lambda lines: _each(lambda i, line: line)(
-        [f"{_z(i)}\ttrain-0\t{line}" for i, line in enumerate(lines)][::-1]
-    ),
+    "Loki, lines newest first": lambda lines: _joined([f"{_z(line)}\t{line.host}\t{line}" for line in lines][::-1]),
     "a table": _csv,
     "logfmt": _logfmt,
     "structlog": _structlog,

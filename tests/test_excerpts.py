@@ -75,7 +75,7 @@ NO_ROOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. G
 LOADING = "Loading modules: 100%|####| 4/4 [00:15<00:00,  3.85s/it]\n"
 EXCERPTS = {
     "every address is in use, and then the excerpt ends": (TAKEN, ("incident", "rendezvous", [])),
-    "an abort comes before the cancellation": (ABORTED + CANCELLED, ("undetermined", "scheduler", [])),
+    "an abort comes before the cancellation": (ABORTED + CANCELLED, ("incident", "python-exception", [0])),
     "the step's daemon speaks through some task's pipe": (WORK_3 + EVENT, ("incident", "host-oom", [])),
     "and srun names the task": (WORK_3 + EVENT + TASK_2, ("incident", "host-oom", [2])),
     "the rank that died first, of a Cray": (
@@ -83,9 +83,9 @@ EXCERPTS = {
         ("incident", "native-crash", [256]),
     ),
     "a rank that the launcher stopped": (CRAY.format(0, 15), ("undetermined", None, [])),
-    "Spark's own words are no Python exception": (SPARK, ("undetermined", None, [])),
+    "Spark's own words are no Python exception": (SPARK, ("incident", "python-exception", [])),
     "a bar of what is loaded is no step that came later": (NO_ROOM + LOADING, ("incident", "gpu-oom", [])),
-    "a line of the kernel that somebody chose": (HUNG, ("undetermined", "hang", [])),
+    "a line of the kernel that somebody chose": (HUNG, ("incident", "hang", [])),
     "torchelastic's record of an exception, cut off": (RECORD, ("incident", "python-exception", [])),
     "a volume that does not come": (EVENTS + UNMOUNTED, ("incident", "storage", [])),
     "a volume that came late": (EVENTS + UNMOUNTED + MOUNTED, ("healthy", None, [])),
@@ -93,7 +93,7 @@ EXCERPTS = {
         EVENTS + UNMOUNTED + MOUNTED + BACK_OFF,
         ("undetermined", None, []),
     ),
-    "a plan is no step": ("Total training steps: 5640\n" + NO_NODE, ("undetermined", None, [])),
+    "a plan is no step": ("Total training steps: 5640\n" + NO_NODE, ("incident", "scheduler", [])),
     "the nodes came": (NO_NODE + STEP, ("healthy", None, [])),
     "a kill of which only slurmctld tells": (
         "[2026-05-27T11:37:57.377] _job_complete: JobId=127441 WTERMSIG 9\n",
@@ -102,11 +102,11 @@ EXCERPTS = {
     "LSF's 139": ("Exited with exit code 139.\n", ("incident", "native-crash", [])),
     "SkyPilot kills the others with 137": (
         "ERROR: Job 1 failed with return code list: [137, 1]\n",
-        ("undetermined", "python-exception", []),
+        ("incident", "python-exception", []),
     ),
     "a summary of a platform": (
         "2026-02-25 14:11:16 Failed - Training job failed\n",
-        ("undetermined", None, []),
+        ("incident", "python-exception", []),
     ),
     "hydra's wait status": (
         "=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES\n=   EXIT CODE: 9\n",
@@ -140,7 +140,7 @@ EXCERPTS = {
             "Finished epoch 1 path 1 pass 1\n"
             "RuntimeError: [/x/gloo/transport/tcp/pair.cc:575] Connection closed by peer [192.0.2.9]:16062\n"
         ),
-        ("undetermined", "peer-lost", []),
+        ("incident", "peer-lost", []),
     ),
 }
 
@@ -155,7 +155,7 @@ def test_a_pod_that_waits_for_a_node_and_one_that_found_it(tmp_path: Path) -> No
     head = "Events:\n  Type     Reason            Age   From     Message\n"
     waits = "  Warning  FailedScheduling  97s   volcano  10/16 tasks in gang unschedulable: 16 Pending.\n"
     found = "  Normal   Scheduled         90s   volcano  Successfully assigned train/worker-0 to gpu-07\n"
-    assert told(tmp_path, head + waits, "events.txt")[0] == "undetermined"
+    assert told(tmp_path, head + waits, "events.txt")[:2] == ("incident", "scheduler")
     assert told(tmp_path, head + waits + found, "events.txt")[0] == "healthy"
 
 
@@ -171,7 +171,7 @@ def test_a_traceback_that_is_cut_off_is_no_healthy_run(tmp_path: Path) -> None:
         'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n'
         "    sys.exit(main())\n"
     )
-    assert told(tmp_path, log)[0] == "undetermined"
+    assert told(tmp_path, log)[:2] == ("incident", "python-exception")
 
 
 @pytest.mark.parametrize(("comm", "outcome"), [("python3", "incident"), ("gnome-shell", "undetermined")])

@@ -52,16 +52,16 @@ DUMP = (
 CASES = {
     "vLLM's engine waits to the end": (
         LOADED + WAITS,
-        "undetermined",
+        "incident",
         "vLLM waited for a worker that does not read",
     ),
     "it waited while a worker loaded": (WAITS + LOADED, "healthy", ""),
     "twice may be a compilation": (LOADED + SLOW.format(16) + SLOW.format(17), "healthy", ""),
-    "an error that no pattern knows": (LOADED + UNKNOWN, "undetermined", "the log ends with an error"),
+    "an error that no pattern knows": (LOADED + UNKNOWN, "incident", "The log ends with an error"),
     "and a trap of the shell after it": (
         LOADED + UNKNOWN + "+ exit 1\n",
-        "undetermined",
-        "the log ends with an error",
+        "incident",
+        "The log ends with an error",
     ),
     "the same error, and the job went on": (UNKNOWN + STEPS, "healthy", ""),
     "an error that something shrugged off": (LOADED + UNKNOWN.strip() + ", ignored\n", "healthy", ""),
@@ -75,8 +75,8 @@ CASES = {
     ),
     "the server that does not answer": (
         LOADED + ANSWER + "ERROR:    Exception in ASGI application\n",
-        "undetermined",
-        "the log ends",
+        "incident",
+        "The log ends",
     ),
     "a table with a column of that name": (
         " NAME  STATUS   SUBMITTED   ERROR\n job-1 running  5 mins ago\n",
@@ -95,7 +95,7 @@ CASES = {
         "recovered",
         "Recovered: in attempt 0 a platform says that the job failed",
     ),
-    "a step that it has not run again yet": (LOST, "undetermined", "a platform says that the job failed"),
+    "a step that it has not run again yet": (LOST, "incident", "A platform says that the job failed"),
     "a stack and nothing else": (DUMP, "undetermined", "the stack of a process is all that tells"),
     "a stack that somebody asked for at work": (STEPS + DUMP, "healthy", ""),
 }

@@ -250,7 +250,7 @@ SITUATIONS = [
         console(*(line for line in [wait(0, 96120)[:1], wait(0, 96117)[:1], wait(7, 64088)[:1]])),
         "hang",
         (),
-        outcome="undetermined",
+        says="the cause is not in these logs",
     ),
     Situation(
         "gloo: one rank in another collective",

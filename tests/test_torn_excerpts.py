@@ -74,10 +74,10 @@ ENTRY = (
     "  time      : 2024-07-03_09:12:41\n  host      : node-2\n  rank      : 5 (local_rank: 1)\n"
 )
 CASES = {
-    "a log that ends inside a traceback": (HEAD, ("undetermined", [])),
+    "a log that ends inside a traceback": (HEAD, ("python-exception", [])),
     "a log that ends inside a traceback's head": (
         "epoch 0 step 10 loss 0.31\n" + HEAD[:22] + "\n",
-        ("undetermined", []),
+        ("python-exception", []),
     ),
     "of two exceptions the second is cut": (
         HEAD + "ValueError: odd batch\n" + HEAD,
@@ -88,7 +88,7 @@ CASES = {
         "[2]<stderr>:" + HEAD.replace("\n  ", "\n[2]<stderr>:  ") + "[2]<stderr>:KeyError: 'x'\n",
         ("python-exception", [2]),
     ),
-    "the middle of a traceback": (MIDDLE, ("undetermined", [])),
+    "the middle of a traceback": (MIDDLE, ("python-exception", [])),
     "frames that somebody printed, and then went on": (
         MIDDLE + "epoch 0 step 10 loss 0.31\n",
         ("healthy", []),
@@ -99,19 +99,19 @@ CASES = {
     ),
     "torch before 1.13 gave collectives no number": (
         WATCHDOG.format(1).replace("SeqNum=4486, ", "").replace("NumelIn=4668, NumelOut=4668, ", ""),
-        ("undetermined", []),
+        ("hang", []),
     ),
     "a wrapper that quotes what it was raised by": (FRAMES + QUOTING, ("python-exception", [])),
     "an excepthook that logs": (HOOK, ("network", [])),
     "a carrier of an exception that is not there": (
         FRAMES + "ray.exceptions.RayTaskError(ValueError): ray::W.f() (pid=7)\n",
-        ("undetermined", []),
+        ("python-exception", []),
     ),
     "Composer's older wording": (
         "ERROR:composer.cli.launcher:Rank 3 crashed with exit code -11.\n",
         ("native-crash", [3]),
     ),
-    "a store that does not answer": (3 * LOST, ("undetermined", [])),
+    "a store that does not answer": (3 * LOST, ("peer-lost", [])),
     "a group that was never complete": (
         "".join(MEMBER.format(n, n + 1) for n in (1, 1, 0, 0)),
         ("undetermined", []),
@@ -120,7 +120,7 @@ CASES = {
         MEMBER.format(1, 2) + MEMBER.format(0, 1) + "epoch 0 step 10 loss 0.31\n",
         ("healthy", []),
     ),
-    "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("undetermined", [])),
+    "a store that was gone first": ("epoch 0 step 10 loss 0.31\n" + LOST, ("peer-lost", [])),
     "a rank of whose complaint only the head is left": (
         WATCHDOG.format(7) + WATCHDOG.format(3) + "[rank6]:[E419 10:42:28.887728774 ProcessGroupNCCL.cpp\n",
         ("hang", []),
@@ -159,8 +159,8 @@ CASES = {
         "epoch 0 step 10 loss 0.31\n> ValueError: odd batch\n" + 3 * "no idea\n",
         ("healthy", []),
     ),
-    "the middle of rich's box around a traceback": (BOX, ("undetermined", [])),
-    "the end of rich's box, and no word after it": (BOX + "╰──────╯\n", ("undetermined", [])),
+    "the middle of rich's box around a traceback": (BOX, ("python-exception", [])),
+    "the end of rich's box, and no word after it": (BOX + "╰──────╯\n", ("python-exception", [])),
     "an entry of torchrun whose pid was struck out": (
         ENTRY + "  exitcode  : -11\n  error_file: <N/A>\n",
         ("native-crash", [5]),

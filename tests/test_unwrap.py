@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from envelopes import ENVELOPES
+from envelopes import ENVELOPES, arrived
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,14 +90,14 @@ def test_a_line_knows_its_rank_better_than_its_record() -> None:
 
 def test_an_export_keeps_the_lines_of_the_file_whatever_its_order() -> None:
     lines = [f"step {i}" for i in range(8)]
-    text = ENVELOPES["Cloud Logging, newest first"](lines)
+    text = ENVELOPES["Cloud Logging, newest first"](arrived(lines))
     places = {line: n for n, line in enumerate(text.split("\n"), 1)}
     assert shown(text) == [(places[f'    "textPayload": "{line}",'], line) for line in lines]
 
 
 def test_evidence_is_the_line_of_the_file(tmp_path: Path) -> None:
     said = [f"[rank1]: {line}" for line in TRACE.split("\n")]
-    text = ENVELOPES["Cloud Logging, newest first"](["[rank0]: step 1", "[rank1]: step 1", *said])
+    text = ENVELOPES["Cloud Logging, newest first"](arrived(["[rank0]: step 1", "[rank1]: step 1", *said]))
     (tmp_path / "export.json").write_text(text)
     document = analyze([str(tmp_path)]).document
     first = document["verdict"]["evidence"][0]

@@ -103,7 +103,7 @@ def _that_ended_it(failing: Sequence[Solution]) -> Solution:
     """The last attempt with a cause of its own: an undated kernel log lies beside each of them. A group that
     could not form again after a loss is that loss."""
     told = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
-    told = [s for s in told if s.root is None or not s.root.guess] or told
+    told = [s for s in told if s.root is None or not (s.root.guess or s.root.strength == "suffered")] or told
     lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
     return (lost or told)[-1]
 
@@ -145,6 +145,8 @@ def solve(
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))
     ordered = _scheduler_last(choose.candidates(claims))
     root = ordered[0] if ordered else None
+    if root is None and outcome.failed(case, claims):
+        root = choose.complaint(case, claims)
     ranks = blame.culprits(case, root, claims) if root else ()
     root = blame.told_by_the_group(root, ranks, claims) if root else None
     end = outcome.of(case, root, claims)

@@ -10,6 +10,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
+from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.digits import number
 
@@ -122,13 +123,14 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
             f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice"
         )
         return (absent[0],)
-    failed = case.ended("crash")
+    ends = case.ends or exits.told_of(claims)
+    failed = [r for r, end in ends.items() if end.kind == "crash"]
     if root.pattern.category != "native-crash":
-        failed = [r for r in case.ended("own", "crash", "kill") if case.ends[r].code > 0]
+        failed = [r for r, end in ends.items() if end.kind in ("own", "crash", "kill") and end.code > 0]
     if (
         len(failed) != 1
         or _events_without_rank(claims) != 1
-        or not _may_be_on(case, failed[0], root.event.host)
+        or not _may_be_on(case, failed[0], ends[failed[0]], root.event.host)
     ):
         return ()
     case.note(
@@ -143,10 +145,9 @@ def _events_without_rank(claims: Sequence[Claim]) -> int:
     return sum(len(c.events) for c in nameless)
 
 
-def _may_be_on(case: Case, rank: int, host: str | None) -> bool:
+def _may_be_on(case: Case, rank: int, end: Ending, host: str | None) -> bool:
     """Whether a rank may live on this host; what is unknown forbids nothing."""
-    told = case.ends[rank].told_by
-    known = (told.host if told is not None else None) or case.registry.host_of.get(rank)
+    known = (end.told_by.host if end.told_by is not None else None) or case.registry.host_of.get(rank)
     return host is None or known is None or same_host(known, host)
 
 

@@ -18,6 +18,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 
+from postmortem.diagnose import outcome
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import before, first_of
@@ -36,6 +38,13 @@ TIERS = {  # how near to a cause a kind of proof stands, by category; lower is n
 }  # fmt: skip
 ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
+SUFFERED = {  # kinds of failure that complaints tell, the most telling first; of a kind the earliest counts
+    "host-oom": 0, "gpu-hardware": 0, "gpu-fault": 0, "native-crash": 0, "hang": 1,
+    "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
+    "scheduler": 4, "external-signal": 4, "python-exception": 5,
+}  # fmt: skip
+ACCUSING = ("rank", "missing-ranks", "host", "gpu")  # entities of lines that speak of another than who writes
+STOPPED = 4.6  # a launcher that was told to stop: who told it is nearer
 NOBODY, WEAKEST = 5.8, 6.0  # a hang of which nobody is named; what only sounds like trouble
 
 
@@ -49,6 +58,8 @@ def tier(claim: Claim) -> float:
         return ENDED.get(category, WEAKEST)
     if claim.strength in ("compared", "silent") and category in COMPARED:
         return COMPARED[category]
+    if category == "external-signal" and claim.tells("stop"):
+        return STOPPED
     level = TIERS.get(category, WEAKEST)
     if level < STRONG and (claim.speaker in OUTSIDE or claim.pattern.entity in ("job", "gpu", "host")):
         return 0.0
@@ -66,6 +77,35 @@ def candidates(claims: Sequence[Claim]) -> list[Claim]:
     free = [c for c, late in zip(causes, behind, strict=True) if not late]
     explained = [c for c, late in zip(causes, behind, strict=True) if late]
     return [*_ordered(free), *_ordered(explained)]
+
+
+def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
+    """Where nothing tells the cause, the failure that the job's own lines complain of, of nobody's doing:
+    the most telling kind, and of that the earliest."""
+    loud = [
+        c
+        for c in claims
+        if outcome.complains(case, c) and c.pattern.severity != "info" and _suffered(c) in SUFFERED
+    ]
+    told = [
+        c
+        for c in loud
+        if not c.fell_by or c.fell_by == "transport" or c.pattern.category == "external-signal"
+    ]
+    if not told:
+        return None
+    first = min(told, key=lambda c: (c.tells("stop"), SUFFERED[_suffered(c)], in_time(c.event)))
+    pattern = replace(first.pattern, category=_suffered(first))
+    first = replace(first, pattern=pattern, strength="suffered", pids=())
+    if first.speaker == "kernel" or pattern.category == "host-oom":
+        return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
+    return first if pattern.entity in ACCUSING else replace(first, ranks=(), hosts=())
+
+
+def _suffered(c: Claim) -> str:
+    if c.fell_by == "transport":  # an exception that says that a peer did not answer
+        return "peer-lost"
+    return c.pattern.stands_for or c.pattern.category or ""
 
 
 def _ordered(claims: Sequence[Claim]) -> list[Claim]:

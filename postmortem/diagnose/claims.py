@@ -37,6 +37,7 @@ class Claim:
     strength: str = "stated"
     guess: bool = False
     step: int = 0  # of several comparisons of the ranks: how good its reasons are, 0 best
+    fell_by: str = ""  # the rule that took its part away
 
     @property
     def event(self) -> Event:

@@ -18,7 +18,7 @@ FACT = 2.0  # the tier up to which a stated claim tells what happened and not wh
 
 def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
     """How sure it is that `root` is the cause and `ranks` are at fault."""
-    if root.guess or root.strength == "silent":
+    if root.guess or root.strength in ("silent", "suffered"):
         return "hypothesis"
     if root.strength == "ended":
         return "supported" if _says_enough(case, root) else "hypothesis"

@@ -110,7 +110,7 @@ def _of_root(solution: Solution, root: Claim) -> Row:
         "pattern": root.pattern.id,
         "confidence": sure,
         "because": reasons.because(solution, str(own_frame(root.event).where)),
-        "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions],
+        "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions] or [COLLECT],
         "missing": missing.missing(still) if sure != "established" else [],
     }
     if solution.outcome == "recovered" or solution.attempts > 1:

@@ -30,7 +30,8 @@ def account(root: Claim, claims: Iterable[Claim]) -> Account:
     """Hold every symptom against the root."""
     links, rest = [], []
     for c in claims:
-        if c.role != "symptom" or c is root:
+        itself = c.event is root.event and c.pattern.id == root.pattern.id
+        if c.role != "symptom" or itself:
             continue
         against = _against(root, c)
         if against:

@@ -50,6 +50,8 @@ def headline(solution: Solution) -> str:
 
 
 def _of_root(solution: Solution, root: Claim) -> str:
+    if root.strength == "suffered":
+        return f"{capital(_suffered(solution))}{clock_time(root.event.at, root.event.at_sigma)}, and the cause is not in these logs."
     who = _who(root, solution.ranks)
     if root.strength in ("compared", "silent") and root.because:
         said = _compared(root, who, solution.ranks)
@@ -186,8 +188,7 @@ def _rootless(solution: Solution) -> str:
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
         return f"No failure in these logs{goodbyes or _left_behind(solution)}."
-    told = [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
-    seen = "; ".join(told) or _seen(solution)
+    seen = _suffered(solution)
     if not seen:
         return (
             f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
@@ -196,9 +197,15 @@ def _rootless(solution: Solution) -> str:
     return f"{life} {seen}, and the cause is not in these logs."
 
 
+def _suffered(solution: Solution) -> str:
+    """What happened to the ranks, as their complaints tell; else the first complaint."""
+    told = [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
+    return "; ".join(told) or _seen(solution)
+
+
 def _left_behind(solution: Solution) -> str:
     """`; it had finished when a call of NCCL failed (a.log:12)`: what came while processes left."""
-    late = [c for c in solution.claims if c.because.startswith(survived.HAD_FINISHED)]
+    late = [c for c in solution.claims if c.fell_by == survived.while_leaving.__name__]
     if not late:
         return ""
     first = min(late, key=lambda c: c.event.where)

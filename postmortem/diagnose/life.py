@@ -22,6 +22,8 @@ AT_WORK = (
     "answer",
 )  # kinds of `worked` that show a process at its work; others show that it was up, or had a result
 
+OUTERMOST = ("<module>", "_run_module_as_main")  # of a script, and of python -m
+
 
 def is_alive(case: Case) -> bool:
     """Whether anybody is seen at work, or done."""
@@ -50,7 +52,7 @@ def uncaught(e: Event) -> bool:
     if e.fields.get("excepthook") or e.fields.get("logged"):
         return bool(e.fields.get("excepthook"))
     frames = e.fields.get("frames")
-    return isinstance(frames, tuple) and bool(frames) and frames[0][2] == "<module>"
+    return isinstance(frames, tuple) and bool(frames) and frames[0][2] in OUTERMOST
 
 
 def has_last_word(e: Event) -> bool:

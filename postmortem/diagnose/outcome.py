@@ -23,9 +23,8 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
     """Name the outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
         unharmed = root.guess and not _lifeless(case) and not any(c.role == "symptom" for c in claims)
-        alone = _only_how(root) and not (root.ranks and _victims(case, root, claims))
-        return "undetermined" if unharmed or alone else "incident"
-    if _failed(case, claims) or _half_read(case):
+        return "undetermined" if unharmed else "incident"
+    if failed(case, claims) or _half_read(case):
         return "undetermined"
     if _lifeless(case) and (case.of_kind("stack") or _troubled(case, claims)):
         return "undetermined"
@@ -35,7 +34,7 @@ def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
 def only_lacks(case: Case, claims: Sequence[Claim]) -> bool:
     """Whether nothing speaks against a life but that nobody is seen at work or done in it."""
     return _lifeless(case) and not (
-        _failed(case, claims) or _half_read(case) or case.of_kind("stack") or _troubled(case, claims)
+        failed(case, claims) or _half_read(case) or case.of_kind("stack") or _troubled(case, claims)
     )
 
 
@@ -69,28 +68,19 @@ def _reads_as_log(e: Event) -> bool:
     return bool(e.raw_time) or e.kind == "pattern"
 
 
-def _only_how(root: Claim) -> bool:
-    """Whether it tells how a rank ended and not why: it left by itself, or fell silent."""
-    if root.strength == "silent":
-        return root.pattern.category == "peer-lost"
-    return root.strength == "ended" and root.pattern.category == "python-exception"
-
-
-def _victims(case: Case, root: Claim, claims: Sequence[Claim]) -> bool:
-    """Whether others suffered from it: ranks that complain, or that the launcher stopped."""
-    if any(end.signal == "SIGTERM" for end in case.ends.values()):
-        return True
-    complaints = [
-        c for c in claims if c.role == "symptom" and c.pattern.category in ("peer-lost", "hang", "network")
-    ]
-    return bool(case.ranks_of(c.event for c in complaints) - set(root.ranks))
-
-
-def _failed(case: Case, claims: Sequence[Claim]) -> bool:
-    loud = any(c.role == "symptom" and (c.pattern.severity in LOUD or _at_the_end(case, c)) for c in claims)
-    if loud and not (case.all_finished and not case.ends):
+def failed(case: Case, claims: Sequence[Claim]) -> bool:
+    """Whether somebody complains aloud, or a rank ended badly."""
+    if any(complains(case, c) for c in claims) and not (case.all_finished and not case.ends):
         return True
     return any(not case.unharmed(r) for r in case.ends)
+
+
+def complains(case: Case, c: Claim) -> bool:
+    """Whether it tells of a failure: aloud, or with nothing after it."""
+    waits = c.pattern.if_last == "repeated" or bool(c.pattern.stands_for)
+    last = (bool(c.pattern.if_last and c.because) and waits) or _at_the_end(case, c)
+    chosen = case.only_kernel and c.pattern.category is not None  # somebody picked these lines
+    return c.role == "symptom" and (c.pattern.severity in LOUD or last or chosen)
 
 
 def _at_the_end(case: Case, c: Claim) -> bool:

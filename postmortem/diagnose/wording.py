@@ -10,6 +10,7 @@ from functools import lru_cache
 from postmortem.privacy import cut
 
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
+_NAME = re.compile(r"[a-z]+[A-Z.]\w")
 _PATH = re.compile(r"\S*[./:_]\S")
 _NOISE = re.compile(r"0x[0-9a-f]+|\d+")
 _PREFIX = re.compile(
@@ -62,8 +63,8 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """A sentence's first letter."""
-    return text[:1].upper() + text[1:]
+    """A sentence's first letter; a name such as vLLM or torch.compile keeps its own."""
+    return text if _NAME.match(text) else text[:1].upper() + text[1:]
 
 
 def clock_time(at: float | None, sigma: float) -> str:

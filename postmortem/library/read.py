@@ -41,7 +41,7 @@ KEYS = {
     "derived", "entity", "explains", "since", "variants", "what", "why", "actions", "not_to_be_confused_with",
     "replay", "references", "examples", "strength", "tells", "generic", "survivable", "restored_by",
     "if_last", "cause_if", "cause_if_near", "reads_as", "spreads", "says_why", "bears_out", "names_ranks_of",
-    "headline",
+    "stands_for", "headline",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut", "fault", "warned")
 LINE = "line"  # a variant that reads every line, in a file that reads events otherwise
@@ -322,6 +322,7 @@ class _Reader:
             says_why=self.flag("says_why"),
             bears_out=self.words("bears_out", CATEGORIES),
             names_ranks_of=self.word("names_ranks_of", ("", *CATEGORIES), ""),
+            stands_for=self.word("stands_for", ("", *CATEGORIES), ""),
             headline=self.text("headline", ""),
             explains=self.explains(),
             why=self.text("why", ""),

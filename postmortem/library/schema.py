@@ -101,6 +101,7 @@ def _properties() -> dict[str, Any]:
         "says_why": {"type": "boolean", "description": "the rank's own word on the reason"},
         "bears_out": _some_of(CATEGORIES, "what others tell of and this line confirms"),
         "names_ranks_of": _one_of(CATEGORIES, "names the ranks where the cause's own line does not"),
+        "stands_for": _one_of(CATEGORIES, "the kind of failure, where only this is known of it"),
         "headline": TEXT | {"description": "a sentence with {who}, {code}, {ending} and the captures"},
         "entity": _one_of(ENTITIES, "what the match speaks of"),
         "explains": _list_of(

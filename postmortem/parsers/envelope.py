@@ -283,9 +283,9 @@ def _rank_in(label: str) -> int | None:
 
 
 def _syslog_5424(p: _Peeler, m: re.Match[str]) -> None:
+    """The process is who handed the line on: logger(1), or the unit's shell."""
     p.key.append(f"{m[2]}[{m[3]}]")
-    pid = int(m[3]) if m[3].isdigit() else None
-    p.learn(stamp=times.find(m[0]), host=m[1], pid=pid, rank=_rank_in(m[2]), **_tagged(m[2]))
+    p.learn(stamp=times.find(m[0]), host=m[1], rank=_rank_in(m[2]), **_tagged(m[2]))
 
 
 def _tai64n(p: _Peeler, m: re.Match[str]) -> None:

@@ -101,7 +101,7 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
 _ANY_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _ALONE = re.compile(r"(?<![\w.:/-])\d{1,12}(?![\w.:/-])")  # no part of a time, a path or a fraction
 _WHO = re.compile(  # `worker 3 started` counts nobody's work
-    r"\b(?:rank|worker|gpu|cuda|device|process|pid|port|thread|node|core|cpu|layer|block|actor|shard|id)s?"
+    r"\b(?:rank|worker|gpu|cuda|device|(?:sub)?process|child|pid|port|thread|node|core|cpu|layer|block|actor|shard|id)s?"
     r"\W{0,3}$",
     re.IGNORECASE,
 )
@@ -163,11 +163,12 @@ def serves(body: str) -> bool:
 _METRIC = re.compile(
     r"(?:acc\w*|loss|f1|top-?\d|precision|recall|m?ap|m?iou|bleu|rouge|auc|score|dice|psnr|ssim|rmse|mae|mse"
     r"|perplexity|ppl|speed\w*|through\w*|time|average|avg|mean|best|total|val\w*|test\w*|eval\w*|results?"
-    r"|\bvs\b[^:]{0,40})\b[\w .@\[\]:%()/-]{0,40}[=: ] ?-?\d+\.\d",
+    r"|\bvs\b[^:]{0,40})\b[\w .@\[\]:%()/'\"-]{0,40}[=: ] ?-?\d+\.\d",
     re.IGNORECASE,
 )
 _ROW = re.compile(
-    r"[\w@./-]{1,40}(?:[ \t|,]+-?\d{1,9}\.\d{1,9}%?){2,}[ \t|]*$|-?\d+\.\d+(?:[ \t,]+-?\d+\.\d+){2,}[ \t]*$"
+    r"(?:\w[\w@./=()+-]{0,39}(?: [\w@./=()+-]{1,20}){0,5}|[\w@./-]{1,40})(?:[ \t|,]+-?\d{1,9}\.\d{1,9}%?){2,}"
+    r"(?:[ \t|]*| +\(\d+\.\d+x\))$|-?\d+\.\d+(?:[ \t,]+-?\d+\.\d+){2,}[ \t]*$"
 )
 _PAIRS = re.compile(r"(?:[A-Za-z][\w ]{0,30}: ?\d+(?:\.\d+)?[ |,;]*){2,}$")
 _KEPT = re.compile(
@@ -291,7 +292,7 @@ _DONE = re.compile(
     r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
     r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)"
     r"[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
-    r"done[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?[ \t]*$"
+    r"done(?:[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?|[:,]? ?(?:-+>|→) ?\S{1,200})[ \t]*$"
 )
 _PARTS = r"epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file"
 _NOT_GOODBYE = re.compile(

@@ -30,7 +30,7 @@ from postmortem.privacy import cut
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(
     ":exception-line",
-    r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: ",
+    r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: |KeyboardInterrupt",
     after=8192,
     before=4096,
 )
@@ -296,8 +296,8 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
         reading.exception, reading.last = line, line.number
         if reading.carried:
             return False
-    elif line.envelope.stamp is not None and reading.exception is not None:
-        return False
+    elif line.envelope.stamp is not None and reading.exception is not None and body[0] not in " \t":
+        return False  # another record; a collector stamps the code of a carried traceback, too
     return True
 
 

@@ -187,3 +187,13 @@ def test_another_line_on_the_same_trouble_tells_where_its_ranks_are() -> None:
     assert hosts(claim(RAISED), (2,), other) == []
     assert hosts(claim(RAISED), (1,), claim(CRASH, ranks=(1,), hosts=("n7",))) == []
     assert hosts(claim(RAISED), (1,), claim(RAISED, hosts=("n7",))) == []
+
+
+def test_an_exception_without_a_name_is_the_one_task_that_srun_saw_fail() -> None:
+    task = pattern("task", None, role="confirms", tells=("end",))
+    failed = claim(task, event(fields={"exitcode": "1"}), ranks=(3,))
+    stopped = claim(task, event(fields={"signal": "Terminated"}), ranks=(0, 1, 2))
+    raised = claim(pattern())
+    assert blame.culprits(case(), raised, [raised, failed, stopped]) == (3,)
+    both = claim(task, event(fields={"exitcode": "1"}), ranks=(0,))
+    assert blame.culprits(case(), raised, [raised, failed, both]) == ()

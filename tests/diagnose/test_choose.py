@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from claims import NOON, claim, event, explains, pattern
-from postmortem.diagnose.choose import _first, candidates, same_failures, strong, tier
+from claims import NOON, case, claim, event, explains, pattern
+from postmortem.diagnose.choose import _first, candidates, complaint, same_failures, strong, tier
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.order import before
 
@@ -254,3 +255,44 @@ def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> No
 def test_the_proof_of_statements_goes_by_time() -> None:
     two = [claim(RAISED, *(event(at=at) for at in ats)) for ats in ((1.0, 5.0), (3.0,))]
     assert [e.at for e in same_failures(two)[0].events] == [1.0, 3.0, 5.0]
+
+
+# ── where nothing tells the cause ────────────────────────────────────────────────────────────────────────────
+
+
+def suffering(category: str | None, line: int = 1, entity: str = "self", **keys: Any) -> Claim:
+    speaker = keys.pop("speaker", "rank")
+    p = pattern(f"{category}{line}", category, role="symptom", entity=entity, **keys)
+    return claim(p, event(line=line, speaker=speaker, host="a"), ranks=(1,), hosts=("b",))
+
+
+def test_a_failure_without_a_cause_is_of_the_most_telling_kind_and_blames_nobody() -> None:
+    told = complaint(case(), [suffering("peer-lost", 1), suffering("hang", 2), suffering("hang", 3)])
+    assert told is not None
+    assert (told.pattern.category, told.event.where.line, told.strength) == ("hang", 2, "suffered")
+    assert (told.ranks, told.hosts, told.pids) == ((), (), ())
+
+
+def test_of_lost_peers_stores_and_networks_the_earliest_counts() -> None:
+    told = complaint(case(), [suffering("network", 3), suffering("rendezvous", 2), suffering("peer-lost", 9)])
+    assert told is not None and told.pattern.category == "rendezvous"
+
+
+def test_a_line_that_accuses_another_names_it() -> None:
+    told = complaint(case(), [suffering("peer-lost", entity="rank")])
+    assert told is not None and told.ranks == (1,)
+    kernel = complaint(case(), [suffering("hang", entity="pid", speaker="kernel")])
+    assert kernel is not None and kernel.hosts == ("b",)
+
+
+def test_a_pattern_says_for_which_kind_of_failure_it_stands() -> None:
+    told = complaint(case(), [suffering(None, stands_for="native-crash")])
+    assert told is not None and told.pattern.category == "native-crash"
+    assert complaint(case(), [suffering(None)]) is None
+
+
+def test_what_a_rule_explained_away_or_life_outlived_is_no_complaint() -> None:
+    assert complaint(case(), [replace(suffering("hang"), fell_by="caught")]) is None
+    assert complaint(case(), [replace(suffering("external-signal"), fell_by="in_a_handler")]) is not None
+    works = event("step 5", "rank0.log", 9, "worked", source_kind="console", fields={"by": "count"})
+    assert complaint(case(works), [suffering("hang", severity="warning")]) is None

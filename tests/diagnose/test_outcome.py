@@ -36,23 +36,9 @@ def test_a_cause_is_an_incident() -> None:
     assert of(claim(RAISED, ranks=(1,))) == "incident"
 
 
-def test_how_a_rank_ended_is_not_why() -> None:
-    left = claim(RAISED, ranks=(1,), strength="ended")
-    assert of(left) == "undetermined"
-    assert of(claim(pattern("c", "native-crash"), ranks=(1,), strength="ended")) == "incident"
-    silent = claim(pattern("v", "peer-lost"), ranks=(1,), strength="silent")
-    assert of(silent) == "undetermined"
-    assert of(claim(pattern("h", "hang"), ranks=(1,), strength="silent")) == "incident"
-
-
-def test_but_it_is_an_incident_where_others_suffered_from_it() -> None:
-    left = claim(RAISED, ranks=(1,), strength="ended")
-    assert of(left, events=exits(r0=-15)) == "incident"
-    assert of(left, claim(LOST, event(rank=0))) == "incident"
-    assert of(left, claim(LOST, event(rank=1))) == "undetermined"
-    assert of(left, claim(pattern("d", "storage", role="symptom"), event(rank=0))) == "undetermined"
-    nobody = claim(RAISED, strength="ended")
-    assert of(nobody, claim(LOST, event(rank=0))) == "undetermined"
+def test_how_a_rank_ended_is_an_incident_too() -> None:
+    assert of(claim(RAISED, ranks=(1,), strength="ended")) == "incident"
+    assert of(claim(pattern("v", "peer-lost"), ranks=(1,), strength="silent")) == "incident"
 
 
 def test_a_guess_beside_a_job_that_works_is_none() -> None:

@@ -259,10 +259,12 @@ def test_without_a_cause_the_complaints_are_told_and_what_to_collect() -> None:
     doc = document(event("lost", "rank0.log", 5, rank=0, pattern="lost"), library=library(lost))
     verdict = doc["verdict"]
     assert (verdict["outcome"], verdict["category"], verdict["confidence"]) == (
-        "undetermined",
+        "incident",
         "peer-lost",
         "hypothesis",
     )
+    assert verdict["headline"] == "Rank 0 lost the connection, and the cause is not in these logs."
+    assert verdict["culprit"]["ranks"] == []
     assert [row["id"] for row in doc["chain"]] == ["f1"]
     assert [a["kind"] for a in verdict["actions"]] == ["none"]
     assert verdict["missing"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import case, claim, event, pattern
+from claims import NOON, case, claim, event, pattern
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import aftermath
 from postmortem.diagnose.rules.view import Rule, View
@@ -176,3 +176,18 @@ def test_somebody_may_have_where_one_did_not_or_had_before() -> None:
     assert not optional(imported(rank=1), later(0), later(1))
     assert not optional(imported(type="ValueError"), later(0), later(1))
     assert not optional(imported(), ranks=())
+
+
+# ── who stopped the job after a time-out ─────────────────────────────────────────────────────────────────────
+
+
+def test_who_stops_a_job_after_a_time_out_is_a_messenger() -> None:
+    stop = pattern("stop", "external-signal", entity="job", tells=("stop",))
+    late = claim(stop, event(file="agent.log", at=NOON + 60, host="a", speaker="launcher"))
+    early = claim(stop, event(file="agent.log", at=NOON - 60, host="a", speaker="launcher"))
+    hang = pattern("hang", "hang", role="symptom")
+    waited = claim(hang, event(at=NOON, host="a", rank=0, speaker="rank"), ranks=(0,))
+    rule = aftermath.stopped_after_time_out
+    assert fallen(rule, late, waited) == {0: "symptom"}
+    assert fallen(rule, early, waited) == {}
+    assert fallen(rule, late) == {}

@@ -205,6 +205,10 @@ def done(rule_claim: Claim, *byes: Event, **known: Any) -> bool:
     return bool(fallen(survived.job_done, rule_claim, events=byes, **known))
 
 
+def leaving(rule_claim: Claim, *byes: Event) -> bool:
+    return bool(fallen(survived.while_leaving, rule_claim, events=byes, ranks=(0,)))
+
+
 LAST = {"fields": {"last_word": True}}
 
 
@@ -236,13 +240,14 @@ def test_a_goodbye_below_a_death_is_anothers_unless_no_failing_script_prints_it(
 
 def test_below_the_goodbye_peers_vanish_while_processes_leave() -> None:
     lost = raised(12, p=pattern("lost", "peer-lost"))
-    assert done(lost, bye(0, 9, file="a.log", **LAST), ranks=(0,))
-    assert not done(lost, bye(0, 9, file="a.log"), ranks=(0,))
-    assert not done(raised(12), bye(0, 9, file="a.log", **LAST), ranks=(0,))
-    assert done(raised(12, role="symptom"), bye(0, 9, file="a.log", **LAST), ranks=(0,))
+    assert leaving(lost, bye(0, 9, file="a.log", **LAST))
+    assert not leaving(lost, bye(0, 9, file="a.log"))
+    assert not leaving(raised(12), bye(0, 9, file="a.log", **LAST))
+    assert leaving(raised(12, role="symptom"), bye(0, 9, file="a.log", **LAST))
     for word in ("end", "exit"):
         end = raised(12, role="confirms", p=pattern("e", None, tells=(word,)))
-        assert not done(end, bye(0, 9, file="a.log", **LAST), ranks=(0,))
+        assert not leaving(end, bye(0, 9, file="a.log", **LAST))
+    assert not leaving(raised(5, p=pattern("lost", "peer-lost")), bye(0, 9, file="a.log", **LAST))
 
 
 # ── it was caught ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -158,10 +158,15 @@ def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Cla
     return [Claim(p, p.role, (event,), ranks, c.hosts, (), c.pids, case.attempt, because, p.strength)]
 
 
-def told_killed(claims: Sequence[Claim]) -> set[int]:
-    """Ranks of which spawn, srun or a shell says that SIGKILL ended them."""
+def told_of(claims: Sequence[Claim]) -> dict[int, Ending]:
+    """How spawn, srun or a shell says that ranks ended."""
     ended = [(c, endings.told(c.event)) for c in claims if c.tells("end")]
-    return {rank for c, end in ended if end is not None and end.kind == "kill" for rank in c.ranks}
+    return {rank: end for c, end in ended if end is not None for rank in c.ranks}
+
+
+def told_killed(claims: Sequence[Claim]) -> set[int]:
+    """Ranks of which they say that SIGKILL ended them."""
+    return {rank for rank, end in told_of(claims).items() if end.kind == "kill"}
 
 
 def _stopped_after(x: Claim, c: Claim, end: Ending) -> bool:

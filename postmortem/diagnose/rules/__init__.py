@@ -25,13 +25,14 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         reading.stopped_by_request,
     ),
     (reading.transport, reading.abort_of_a_collective, reading.opens_a_message),
-    (survived.went_on, survived.finished, survived.job_done, survived.caught),
+    (survived.went_on, survived.finished, survived.job_done, survived.while_leaving, survived.caught),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
     (survived.restored,),
     (
         aftermath.peers_lost_before,
+        aftermath.stopped_after_time_out,
         aftermath.import_was_optional,
         aftermath.node_was_lost,
         aftermath.library_said_why,

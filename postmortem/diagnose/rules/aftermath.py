@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.order import before
 from postmortem.diagnose.rules.reading import exception
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
@@ -35,6 +36,16 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
         garbage = bool(e.fields.get("collective")) and claim.pattern.category not in COMPLAINTS
         if claim.pattern.category in weaker or garbage:
             yield Defeat(at, "symptom", f"the rank had lost its peers before ({loss.event.where})")
+
+
+def stopped_after_time_out(view: View) -> Iterator[Defeat]:
+    """Who stops a job in which a rank has timed out is a messenger: a person, a wrapper's limit, a platform."""
+    waited = [c for c in view.claims if c.accuses and c.pattern.category == "hang" and c.speaker == "rank"]
+    for at, claim in view.numbered("cause"):
+        if not claim.tells("stop") or claim.pattern.category != "external-signal":
+            continue
+        if first := next((c for c in waited if before(c, claim)), None):
+            yield Defeat(at, "symptom", f"a rank had timed out before ({first.event.where})")
 
 
 def _all_lost(view: View, claim: Claim, losses: Mapping[tuple[int | None, str], Claim]) -> Claim | None:

@@ -20,13 +20,15 @@ _OVERCOME = re.compile(
 _GAVE_UP = re.compile(
     r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
 )
+_AT_EXIT = re.compile(
+    r"resource_tracker|^ *warnings\.warn\("
+)  # multiprocessing's helper outlives its process
 BATCH = (
     "scheduler",
     "kubernetes",
     "host-memory",
     "signals",
 )  # families of patterns that speak of a whole job's end
-HAD_FINISHED = "the run had finished"
 THREADS = ("_bootstrap_inner", "_bootstrap")  # outermost frames
 RUNNERS = (*THREADS, "_run_module_as_main", "main")
 FAR = 12  # lines
@@ -78,7 +80,8 @@ def caught(view: View) -> Iterator[Defeat]:
 
 def _wrote_on(case: Case, e: Event) -> bool:
     end = e.where.end_line or e.where.line or 0
-    return any((x.where.line or 0) > end for x in case.by_source[e.where.source] if x.kind == "line")
+    lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and (x.where.line or 0) > end)
+    return any(not _AT_EXIT.search(x.text) for x in lines)
 
 
 def _first_frame(e: Event) -> str:
@@ -99,19 +102,30 @@ def _shrugged(case: Case, e: Event) -> bool:
 
 
 def job_done(view: View) -> Iterator[Defeat]:
-    """A run that said goodbye everywhere got over whatever stands above; below, peers and stores vanish
-    while processes leave."""
+    """A run that said goodbye everywhere got over whatever stands above."""
+    for at, claim, bye in _beside_goodbyes(view):
+        above = not _after_goodbye(view.case, claim)
+        if above and (life.has_last_word(bye) or not (_deadly(claim) or _of_an_end(claim))):
+            yield Defeat(at, "context", f"the run finished after it ({bye.where})")
+
+
+def while_leaving(view: View) -> Iterator[Defeat]:
+    """Below the goodbye of a whole run peers and stores vanish while processes leave."""
+    for at, claim, bye in _beside_goodbyes(view):
+        if life.has_last_word(bye) and _after_goodbye(view.case, claim) and _on_leaving(claim):
+            yield Defeat(
+                at, "context", f"the run had finished ({bye.where}), and it came while the processes left"
+            )
+
+
+def _beside_goodbyes(view: View) -> Iterator[tuple[int, Claim, Event]]:
+    """The job's own claims, each with the last goodbye of its log, where the whole run said goodbye."""
     if not life.all_done(view.case):
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         bye = life.last_goodbye(view.case, claim.event.where.source)
-        if claim.speaker in OTHERS or claim.pattern.category == "numerics" or bye is None:
-            continue
-        if not _after_goodbye(view.case, claim):
-            if life.has_last_word(bye) or not (_deadly(claim) or _of_an_end(claim)):
-                yield Defeat(at, "context", f"the run finished after it ({bye.where})")
-        elif life.has_last_word(bye) and _on_leaving(claim):
-            yield Defeat(at, "context", f"{HAD_FINISHED} ({bye.where}), and it came while the processes left")
+        if claim.speaker not in OTHERS and claim.pattern.category != "numerics" and bye is not None:
+            yield at, claim, bye
 
 
 def _after_goodbye(case: Case, claim: Claim) -> bool:

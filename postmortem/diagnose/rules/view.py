@@ -64,5 +64,5 @@ def _fallen(case: Case, claims: tuple[Claim, ...], defeats: Sequence[Defeat]) ->
         claim = out[d.claim]
         if HEIGHT[d.to] < HEIGHT[claim.role]:
             case.note(f"{claim.pattern.id} at {claim.event.where} counts as {d.to}: {d.because}")
-            out[d.claim] = replace(claim, role=d.to, because=d.because)
+            out[d.claim] = replace(claim, role=d.to, because=d.because, fell_by=d.rule)
     return tuple(out)

@@ -118,7 +118,8 @@ def busy_rank0(scene: Scene) -> Claim | None:
         bar = _bar_above(e)
         if bar is not None:
             rank = scene.case.rank_of(e)
-            because = f"rank 0 still worked when rank {rank} timed out in collective {e.fields.get('seq')}"
+            where = f" in collective {e.fields['seq']}" if e.fields.get("seq") else ""
+            because = f"rank 0 still worked when rank {rank} timed out{where}"
             return scene.make("rank0-still-busy", [0], [bar, e], because)
     return None
 
