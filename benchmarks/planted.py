@@ -3,9 +3,10 @@
     for plant in plants(seed=1, count=1000): plant.kind, plant.secret, plant.text, plant.unseen
 
 Nothing here comes from the rules of `postmortem.privacy`: a form says what the issuer documents (prefix,
-length, alphabet), a surrounding is a line as a tool prints it. Of the surroundings of each kind every third was
-*unseen*: no rule was tried on it before the rules were finished, nor on those of LATER. No secret here was ever
-valid.
+length, alphabet), a surrounding is a line as a tool prints it. Of the surroundings of each kind every third
+was
+*unseen*: no rule was tried on it before the rules were finished, nor on those of LATER. No secret here was
+ever valid.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def told(host: str, user: str, rank: int) -> list[str]:
         f"connect to [{six}]:29500 failed; peer {six.upper()}; tcp://[{six}]:23456; ::ffff:{four} {four}:29500",
         f"lladdr {MACS[rank % 2]} dev eth0; https://{OTHERS[0]}/{user}/wheels?x={work}, see {OTHERS[0]}",
         f"{user.upper()}_JOB={work.upper()} {work}_step12 {work}.train:main TMP_{user} Owner: {user}",
-        f"loaded {work}-ckpt and {OTHERS[1]} from /scratch/{OTHERS[1]}/{work}/a.bin on {host}",
+        f"loaded {work}-ckpt and {OTHERS[1]} from /scratch/datasets/{OTHERS[1]}/{work}/a.bin on {host}",
         f"bucket {BUCKETS[rank % 2]} of {work}; {OTHERS[2]}.fit in {OTHERS[2].upper()}",
         f'  File "/home/{user}/{work}/{OTHERS[2]}.py", line 12, in {work.replace("-", "_")}_loop',
     ]

@@ -20,10 +20,13 @@ from ipaddress import IPv6Address, ip_address
 from typing import Any
 
 from postmortem.privacy.names import (
+    CODE,
     CODE_FILE,
     COMMON,
+    CORE,
     DOMAIN,
     GUID,
+    HANDBOOKS,
     HOST_AT,
     HOST_FIELDS,
     KEPT_FIELDS,
@@ -33,6 +36,7 @@ from postmortem.privacy.names import (
     NAME_END,
     NAME_START,
     NOT_NAMES,
+    PACKAGES,
     PATH,
     PATH_FIELDS,
     PROJECTS,
@@ -60,6 +64,7 @@ class Anonymiser:
         self._counts: dict[str, int] = {}
         self._words: dict[str, str] = {}  # by `_key`
         self._whole: set[str] = set()  # of these, words that stand in everybody's logs too
+        self._everybodys: set[str] = set()  # parts of paths in public code: they are no names
         self._known: re.Pattern[str] | None = None
 
     @property
@@ -160,7 +165,10 @@ class Anonymiser:
         out: list[str] = []
         public = False
         for place, part in enumerate(parts):
-            public = public or part in PROJECTS
+            public = public or _projects(parts, place)
+            if public and not place % 2 and _key(part) not in self._everybodys:
+                self._everybodys.add(_key(part))
+                self._known = None
             out.append(
                 part if place % 2 or public or not part else self._part(part, last=place == len(parts) - 1)
             )
@@ -186,12 +194,13 @@ class Anonymiser:
             return text
         if self._known is None:
             self._known = self._pattern()
-        return self._known.sub(self._replaced, text)
+        return self._known.sub(self._replaced, text) if self._known.pattern else text
 
     def _pattern(self) -> re.Pattern[str]:
         """All that is known, longest first. A host's domain goes with it; a file's suffix does not."""
         longest = sorted(
-            self._words, key=lambda word: (not self._words[word].startswith("host-"), -len(word), word)
+            self._words.keys() - self._everybodys,
+            key=lambda word: (not self._words[word].startswith("host-"), -len(word), word),
         )
         names = [_form(word) for word in longest if word not in self._whole]
         whole = [_form(word) for word in longest if word in self._whole]
@@ -203,7 +212,7 @@ class Anonymiser:
             forms.append(
                 rf"(?<![A-Za-z0-9_.-])(?P<whole>{'|'.join(whole)}){tail}(?![A-Za-z0-9_])(?!-[A-Za-z0-9])"
             )
-        return re.compile(rf"(?i:{'|'.join(forms)})")
+        return re.compile(rf"(?i:{'|'.join(forms)})" if forms else "")
 
     def _replaced(self, match: re.Match[str]) -> str:
         said = match.groupdict()
@@ -212,6 +221,9 @@ class Anonymiser:
         return name if name.startswith("host-") else name + self._known_words(domain)
 
     def _url(self, match: re.Match[str]) -> str:
+        if HANDBOOKS.match(match["host"] + match["rest"]):
+            self._everybodys.update(map(_key, match["rest"].split("/")))
+            return match[0]
         host, user = match["host"], match["user"] or ""
         if host.startswith("["):
             host = V6.sub(self._ip6, host)
@@ -278,6 +290,14 @@ def _key(word: str) -> str:
 
 def _form(key: str) -> str:
     return re.escape(key).replace("_", "[-_]")
+
+
+def _projects(parts: list[str], place: int) -> bool:
+    """Whether public code begins here: `datasets` is a project in `site-packages`, and a folder elsewhere."""
+    part, above = parts[place], parts[place - 2] if place > 1 else ""
+    if part in CORE or part not in PROJECTS:
+        return part in CORE
+    return above in PACKAGES or (place == 0 and parts[-1].endswith(CODE))
 
 
 def _telling(name: str) -> bool:

@@ -42,6 +42,9 @@ PROJECTS = _words(
     "deepspeed megatron apex ray datasets triton multiprocessing concurrent asyncio importlib encodings "
     "ctypes"
 )
+CORE = _words("torch pytorch torchvision gloo nccl multiprocessing concurrent asyncio importlib ctypes")
+PACKAGES = _words("site-packages dist-packages third_party")  # what is in them is called as its project is
+CODE = (".py", ".cpp", ".cc", ".cu", ".c", ".h", ".hpp", ".so", ".pyx")
 # Words that stand in everybody's logs. A folder may be called so, and the word elsewhere does not mean it.
 COMMON = PROJECTS | _words(
     "accelerator action adam adapter address agent allreduce amp analysis api app apps archive args array "
@@ -125,6 +128,11 @@ PUBLIC_DOMAINS = _words(
     "github.com gitlab.com bitbucket.org pytorch.org huggingface.co python.org pypi.org nvidia.com "
     "example.com example.org cluster.local svc.cluster.local googleapis.com amazonaws.com "
     "openai.com wandb.ai docker.io"
+)
+# Everybody's handbooks: an address in them tells nothing.
+HANDBOOKS = re.compile(
+    r"(?:pytorch\.org|(?:docs|developer)\.nvidia\.com|docs\.(?:python\.org|ray\.io)|slurm\.schedmd\.com|aka\.ms"
+    r"|(?:lightning\.ai|huggingface\.co)/docs)"
 )
 HOST_AT = (
     # debug.cc prints host:pid:tid
