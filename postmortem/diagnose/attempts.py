@@ -8,7 +8,7 @@ an attempt join it by their text or time.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
@@ -23,6 +23,7 @@ SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
 
 
+Copy = tuple[str, str, int | None]
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder or the job's number before a file's rank
 _JOB_OF_FILE = re.compile(r"(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
 SLACK_S = 1.0
@@ -309,15 +310,15 @@ def _ends(deaths: Iterable[tuple[int, Sequence[int]]], blocks: Sequence[int]) ->
 
 
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
-    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the
-    one whose time it falls in."""
-    copies: dict[tuple[str, str], set[int]] = defaultdict(set)
+    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy (the second
+    such line to the second of several), else to the one whose time it falls in."""
+    copies: dict[Copy, set[int]] = defaultdict(set)
     starts: dict[int, float] = {}
     pids: dict[int, int] = {}
     for e in events:
         if e.attempt is None:
             continue
-        copies[(e.kind, gist(e.text))].add(e.attempt)
+        copies[_copy(e)].add(e.attempt)
         if e.at is not None and e.at_sigma < BROAD:
             starts[e.attempt] = min(e.at, starts.get(e.attempt, e.at))
         pid = e.fields.get("pid", e.pid)
@@ -325,26 +326,39 @@ def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
             pids.setdefault(pid, e.attempt)
     order = sorted(starts.items(), key=lambda x: x[1])
     out = []
+    seen: Counter[tuple[str, Copy]] = Counter()
     for e in events:
         at = e.attempt
         if at is None:
-            at = _guess(e, copies, pids, order)
+            at = _guess(e, copies, pids, order, seen[(e.where.source, _copy(e))])
+            seen[(e.where.source, _copy(e))] += 1
         if at is None or at == wanted:
             out.append(e)
     return out
 
 
+def _copy(e: Event) -> Copy:
+    """What the copies of a line in other logs have in common with it."""
+    return e.kind, gist(e.text), e.rank
+
+
 def _guess(
-    e: Event, copies: dict[tuple[str, str], set[int]], pids: dict[int, int], order: list[tuple[int, float]]
+    e: Event,
+    copies: dict[Copy, set[int]],
+    pids: dict[int, int],
+    order: list[tuple[int, float]],
+    before: int,
 ) -> int | None:
+    """`before`: how many such lines without an attempt stand above it in its log."""
     if e.pid is not None and e.kind == "exit" and e.pid in pids:
         return pids[e.pid]
     pid = e.fields.get("pid")
     if (told := number(pid)) in pids:
         return pids[told]
-    found = copies.get((e.kind, gist(e.text)), set())
-    if len(found) == 1:
-        return next(iter(found))
+    found = sorted(copies.get(_copy(e), set()))
+    timed = {attempt for attempt, _ in order}
+    if len(found) == 1 or (found and (e.at is None or not timed.issuperset(found))):
+        return found[min(before, len(found) - 1)]
     if e.at is None or e.at_sigma > BROAD or not order:
         return None
     guess = order[0][0]

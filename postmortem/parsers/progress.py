@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.parsers import interest, signs
+from postmortem.parsers import interest, signs, words
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
@@ -88,6 +88,7 @@ class _Writer:
     steps: list[Line] = field(default_factory=list)
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
+    words: tuple[int, ...] = ()  # the shapes of its last ordinary lines, as numbers
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
@@ -114,6 +115,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         yield from _pairs(source, line)
     for (rank, _), writer in writers.items():
         _settle(writer, notices)
+        if most >= LINES:
+            writer.words = words.shapes(writer.tail)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
 
@@ -339,7 +342,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
-        yield _event(source, "line", writer.last, rank, {"last": True} | _cry(writer.last))
+        fields = {"last": True} | ({"words": writer.words} if writer.words else {}) | _cry(writer.last)
+        yield _event(source, "line", writer.last, rank, fields)
 
 
 def _cry(line: Line) -> dict[str, object]:

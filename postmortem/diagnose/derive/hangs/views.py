@@ -75,6 +75,12 @@ class View:
         return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:WORDS]
 
     @property
+    def words(self) -> tuple[int, ...]:
+        """The shapes of its last ordinary lines, oldest first."""
+        told = (e.fields.get("words") for e in self.lines)
+        return max((words for words in told if isinstance(words, tuple)), key=len, default=())
+
+    @property
     def place(self) -> tuple[str, str] | None:
         """Where it waits: collective (`none` outside of any) and line of the user's code."""
         for e in (self.stack, self.complaint, self.lost, self.fatal):
