@@ -6,6 +6,7 @@ file system: it imports nothing. A test keeps it in step with the commands of `c
 
 from __future__ import annotations
 
+import os
 import sys
 
 OVERVIEW = """\
@@ -34,11 +35,12 @@ exit codes: 0 report written, whatever it says | 2 usage | 3 nothing readable | 
 
 
 def main() -> None:
+    _occupy()
     arguments = sys.argv[1:]
-    if arguments in ([], ["--help"], ["-h"]):
+    if arguments in ([], ["--help"], ["-h"]) and sys.stdout:
         sys.stdout.write(OVERVIEW)
         sys.exit(0)
-    if arguments == ["--version"]:
+    if arguments == ["--version"] and sys.stdout:
         from postmortem.version import __version__
 
         sys.stdout.write(f"postmortem {__version__}\n")
@@ -50,6 +52,13 @@ def main() -> None:
     except KeyboardInterrupt:  # during an import
         code = 130
     sys.exit(code)
+
+
+def _occupy() -> None:
+    """Open what the shell closed (`2>&-`): else the first log that is opened becomes standard error."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
 
 
 if __name__ == "__main__":

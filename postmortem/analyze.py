@@ -7,6 +7,7 @@ incident.document["verdict"]["headline"]
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from postmortem import collect, reading
 from postmortem.collect import Container
-from postmortem.errors import NothingReadable
+from postmortem.errors import NothingReadable, PostmortemError, UsageError, ours
 from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
 
@@ -66,6 +67,7 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
             f"{', '.join(paths)}: nothing to read here",
             "give the folder that holds the job's logs, or the files themselves",
         )
+    usual = _usual(options.baseline, options)
     reads = _read(found.containers, options)
     interrupted = any(s.reason.endswith(reading.INTERRUPTED) for r in reads for s in r.skips)
     sources = [s for r in reads for s in r.sources]
@@ -81,7 +83,6 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
-    usual = _usual(options.baseline, options)
     incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
     return replace(incident, interrupted=interrupted)
 
@@ -105,32 +106,60 @@ def _diagnose(
     events: list[Event],
     sources: list[Source],
     library: Library,
-    ledger: dict[str, object],
+    ledger: dict[str, Any],
     options: Options,
     usual: frozenset[str],
 ) -> Incident:
-    """Conclude from events without secrets, so that no part of one gets into a sentence."""
-    from postmortem.align import align
-    from postmortem.diagnose import diagnose
+    """Conclude from events without secrets, so that no part of one gets into a sentence. An error of ours
+    costs the step that it is in: it is a loss of the ledger, and so told everywhere."""
+    from postmortem.align import Timeline, align
     from postmortem.privacy import Redactor
     from postmortem.privacy.events import for_the_report, without_secrets
 
-    timeline = align(events)
+    try:
+        timeline = align(events)
+    except Exception as error:
+        timeline = Timeline(tuple(e for e in events if e.kind != "sync"), ())
+        ledger = _with_loss(ledger, "the alignment of the clocks", error)
     if options.since is not None or options.until is not None:
         lo, hi = options.since or float("-inf"), options.until or float("inf")
         kept = tuple(e for e in timeline.events if e.at is None or lo <= e.at <= hi)
         timeline = replace(timeline, events=kept)
     if not options.redact:
-        document = diagnose(timeline, sources, library, ledger, options.job, usual)
+        document = _concluded(timeline, sources, library, ledger, options, usual)
         return Incident(document, timeline, as_written=True)
     redactor = Redactor()
     for source in sources:
         redactor.path(source.path)
     timeline = replace(timeline, events=without_secrets(timeline.events, redactor))
-    document = diagnose(timeline, sources, library, ledger, options.job, usual)
+    document = _concluded(timeline, sources, library, ledger, options, usual)
     cleaned = cast(dict[str, Any], redactor.document(document))
     timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
     return Incident(cleaned, timeline, redacted=True)
+
+
+def _concluded(
+    timeline: Timeline,
+    sources: list[Source],
+    library: Library,
+    ledger: dict[str, Any],
+    options: Options,
+    usual: frozenset[str],
+) -> dict[str, Any]:
+    from postmortem.diagnose import diagnose, nothing
+
+    try:
+        return diagnose(timeline, sources, library, ledger, options.job, usual)
+    except Exception as error:
+        return nothing(timeline, sources, library, _with_loss(ledger, "the diagnosis", error))
+
+
+def _with_loss(ledger: dict[str, Any], step: str, error: Exception) -> dict[str, Any]:
+    """The ledger and what an error of ours cost."""
+    if os.environ.get("POSTMORTEM_DEBUG") or isinstance(error, PostmortemError):
+        raise error
+    row = {"path": step, "bytes": 0, "reason": ours(error), "lost": True}
+    return ledger | {"skipped": [row, *ledger["skipped"]]}
 
 
 def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
@@ -139,7 +168,14 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
         return frozenset()
     from postmortem.diagnose import shapes
 
-    reads = _read(collect.collect([str(baseline)]).containers, options)
+    found = collect.collect([str(baseline)])
+    reads = _read(found.containers, options)
+    skips = [*found.skipped, *(s for r in reads for s in r.skips)]
+    if any(s.reason.endswith(reading.INTERRUPTED) for s in skips):
+        raise KeyboardInterrupt
+    if not any(r.events for r in reads):
+        what = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
+        raise UsageError(what, "give the logs of a run that went well, or leave --baseline out")
     return shapes(e for r in reads for e in r.events)
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from postmortem import output
-from postmortem.errors import PathMissing, PostmortemError, UsageError
+from postmortem import output, process
+from postmortem.errors import PathMissing, PostmortemError, UsageError, ours
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
@@ -57,11 +57,13 @@ class Backend(StrEnum):
 def run(arguments: list[str]) -> int:
     """Run one command line; print what went wrong, once, with the next step."""
     try:
-        app(arguments, prog_name="postmortem")
+        with process.stoppable():
+            app(arguments, prog_name="postmortem")
     except SystemExit as e:
-        return e.code if isinstance(e.code, int) else 1
+        code = e.code if isinstance(e.code, int) else 1
+        return process.stop_code() if code == process.INTERRUPTED else code
     except KeyboardInterrupt:
-        return 130
+        return process.stop_code()
     except Exception as e:
         if os.environ.get("POSTMORTEM_DEBUG"):
             raise
@@ -70,12 +72,14 @@ def run(arguments: list[str]) -> int:
 
 
 def _explain(error: Exception) -> int:
+    from postmortem.report.text import line
+
     if isinstance(error, PostmortemError):
-        output.say(f"postmortem: {error.message}")
+        output.say(f"postmortem: {line(error.message)}")  # it may quote a log, or a file's name
         if error.hint:
-            output.say(f"  {error.hint}")
+            output.say(f"  {line(error.hint)}")
         return error.exit_code
-    output.say(f"postmortem: an error of our own: {type(error).__name__}: {error}")
+    output.say(f"postmortem: {line(ours(error))}")
     output.say("  set POSTMORTEM_DEBUG=1 and run again for the traceback to report")
     return 1
 
@@ -179,12 +183,12 @@ def analyze(
         incident = pseudonyms.put(incident, anonymise_map)
     _write(incident, kind, target, verbose, brief)
     if open_ and target:
-        _browse(target)
+        output.browse(target)
     if incident.interrupted:
         output.say(
             "postmortem: interrupted; the report covers what was read until then, and says what was not"
         )
-        raise typer.Exit(130)
+        raise typer.Exit(process.stop_code())
     raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
 
 
@@ -229,11 +233,20 @@ def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool,
     if verbose:
         output.say(report.render_verbose(incident))
     if target:
-        output.say(
-            report.render_terminal(incident, width=output.width(), colour=output.colour(), report=str(target))
-        )
+        output.say(_summary(incident, target))
     else:
         output.data(text)
+
+
+def _summary(incident: Incident, target: Path) -> str:
+    from postmortem import report
+
+    try:
+        return report.render_terminal(
+            incident, width=output.width(), colour=output.colour(), report=str(target)
+        )
+    except Exception as e:  # the report is written, and that is what it is about
+        return f"{incident.document['verdict']['outcome'].upper()}\n  summary  {ours(e)}\n  report   {target}"
 
 
 def _time(text: str | None, flag: str) -> float | None:
@@ -252,12 +265,6 @@ def _folder(path: Path) -> Path:
     if not path.is_dir():
         raise PathMissing(f"{path} is not a folder", "name an existing folder")
     return path
-
-
-def _browse(target: Path) -> None:
-    import webbrowser
-
-    webbrowser.open(target.resolve().as_uri())
 
 
 def _code(outcome: str, strict: bool, exit_code: bool) -> int:

@@ -1,10 +1,14 @@
-"""Digits -> numbers, in one place and bounded: logs are hostile, and int() of 5,000 digits raises."""
+"""Digits -> numbers, in one place and bounded: logs are hostile, and int() of 5,000 digits raises.
+
+number("12")  ->  12      number("²")  ->  None      whole("9" * 5000)  ->  0
+"""
 
 from __future__ import annotations
 
 import re
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+MOST = 19  # digits: nanoseconds since the epoch
 
 
 def number(value: object) -> int | None:
@@ -12,3 +16,8 @@ def number(value: object) -> int | None:
     if isinstance(value, int):
         return value
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
+
+
+def whole(digits: str) -> int:
+    """The number that a regex has found by `\\d`; 0 where it has more digits than any number of a log."""
+    return int(digits) if len(digits) <= MOST else 0

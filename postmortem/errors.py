@@ -13,6 +13,9 @@ root of the tree once; nothing else in the package prints an error or exits.
 
 from __future__ import annotations
 
+import traceback
+from pathlib import PurePath
+
 
 class PostmortemError(Exception):
     """Something the user can mend. `hint` is the next step."""
@@ -51,3 +54,14 @@ class ReplayError(PostmortemError):
     """A replay could not be done on this machine."""
 
     exit_code = 7
+
+
+def ours(error: BaseException) -> str:
+    """An exception that nobody foresaw: the place in this package that it comes from, and what it says."""
+    if isinstance(error, MemoryError):
+        return "it takes more memory than one source may have"
+    frames = [PurePath(f.filename).parts + (f.lineno,) for f in traceback.extract_tb(error.__traceback__)]
+    own = [parts for parts in frames if "postmortem" in parts]
+    place = f" in {'/'.join(map(str, own[-1][-3:-1]))}:{own[-1][-1]}" if own else ""
+    said = " ".join(str(error).split())[:160]
+    return f"an error of our own{place} ({type(error).__name__}: {said}), please report it"

@@ -249,11 +249,16 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Bytes that were not scanned, and why. Rows of the ledger."""
+    """Bytes that were not scanned, and why. Rows of the ledger.
+
+    `meant`: left out on purpose, such as a program or a link: no log is missing for it. Any other row is a
+    loss, and with a loss nothing is called healthy.
+    """
 
     path: str
     bytes: int
     reason: str
+    meant: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from postmortem.errors import PostmortemError, UsageError
@@ -87,6 +87,8 @@ def _replace(target: Path, data: bytes, mode: int) -> None:
 
 def data(text: str) -> None:
     """Write `text` to standard output. A reader that has gone (`| head`) has seen enough: no error."""
+    if sys.stdout is None:
+        raise PostmortemError("standard output is closed", "name a file with --output FILE")
     try:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         if not text.endswith("\n"):
@@ -94,10 +96,17 @@ def data(text: str) -> None:
         sys.stdout.buffer.flush()
     except BrokenPipeError:
         _plug(sys.stdout.fileno())
+    except OSError as e:
+        _plug(sys.stdout.fileno())
+        raise PostmortemError(
+            f"could not write to standard output: {e.strerror}", "free space there, or use --output FILE"
+        ) from None
 
 
 def say(text: str) -> None:
-    """Write words to standard error, in whatever encoding it has."""
+    """Write words to standard error, in whatever encoding it has; where nobody listens, nothing is lost."""
+    if sys.stderr is None:
+        return
     if os.environ.get("GITHUB_ACTIONS"):
         # the runner obeys any line of output that begins like this (ActionCommand.cs),
         # and some of our lines quote logs
@@ -106,18 +115,26 @@ def say(text: str) -> None:
         encoding = sys.stderr.encoding or "utf-8"
         sys.stderr.write(text.rstrip("\n").encode(encoding, "backslashreplace").decode(encoding) + "\n")
         sys.stderr.flush()
-    except BrokenPipeError:
-        _plug(sys.stderr.fileno())
+    except (OSError, ValueError):  # closed, full, or its reader has gone
+        with suppress(OSError, ValueError):
+            _plug(sys.stderr.fileno())
 
 
 def width() -> int:
     """Return how many columns standard error has; 80 where it is no terminal."""
-    return shutil.get_terminal_size().columns if sys.stderr.isatty() or "COLUMNS" in os.environ else 80
+    return shutil.get_terminal_size().columns if _is_terminal() or "COLUMNS" in os.environ else 80
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # closed
+        return False
 
 
 def colour() -> bool:
     """Say whether standard error takes colours, and whether its reader wants them (no-color.org)."""
-    return sys.stderr.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def _plug(descriptor: int) -> None:
@@ -130,7 +147,7 @@ def _plug(descriptor: int) -> None:
 @contextmanager
 def progress_bar() -> Iterator[Progress | None]:
     """Yield a callable that draws progress on standard error; None where that is no terminal."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") == "dumb":
+    if not _is_terminal() or os.environ.get("TERM") == "dumb":
         yield None
         return
     from rich.console import Console
@@ -152,3 +169,10 @@ def progress_bar() -> Iterator[Progress | None]:
             bar.update(task, completed=done, total=total or None, description=label)
 
         yield show
+
+
+def browse(target: Path) -> None:
+    """Open a report in the user's browser."""
+    import webbrowser
+
+    webbrowser.open(target.resolve().as_uri())

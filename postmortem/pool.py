@@ -11,7 +11,6 @@ nor locks. Other engines come in as `concurrent.futures.Executor`.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import signal
@@ -26,6 +25,8 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from postmortem.errors import PostmortemError, UsageError
+from postmortem.process import OutOfTime, begin, deaf_children
+from postmortem.process import tune as tune
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,7 +41,6 @@ BYTES_PER_SECOND = 600e6
 SECONDS_PER_ITEM = 1.5e-3
 DEADLINE = 30.0  # seconds for a task, and as many more as a slow disk needs
 SLOWEST = 20e6  # bytes a second
-MEMORY = 2 << 30
 ANSWER = 10.0  # seconds until a cluster's scheduler has to answer
 
 
@@ -71,6 +71,11 @@ def workers_for(sizes: Sequence[int]) -> int:
     seconds = sum(sizes) / BYTES_PER_SECOND + len(sizes) * SECONDS_PER_ITEM
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(processors, len(sizes), int(seconds / PAYS)))
+
+
+def seconds_for(size: int) -> float:
+    """How long so many bytes may take."""
+    return DEADLINE + size / SLOWEST
 
 
 def bundles(sizes: Sequence[int], target: int) -> list[tuple[int, ...]]:
@@ -130,7 +135,7 @@ class _Run:
         return self.results
 
     def _submit(self, bundle: tuple[int, ...], *, again: bool) -> None:
-        seconds = DEADLINE + sum(self.sizes[i] for i in bundle) / SLOWEST
+        seconds = seconds_for(sum(self.sizes[i] for i in bundle))
         self.under_way += 1
         try:
             future = self.place.submit(self.work, tuple(self.items[i] for i in bundle), seconds)
@@ -158,7 +163,7 @@ class _Run:
 
 def why(error: BaseException) -> str:
     """How a worker ended, in words."""
-    if isinstance(error, TimeoutError):
+    if isinstance(error, TimeoutError | OutOfTime):
         return "took too long"
     if isinstance(error, MemoryError):
         return "ran out of memory"
@@ -203,9 +208,13 @@ class _Processes:
         self.pool: Any = self._made()
 
     def _made(self) -> Any:
+        from multiprocessing.resource_tracker import ensure_running
+
         from pebble import ProcessPool
 
-        return ProcessPool(max_workers=self.workers, context=_Context(), initializer=_begin)
+        with deaf_children():  # it is a process too
+            ensure_running()
+        return ProcessPool(max_workers=self.workers, context=_Context(), initializer=begin)
 
     def submit(self, work: Callable[..., Any], bundle: tuple[Any, ...], seconds: float) -> Future[Any]:
         try:
@@ -241,53 +250,14 @@ class _Process(SpawnProcess):
         with _STARTING:
             spawn.get_preparation_data = _without_main
             try:
-                return SpawnProcess._Popen(process_obj)
+                with deaf_children():
+                    return SpawnProcess._Popen(process_obj)
             finally:
                 spawn.get_preparation_data = _WHOLE
 
 
 class _Context(SpawnContext):
     Process = _Process
-
-
-def tune() -> None:
-    """Make this process, which is ours alone, one that reads logs.
-
-    glibc keeps blocks of a megabyte for the next one: giving each back and taking it again costs a tenth of
-    the scan. The garbage collector looks less often for cycles: there are none in a million events, and
-    looking costs a third of the diagnosis.
-    """
-    gc.set_threshold(200_000, 50, 100)
-    try:
-        import ctypes
-
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-3, 64 << 20)  # M_MMAP_THRESHOLD
-        mallopt(-1, 128 << 20)  # M_TRIM_THRESHOLD
-        mallopt(-2, 16 << 20)  # M_TOP_PAD
-    except (ImportError, OSError, AttributeError):  # another libc
-        pass
-
-
-def _begin() -> None:
-    """In a worker: Ctrl-C is the parent's to handle, memory is bounded, and a crash leaves no core behind."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    tune()
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (_memory(), resource.RLIM_INFINITY))
-    except (ImportError, ValueError, OSError):  # no such limits on this system
-        pass
-
-
-def _memory() -> int:
-    try:
-        physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (ValueError, OSError):
-        return MEMORY
-    return max(1 << 30, min(MEMORY, physical // 4))
 
 
 # ── elsewhere ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,21 +8,23 @@ how much of each log is read depend on the logs alone, and results are put toget
 
 from __future__ import annotations
 
+import os
 import platform
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from postmortem import collect, parsers, pool, scan
 from postmortem.collect import Container
-from postmortem.errors import PatternError, UsageError
+from postmortem.errors import PatternError, PostmortemError, UsageError, ours
 from postmortem.library import Library, load
 from postmortem.model import Event, Scanned, Skip, Source
 from postmortem.parsers import unwrap
+from postmortem.process import OutOfTime, bounded
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -33,6 +35,7 @@ LINES = (
 )
 LINES_EACH = (12, 1000)  # the smallest and the largest share
 INTERRUPTED = "interrupted before it was read"
+SOON = 2 / 3  # of a source's time, after which no more of it is read: the rest is for the parsers
 
 
 @dataclass(frozen=True)
@@ -116,19 +119,33 @@ def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
 
 def _wrapped(container: Container, source: Source) -> bool:
     """Whether a log has to be read from its beginning, because its lines are records."""
-    with collect.open_at(container, source, 0) as stream:
-        return isinstance(unwrap.of(source, stream), unwrap.Unwrapped)
+    try:
+        with collect.open_at(container, source, 0) as stream:
+            return isinstance(unwrap.of(source, stream), unwrap.Unwrapped)
+    except Exception:  # whoever reads it as one tells of it
+        return True
 
 
 def _here(jobs: Sequence[Job], watch: _Watch) -> list[Result]:
     results: list[Result] = []
     try:
         for index, job in enumerate(jobs):
-            results.append(_read(job))
-            watch.read(index, True)
+            results.append(_bounded(job))
+            watch.read(index, not isinstance(results[-1], pool.Failure))
     except KeyboardInterrupt:
         results += [pool.INTERRUPTED] * (len(jobs) - len(results))
     return results
+
+
+def _bounded(job: Job) -> Result:
+    """Do a job in this process, with a worker's limits; what it raises costs no other job."""
+    try:
+        with bounded(pool.seconds_for(job.size)):
+            return _read(job)
+    except PostmortemError:
+        raise
+    except (Exception, OutOfTime) as error:
+        return pool.Failure(pool.why(error))
 
 
 class _Watch:
@@ -174,22 +191,46 @@ def _read(job: Job) -> Read | Scanned:
 def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_EACH[1]) -> Read:
     """Scan and parse one container. `lines` is the share of ordinary lines of each source."""
     library, engine = _tools(extra)
-    reads = []
-    for source, stream in collect.open_sources(container):
+    reads: list[Read] = []
+    limits = collect.Limits(seconds=SOON * pool.seconds_for(container.size))
+    try:
+        for source, stream in collect.open_sources(container, limits):
+            reads.append(_one(source, stream, engine, library, lines))
+    except PostmortemError:
+        raise
+    except Exception as error:  # of the file, or of the archive: what was read of it counts
+        rest = max(0, container.size - sum(s.size for one in reads for s in one.sources))
+        reads.append(Read((), (), (), (Skip(container.label, rest, _why(error)),)))
+    return Read(*(tuple(x for one in reads for x in getattr(one, field.name)) for field in fields(Read)))
+
+
+def _why(error: Exception) -> str:
+    """What the system says where it fails (ESTALE, EIO of a file server); anything else is our own."""
+    if isinstance(error, OSError) and error.errno:
+        return f"cannot be read to its end: {os.strerror(error.errno)}"
+    return ours(error)
+
+
+def _one(source: Source, stream: collect.Readable, engine: scan.Engine, library: Library, lines: int) -> Read:
+    """Scan and parse one source; an error of ours costs this source alone."""
+    try:
         told = unwrap.of(source, stream)
         one = scan.scan(source, told, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
-        read = _parsed(one, library, lines)
-        if isinstance(told, unwrap.Unwrapped):  # the ledger counts what lies in the file
-            read = replace(read, scanned=(replace(read.scanned[0], bytes=told.bytes, lines=told.lines),))
-        reads.append(read)
-    return Read(
-        *(tuple(x for one in reads for x in getattr(one, name)) for name in ("sources", "events", "scanned"))
-    )
+    except PostmortemError:
+        raise
+    except Exception as error:
+        return Read((source,), (), (), (Skip(source.path, source.size, _why(error)),))
+    read = _parsed(one, library, lines)
+    if isinstance(told, unwrap.Unwrapped):  # the ledger counts what lies in the file
+        read = replace(read, scanned=(replace(read.scanned[0], bytes=told.bytes, lines=told.lines),))
+    return read
 
 
 def _parsed(one: Scanned, library: Library, lines: int, skips: tuple[Skip, ...] = ()) -> Read:
     account = Scanned(one.source, one.bytes, one.lines, (), (), {}, None, one.skips)
-    return Read((one.source,), tuple(parsers.parse(one, library, lines)), (account,), skips)
+    lost: list[Skip] = []
+    events = tuple(parsers.parse(one, library, lines, lost))
+    return Read((one.source,), events, (account,), (*skips, *lost))
 
 
 def _tools(extra: tuple[Path, ...]) -> tuple[Library, scan.Engine]:
@@ -217,11 +258,21 @@ def _put_together(jobs: Sequence[Job], results: Sequence[Result]) -> list[Read]:
                 )
             )
         else:
-            skips = tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure))
-            scanned = [result if isinstance(result, Scanned) else _uncounted(job) for job, result in pairs]
-            assert job.source is not None
-            out.append(_parsed(scan.joined(job.source, scanned), load(*job.extra), job.lines, skips))
+            out.append(_joined(pairs))
     return out
+
+
+def _joined(pairs: Sequence[tuple[Job, Result]]) -> Read:
+    """One log from its parts."""
+    job = pairs[0][0]
+    assert job.source is not None
+    skips = tuple(_lost(job, result) for job, result in pairs if isinstance(result, pool.Failure))
+    try:
+        scanned = [result if isinstance(result, Scanned) else _uncounted(job) for job, result in pairs]
+        whole = scan.joined(job.source, scanned)
+    except Exception as error:
+        return Read((job.source,), (), (), (*skips, Skip(job.source.path, job.source.size, _why(error))))
+    return _parsed(whole, load(*job.extra), job.lines, skips)
 
 
 def _lost(job: Job, failure: pool.Failure) -> Skip:

@@ -28,7 +28,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("library",),
     ("collect",),
     ("privacy", "output", "pool"),
-    ("model", "errors", "resources", "version", "digits", "vocabulary"),
+    ("model", "errors", "resources", "version", "digits", "vocabulary", "process"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))

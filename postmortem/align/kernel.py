@@ -23,6 +23,7 @@ from statistics import median
 
 from postmortem.align.owners import ClockId, Owners, is_kernel
 from postmortem.align.zones import FARTHEST, QUARTER, snapped
+from postmortem.digits import whole
 from postmortem.model import Event
 
 Process = tuple[str | None, int]  # host and pid
@@ -173,7 +174,7 @@ def _by_twins(
 def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
     """What the kernel read from the hardware clock when it booted.
     That clock is as fast or slow as the host's own, or both are right."""
-    found = [(int(m[1]) - t, t) for text, t in lines.items() if (m := _SET.search(text))]
+    found = [(whole(m[1]) - t, t) for text, t in lines.items() if (m := _SET.search(text))]
     if not found:
         return None
     (boot, set_at), last = found[-1], max(lines.values())
@@ -284,4 +285,4 @@ def _ended(e: Event) -> int | None:
 def _pid(value: object) -> int | None:
     if isinstance(value, int):
         return value
-    return int(value) if isinstance(value, str) and value.isdigit() and len(value) < 9 else None
+    return whole(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
+from postmortem.digits import whole
 from postmortem.model import Event
 
 APART = 1.0  # seconds between ranks that enter the same collective
@@ -25,13 +26,13 @@ def marks(events: Iterable[Event]) -> Iterator[Event]:
         if e.time is None or e.rank is None or "ran_ms" not in e.fields:
             continue
         waited, number = e.fields["ran_ms"], e.fields.get("seq")
-        if not (isinstance(waited, str) and waited.isdigit() and len(waited) < 10):
+        if not (isinstance(waited, str) and waited.isdecimal() and len(waited) < 10):
             continue
         family = f"once entered collective {number} of {e.fields.get('pg') or 'its group'}"
         if number is None or (key := (e.where.source, e.rank, family)) in seen:
             continue
         seen.add(key)
-        began = e.time - int(waited) / 1000
+        began = e.time - whole(waited) / 1000
         fields = {
             "family": family,
             "columns": 1,

@@ -37,7 +37,9 @@ from postmortem.collect.streams import (
 BLOCK = 512
 NAME_MAX = 1 << 16
 ZERO_TAIL_MAX = 2048  # blocks; archives are padded to 10 KiB or to a tape's record
-DIRECTORY_MAX = 64 << 20
+DIRECTORY_MAX = (
+    16 << 20
+)  # of a zip, which has 46 bytes and a name for each member; each takes a kilobyte of memory
 PAX_LENGTH = re.compile(rb"(\d{1,9}) ")
 KINDS = {
     b"1": "hard link",
@@ -164,7 +166,9 @@ class Tar:
             block = self.take(BLOCK)
             header.extended = len(block) == BLOCK and block[504] == 1
         if header.kind in KINDS:
-            return Member(name, 0, 0, Refused(f"{KINDS[header.kind]} in an archive: not followed", 0))
+            return Member(
+                name, 0, 0, Refused(f"{KINDS[header.kind]} in an archive: not followed", 0, meant=True)
+            )
         if header.kind == b"5" or name.endswith(b"/"):
             self._skip(size)
             return None

@@ -1,7 +1,7 @@
 """Containers and what became of them -> the ledger:
 every byte of every file once, as scanned or as skipped with a reason.
 
-    {"bytes": 5120, "scanned": 5008, "skipped": [{"path": "rank0.log.gz", "bytes": 112, "reason": "..."}]}
+    {"bytes": 5120, "scanned": 5008, "skipped": [{"path": "rank0.log.gz", "bytes": 112, "reason": "...", "lost": true}]}
 
 Bytes are counted as they lie on disk; what a file expands to stands with its source. The framing of an
 archive counts as scanned. A row without bytes says that something is missing which takes no room: the rest of
@@ -11,7 +11,7 @@ a cut file, a link.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from postmortem.collect.container import Container
 from postmortem.model import Scanned, Skip
@@ -29,8 +29,13 @@ class Ledger:
 
     def to_json(self) -> dict[str, object]:
         """Return the ledger as the incident document has it."""
-        rows = [{"path": row.path, "bytes": row.bytes, "reason": row.reason} for row in self.skipped]
+        rows = [_row(row) for row in self.skipped]
         return {"bytes": self.bytes, "scanned": self.scanned, "skipped": rows}
+
+
+def _row(row: Skip) -> dict[str, object]:
+    told: dict[str, object] = {"path": row.path, "bytes": row.bytes, "reason": row.reason}
+    return told if row.meant else told | {"lost": True}
 
 
 def build(containers: Sequence[Container], scanned: Iterable[Scanned], skips: Iterable[Skip]) -> Ledger:
@@ -92,12 +97,12 @@ class _Account:
         left = size
         settled: list[Skip] = []
         for row in own:
-            settled.append(Skip(row.path, min(max(row.bytes, 0), left), row.reason))
+            settled.append(replace(row, bytes=min(max(row.bytes, 0), left)))
             left -= settled[-1].bytes
         share = self._share(members, left)
         for row in members:
             bytes_ = min(int(max(row.bytes, 0) * share), left)
-            settled.append(Skip(row.path, bytes_, row.reason))
+            settled.append(replace(row, bytes=bytes_))
             left -= bytes_
         return settled
 

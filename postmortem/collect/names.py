@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
+from postmortem.digits import whole as as_number
 from postmortem.model import Source
 
 SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$", re.IGNORECASE)
@@ -120,7 +121,7 @@ def source(label: str, kind: str, size: int, path: Path, head: bytes = b"") -> S
         and b"torch/distributed/" not in head
         and (task := TASK.search(_plain(label).rpartition("/")[2]))
     ):
-        rank = int(task[1])
+        rank = as_number(task[1])
     return Source(label, kind, size, told.host, rank, told.local_rank, told.attempt, told.run, told.stream)
 
 
@@ -132,10 +133,10 @@ def identify(label: str, path: Path | None = None) -> Identity:
     whole = printable(os.fsencode(path)) if path is not None and "!/" not in label else ""
     tree = TORCHRUN.search(plain) or TORCHRUN.search(_plain(whole))
     if tree:
-        return Identity(host, None, int(tree[3]), int(tree[2]), tree[1], tree[4])
+        return Identity(host, None, as_number(tree[3]), as_number(tree[2]), tree[1], tree[4])
     attempt = ATTEMPT.search(plain)
     rank, local = _rank(plain)
-    return Identity(host, rank, local, int(attempt[1]) if attempt else None, None, _stream(plain))
+    return Identity(host, rank, local, as_number(attempt[1]) if attempt else None, None, _stream(plain))
 
 
 def job_folder(label: str) -> str | None:
@@ -170,9 +171,9 @@ def _rank(plain: str) -> tuple[int | None, int | None]:
     rank = local = None
     for found in RANK.finditer(plain):
         if found["local"]:
-            local = int(found["n"])
+            local = as_number(found["n"])
         else:
-            rank = int(found["n"])
+            rank = as_number(found["n"])
     return rank, local
 
 

@@ -45,10 +45,12 @@ class Stream:
     """A source's bytes. Reads like a file;
     raises Incomplete, with its path, once nothing more can be read."""
 
-    def __init__(self, inner: Bytes, path: str) -> None:
-        self._inner, self._path = inner, path
+    def __init__(self, inner: Bytes, path: str, budget: Budget | None = None) -> None:
+        self._inner, self._path, self._budget = inner, path, budget
 
     def read(self, n: int) -> bytes:
+        if self._budget is not None and (why := self._budget.late()):
+            raise Incomplete(why, self._inner.left(), self._path)
         try:
             return self._inner.read(n)
         except Incomplete as failure:
@@ -119,9 +121,9 @@ def open_at(container: Container, source: Source, at: int) -> Iterator[Readable]
 
 
 def _refused(
-    path: str, reason: str, lost: int, container: Container, kind: str = "binary"
+    path: str, reason: str, lost: int, container: Container, meant: bool = False
 ) -> tuple[Source, Readable]:
-    return names.source(path, kind, lost, container.path), Stream(Refused(reason, lost), path)
+    return names.source(path, "binary", lost, container.path), Stream(Refused(reason, lost, meant), path)
 
 
 class _Opening:
@@ -131,7 +133,7 @@ class _Opening:
         self.container, self.limits = container, limits
         self.budget = Budget(limits)
         self.members = 0
-        self.seen: set[str] = set()
+        self.copies: dict[str, int] = {}  # by name: the last number given to a copy of it
 
     def sources(self, path: str, stream: Bytes, stored: int, depth: int) -> Iterator[tuple[Source, Readable]]:
         """Peel compression, walk archives, yield what is left.
@@ -162,8 +164,8 @@ class _Opening:
             head = stream.peek(HEAD)
         kind, reason = sniff.kind(path, head)
         if kind == "binary":
-            stream = Refused(reason, stored)
-        return names.source(path, kind, stored, self.container.path, head), Stream(stream, path)
+            stream = Refused(reason, stored, meant=True)
+        return names.source(path, kind, stored, self.container.path, head), Stream(stream, path, self.budget)
 
     def _archive(
         self, path: str, stream: Bytes, stored: int, depth: int, form: str
@@ -177,11 +179,13 @@ class _Opening:
                 self.members += 1
                 if self.members > self.limits.members:
                     raise Incomplete(f"more than {self.limits.members} members", stream.left())
+                if why := self.budget.late():
+                    raise Incomplete(why, stream.left())
                 name = self._name(path, member.name)
                 if not names.PASSED_BY.isdisjoint(name.split("/")[:-1]):
-                    yield _refused(name, names.PASSED_BY_REASON, member.stored, self.container)
+                    yield _refused(name, names.PASSED_BY_REASON, member.stored, self.container, meant=True)
                 elif names.WRITTEN.search(name):
-                    yield _refused(name, names.WRITTEN_REASON, member.stored, self.container)
+                    yield _refused(name, names.WRITTEN_REASON, member.stored, self.container, meant=True)
                 else:
                     yield from self.sources(name, member.stream, member.stored, depth + 1)
         except Incomplete as failure:
@@ -205,9 +209,8 @@ class _Opening:
         while inside.startswith(("./", "/")):
             inside = inside.removeprefix("./").lstrip("/")
         name = path = f"{archive}!/{inside or '?'}"
-        copy = 1
-        while path in self.seen:
-            copy += 1
-            path = f"{name}~{copy}"
-        self.seen.add(path)
+        while path in self.copies:
+            self.copies[name] += 1
+            path = f"{name}~{self.copies[name]}"
+        self.copies[path] = 1
         return path

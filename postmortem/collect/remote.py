@@ -88,7 +88,7 @@ def _container(system: Any, name: str, label: str, size: int | None) -> Containe
     except Exception as error:  # each library has errors of its own
         return Skip(label, size or 0, f"cannot be read: {type(error).__name__}: {str(error)[:200]}")
     if what := magic(head):
-        return Skip(label, size, f"binary ({what})")
+        return Skip(label, size, f"binary ({what})", meant=True)
     return Container(Path(label), label, size, form_of(label, head), url)
 
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import codecs
 import errno
+import math
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -39,28 +41,28 @@ class Incomplete(OSError):
     """Not all of a source could be read. Raised after everything readable was delivered;
     `skip` is the ledger's row."""
 
-    def __init__(self, reason: str, lost: int, path: str = "") -> None:
+    def __init__(self, reason: str, lost: int, path: str = "", meant: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.lost = max(lost, 0)
         self.path = path
+        self.meant = meant  # see `Skip`
 
     def __str__(self) -> str:
         return self.reason
 
     @property
     def skip(self) -> Skip:
-        return Skip(self.path, self.lost, self.reason)
+        return Skip(self.path, self.lost, self.reason, self.meant)
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where decompression stops: a bomb is told from a log by its ratio once it is large (log
-    text packs 12 to 20 times)."""
+    """Where reading one container stops. They bound work and memory, not how well a file packs: a log of
+    repeated lines packs 2,000 times, and the line that matters is its last."""
 
-    ratio: int = 200
-    ratio_from: int = 64 << 20
-    total: int = 16 << 30
+    total: int = 16 << 30  # bytes that a compressed container may expand to
+    seconds: float = math.inf  # for all of a container
     members: int = 100_000
     depth: int = 2  # archives in archives
     # a zip inside another archive has to be held in memory, its directory stands at its end
@@ -164,13 +166,15 @@ class File(Bytes):
         return passed
 
     def _pull(self, n: int) -> bytes:
-        if self.at >= self._data_until and self.at < self.size:
-            return self._next_extent()
-        n = min(n, self._data_until - self.at)
-        if n <= 0:
-            return self._end()
         try:
+            if self.at >= self._data_until and self.at < self.size:
+                return self._next_extent()
+            n = min(n, self._data_until - self.at)
+            if n <= 0:
+                return self._end()
             piece = os.pread(self.fd.number, n, self.at)
+        except Incomplete:
+            raise
         except OSError as error:
             raise Incomplete(
                 f"read error at offset {self.at}: {os.strerror(error.errno or 0)}", self.left() + self._holes
@@ -193,7 +197,7 @@ class File(Bytes):
 
     def _end(self) -> bytes:
         if self._holes:
-            raise Incomplete("holes of a sparse file, no data on disk", self._holes)
+            raise Incomplete("holes of a sparse file, no data on disk", self._holes, meant=True)
         return b""
 
 
@@ -226,31 +230,33 @@ class Held(Bytes):
 class Refused(Bytes):
     """A source of which nothing is read, with the reason."""
 
-    def __init__(self, reason: str, lost: int) -> None:
+    def __init__(self, reason: str, lost: int, meant: bool = False) -> None:
         super().__init__()
-        self._failure = Incomplete(reason, lost)
+        self._failure = Incomplete(reason, lost, meant=meant)
 
     def left(self) -> int:
         return 0
 
 
 class Budget:
-    """What one container may still expand to."""
+    """What one container may still expand to, and how long it may take."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.total = 0
+        self.ends = time.monotonic() + limits.seconds
 
-    def spend(self, n: int, out: int, taken: int) -> str | None:
+    def spend(self, n: int) -> str | None:
         """Count n more bytes. Return why to stop, if it is time to."""
         self.total += n
-        if self.total > self.limits.total:
-            return f"stopped at {self.limits.total} decompressed bytes"
-        if out > self.limits.ratio_from and out > self.limits.ratio * taken:
-            return (
-                f"expands more than {self.limits.ratio} times ({out} bytes from {taken}): looks like a "
-                f"decompression bomb"
-            )
+        return (
+            f"stopped at {self.limits.total} decompressed bytes" if self.total > self.limits.total else None
+        )
+
+    def late(self) -> str | None:
+        """Return why to stop, if it has taken too long."""
+        if time.monotonic() > self.ends:
+            return f"stopped after {self.limits.seconds:.0f} seconds"
         return None
 
 
@@ -304,7 +310,7 @@ class Decoded(Bytes):
             where = f"near offset {self._taken}, {self._out} bytes decompressed"
             raise Incomplete(f"{self._form} damaged {where}: {what}", lost + self.left()) from None
         self._out += len(piece)
-        if why := self._budget.spend(len(piece), self._out, self._taken):
+        if why := self._budget.spend(len(piece)):
             raise Incomplete(f"{self._form} {why}", self.left())
         return piece
 

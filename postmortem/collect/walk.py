@@ -14,7 +14,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from postmortem.collect.binary import magic
@@ -51,6 +51,7 @@ class _Found:
     path: str
     label: str
     reason: str = ""
+    lost: bool = False  # it should have been read
 
 
 def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
@@ -72,14 +73,14 @@ def collect(paths: Sequence[str], limits: Limits | None = None) -> Collection:
         if item.reason == PASSED_BY_REASON:
             passed_by.append(item)
             continue
-        row = Skip(item.label, 0, item.reason) if item.reason else _open(item, seen)
+        row = Skip(item.label, 0, item.reason, not item.lost) if item.reason else _open(item, seen)
         row = _log_by_name(row, meant=item.path in roots)
         (containers if isinstance(row, Container) else skipped).append(row)  # type: ignore[arg-type]
     for url in far:
         for there in find(url, "" if len(paths) == 1 else url.rstrip("/").rpartition("/")[2]):
             row = _log_by_name(there, meant=isinstance(there, Container) and there.url == url)
             (containers if isinstance(row, Container) else skipped).append(row)  # type: ignore[arg-type]
-    skipped += [Skip(item.label, _weigh(item, seen), item.reason) for item in passed_by]
+    skipped += [Skip(item.label, _weigh(item, seen), item.reason, meant=True) for item in passed_by]
     skipped.sort(key=lambda row: row.path)
     return Collection(tuple(containers), tuple(skipped), tuple(Path(root) for root in roots))
 
@@ -132,18 +133,26 @@ def _walk(root: str, prefix: str, inside: list[str]) -> Iterator[_Found]:
             with os.scandir(folder) as entries:
                 names = list(entries)
         except OSError as error:
-            yield _Found(folder, before or "./", f"folder cannot be read: {os.strerror(error.errno or 0)}")
+            why = f"folder cannot be read: {os.strerror(error.errno or 0)}"
+            yield _Found(folder, before or "./", why, lost=True)
             continue
         for entry in names:
             label = before + entry.name
             if entry.is_symlink():
                 yield _Found(entry.path, label, _link(entry.path, inside))
-            elif not entry.is_dir(follow_symlinks=False):
+            elif not _is_folder(entry):
                 yield _Found(entry.path, label)
             elif entry.name in PASSED_BY:
                 yield _Found(entry.path, f"{label}/", PASSED_BY_REASON)
             else:
                 folders.append((entry.path, f"{label}/"))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:  # whoever looks at the file tells why it cannot be read
+        return False
 
 
 def _link(path: str, inside: list[str]) -> str:
@@ -189,13 +198,13 @@ def _named_apart(items: list[_Found]) -> Iterator[_Found]:
             copy += 1
             label = f"{base}~{copy}"
         used.add(label)
-        yield item if label == item.label else _Found(item.path, label, item.reason)
+        yield item if label == item.label else replace(item, label=label)
 
 
 def _log_by_name(row: Container | Skip, *, meant: bool) -> Container | Skip:
     """Leave out what its name says is a program or notes, where nobody named it."""
     if isinstance(row, Container) and not meant and WRITTEN.search(row.label):
-        return Skip(row.label, row.size, WRITTEN_REASON)
+        return Skip(row.label, row.size, WRITTEN_REASON, meant=True)
     return row
 
 
@@ -205,9 +214,8 @@ def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
     try:
         before = os.lstat(item.path)
         if not stat.S_ISREG(before.st_mode):  # not opened at all: opening a device may do something
-            return Skip(
-                item.label, 0, f"{SPECIAL.get(stat.S_IFMT(before.st_mode), 'not a regular file')}: not read"
-            )
+            what = SPECIAL.get(stat.S_IFMT(before.st_mode), "not a regular file")
+            return Skip(item.label, 0, f"{what}: not read", meant=True)
         size = before.st_size
         fd = open_regular(item.path)
         try:
@@ -218,10 +226,10 @@ def _open(item: _Found, seen: dict[tuple[int, int], str]) -> Container | Skip:
     except OSError as error:
         return Skip(item.label, size, f"cannot be read: {os.strerror(error.errno or 0)}")
     if not stat.S_ISREG(info.st_mode):
-        return Skip(item.label, 0, "not a regular file: not read")
+        return Skip(item.label, 0, "not a regular file: not read", meant=True)
     first = seen.setdefault((info.st_dev, info.st_ino), item.label)
     if first != item.label:
-        return Skip(item.label, 0, f"the same file as {first}")
-    if what := magic(head):
-        return Skip(item.label, info.st_size, f"binary ({what})")
+        return Skip(item.label, 0, f"the same file as {first}", meant=True)
+    if kind := magic(head):
+        return Skip(item.label, info.st_size, f"binary ({kind})", meant=True)
     return Container(Path(item.path), item.label, info.st_size, form_of(item.label, head))

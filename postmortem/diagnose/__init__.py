@@ -20,6 +20,7 @@ from postmortem.diagnose import (
     observe,
     outcome,
     rules,
+    unread,
 )
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -61,9 +62,31 @@ def diagnose(
     if chosen.outcome == "undetermined":
         known = {(e.where.source, e.where.line) for c in chosen.claims for e in c.events}
         chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, known, usual)))
-    return document.write(
-        chosen, [s for s in solutions if s.case is not chosen.case], timeline, sources, ledger
-    )
+    others = [s for s in solutions if s.case is not chosen.case]
+    told = [_own_up(s, solutions, ledger) for s in (chosen, *others)]
+    return document.write(told[0], told[1:], timeline, sources, ledger)
+
+
+def nothing(
+    timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Mapping[str, object]
+) -> dict[str, object]:
+    """The document where the reasoning failed: nothing is known but what was read."""
+    by_path = {s.path: s for s in sources}
+    case = Case((), build((), (), library), library, by_path, None)
+    lost = unread.losses(ledger, by_path, ())
+    lost = replace(lost, lead="the logs were read, but") if lost else None
+    bare = Solution(case, "undetermined", None, (), (), (), unread=lost)
+    return document.write(bare, [], timeline, sources, ledger)
+
+
+def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Mapping[str, object]) -> Solution:
+    """The same solution; undetermined where it was healthy but for a loss that may be this job's."""
+    if solution.outcome != "healthy":
+        return solution
+    own = solution.case.sources
+    others = [path for s in all_ if s.job != solution.job for path in s.case.sources]
+    lost = unread.losses(ledger, own, others)
+    return replace(solution, outcome="undetermined", unread=lost) if lost else solution
 
 
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:

@@ -121,16 +121,20 @@ def _of_root(solution: Solution, root: Claim) -> Row:
 def _rootless(solution: Solution) -> Row:
     healthy = solution.outcome == "healthy"
     undetermined = solution.outcome == "undetermined"
-    category = _of_symptoms(solution.claims) if undetermined else None
+    category = _of_symptoms(solution.claims) if undetermined and solution.unread is None else None
     return {
         "category": category,
         "confidence": "supported" if healthy else "hypothesis",
         "because": reasons.because(solution, ""),
         "actions": [] if healthy else [COLLECT],
-        "missing": missing.missing(missing.Open(solution.case, solution.claims, None, category))
-        if undetermined
-        else [],
+        "missing": _missing(solution, category) if undetermined else [],
     }
+
+
+def _missing(solution: Solution, category: str | None) -> list[dict[str, str]]:
+    if solution.unread is not None:
+        return solution.unread.wanted()
+    return missing.missing(missing.Open(solution.case, solution.claims, None, category))
 
 
 def _of_symptoms(claims: Sequence[Claim]) -> str | None:
@@ -164,7 +168,7 @@ def _code(root: Claim) -> str | None:
 
 def _other(solution: Solution) -> Row:
     category = solution.root.pattern.category if solution.root else None
-    if solution.root is None and solution.outcome == "undetermined":
+    if solution.root is None and solution.outcome == "undetermined" and solution.unread is None:
         category = _of_symptoms(solution.claims)
     told = headline.headline(solution)
     return {"id": solution.job, "outcome": solution.outcome, "category": category, "headline": told}

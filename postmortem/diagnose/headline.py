@@ -27,6 +27,7 @@ from postmortem.privacy import cut
 
 LIMIT = 105  # characters that a headline quotes
 OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complain of each other
+SLOW = 1.0  # seconds for a regex, which may be somebody else's
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
@@ -150,7 +151,11 @@ def _telling(root: Claim) -> str:
     bar or a prefix."""
     text = gist(root.event.text)
     for form in root.pattern.variants:
-        if m := regex.search(form.regex, text):
+        try:
+            m = regex.search(form.regex, text, timeout=SLOW)
+        except TimeoutError:
+            continue
+        if m:
             return text[m.start() :]
     return text
 
@@ -185,6 +190,8 @@ def _effects(victims: Victims, said: str) -> str:
 
 def _rootless(solution: Solution) -> str:
     case = solution.case
+    if solution.unread is not None:
+        return f"Undetermined: {solution.unread}."
     if solution.outcome == "healthy":
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""

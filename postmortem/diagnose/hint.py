@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from postmortem.diagnose.solution import Solution
+from postmortem.digits import whole
 
 STATED = (
     ("op", "collective"),
@@ -40,5 +41,5 @@ def _value(solution: Solution, field: str) -> int | str | None:
     claims += [c for c in solution.claims if c.role == "symptom"]
     value = next((v for c in claims if (v := c.event.fields.get(field)) not in (None, "")), None)
     if isinstance(value, str) and value.isascii() and len(value) <= NAME:
-        return int(value) if value.isdigit() else value.lower()
+        return whole(value) if value.isdecimal() else value.lower()
     return value if isinstance(value, int) else None

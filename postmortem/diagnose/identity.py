@@ -102,9 +102,7 @@ def _from_sources(reg: Registry, sources: Sequence[Source]) -> None:
 
 
 def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
-    if isinstance(pid, str) and pid.isdigit():
-        pid = int(pid)
-    if isinstance(pid, int) and pid > 1:
+    if (pid := number(pid)) is not None and pid > 1:
         reg.by_pid.setdefault(pid, {}).setdefault(host, rank)
         if pid not in reg.pids.setdefault(rank, []):
             reg.pids[rank].append(pid)
@@ -114,7 +112,7 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
     """Facts that name a rank together with something else."""
     rank = e.rank
     if rank is None and e.kind == "identity" and isinstance(e.fields.get("said_rank"), int):
-        rank = int(str(e.fields["said_rank"]))
+        rank = number(e.fields["said_rank"])
     if rank is None or e.fields.get("quoted"):
         return
     if e.host and e.speaker != "kernel":
@@ -143,12 +141,12 @@ def _learn_comm(reg: Registry, e: Event) -> None:
     """NCCL's own map: host:pid [cudaDev] … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first
     and largest communicator counts global ranks; sub-groups number their own."""
     said, world, bus = e.fields.get("rank"), e.fields.get("world"), e.fields.get("pci") or e.fields.get("bus")
-    if not (isinstance(said, str) and said.isdigit()) or (e.rank is not None and e.rank != int(said)):
+    rank = number(said) if isinstance(said, str) else None
+    if rank is None or (e.rank is not None and e.rank != rank):
         return
     known = reg.rank_of_pid(e.pid, e.host)
-    if known is not None and known != int(said):
+    if known is not None and known != rank:
         return
-    rank = int(said)
     _bind_pid(reg, e.host, e.pid, rank)
     if e.host:
         reg.host_of.setdefault(rank, e.host)

@@ -18,6 +18,7 @@ from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import DATED, ranks_text
+from postmortem.digits import whole
 from postmortem.model import Event
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
@@ -148,7 +149,7 @@ def _scheduler(o: Open) -> Iterator[Item]:
         return
     for c in o.claims:
         job = str(c.event.fields.get("job_id") or "")
-        if job.isdigit():
+        if job.isdecimal():
             yield _item(
                 f"the scheduler's account of job {job}",
                 "whether a limit, a person or a failed node ended it",
@@ -181,7 +182,7 @@ def recorder_settings(version: str | None) -> str:
     """The environment variables that switch the flight recorder on, for this torch (TORCH_NCCL_* before 2.9,
     TORCH_FR_* from then on)."""
     m = _TORCH.match(version or "")
-    if m and (int(m[1]), int(m[2])) < (2, 9):
+    if m and (whole(m[1]), whole(m[2])) < (2, 9):
         return (
             "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
             "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/nccl_trace_rank_"

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from postmortem.digits import whole
 from postmortem.model import Event, Source
 
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
@@ -85,7 +86,7 @@ def _groups(names: Sequence[str]) -> list[_Group]:
     for name in names[:MOST]:
         form = _NUMBER.sub("#", name)
         for i, m in enumerate(_NUMBER.finditer(name)):
-            found[form, i][name] = int(m[0])
+            found[form, i][name] = whole(m[0])
             word = _WORD.search(name, 0, m.start())
             words[form, i] = word[1].lower() if word else ""
     return [_Group(words[key], numbers) for key, numbers in found.items() if len(numbers) > 1]

@@ -16,7 +16,7 @@ from dataclasses import replace
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
 from postmortem.diagnose.wording import gist
-from postmortem.digits import number
+from postmortem.digits import number, whole
 from postmortem.model import Event, Pattern
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
@@ -70,7 +70,11 @@ def _reading(case: Case, e: Event, pattern: Pattern) -> Pattern:
 def _older(version: str | None, than: str) -> bool:
     """Whether a version is older; one that is not told may be."""
     found, limit = _VERSION.match(version or ""), _VERSION.match(than)
-    return found is None or limit is None or (int(found[1]), int(found[2])) < (int(limit[1]), int(limit[2]))
+    return (
+        found is None
+        or limit is None
+        or (whole(found[1]), whole(found[2])) < (whole(limit[1]), whole(limit[2]))
+    )
 
 
 # ── whom a line speaks of ───────────────────────────────────────────────────────────────────────────────────
@@ -122,7 +126,7 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
             return (rank,)
     for text in (e.text, *_same_victim(case, pids)):
         if task := _STEP_TASK.search(text):
-            return (int(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
+            return (whole(task["task"]),)  # Slurm gives each task of a step a cgroup of its own
     local = number(e.fields.get("local_rank"))
     if local is not None and (rank := case.registry.rank_of_local(e.run, e.host, local)) is not None:
         return (rank,)
@@ -139,7 +143,7 @@ def _of_child(case: Case, pid: int) -> int | None:
     """The rank that complains of this process, a DataLoader's worker."""
     for e in case.telling("child"):
         said = _CHILD_PID.search(e.text)
-        if said and int(said["pid"]) == pid and (rank := case.rank_of(e)) is not None:
+        if said and whole(said["pid"]) == pid and (rank := case.rank_of(e)) is not None:
             return rank
     return None
 
@@ -189,7 +193,7 @@ def numbers(value: object) -> Ranks:
     found: dict[int, None] = {}
     for part in _NUMBERS.findall(value):
         low, _, high = part.partition("-")
-        for rank in range(int(low), min(int(high or low), int(low) + MOST - 1) + 1):
+        for rank in range(whole(low), min(whole(high or low), whole(low) + MOST - 1) + 1):
             found[rank] = None
     return tuple(found)[:MOST]
 

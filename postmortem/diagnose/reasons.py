@@ -94,6 +94,8 @@ def _effects(solution: Solution, root: Claim) -> Iterator[str]:
 
 
 def _rootless(solution: Solution) -> list[str]:
+    if solution.unread is not None:
+        return solution.unread.told()
     if solution.outcome == "healthy":
         handled = [c for c in solution.claims if c.role == "context" and c.because]
         if handled:

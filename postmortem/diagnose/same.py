@@ -16,7 +16,7 @@ def same_host(a: str | None, b: str | None) -> bool:
     return (
         a is not None
         and b is not None
-        and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdigit())
+        and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdecimal())
     )
 
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from postmortem.diagnose import explain
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.unread import Unread
 from postmortem.model import Event
 
 Ranks = tuple[int, ...]
@@ -47,6 +48,7 @@ class Solution:
     attempts: int = 1
     leads: tuple[Event, ...] = ()
     lives: tuple[str, ...] = ()  # how the other attempts failed, each a sentence
+    unread: Unread | None = None  # why it is not healthy, though nothing failed in what was read
 
     @cached_property
     def account(self) -> explain.Account:

@@ -8,6 +8,6 @@ pattern file with the real scanner and the real parsers, and so stand above them
 `schema` only read and write text.
 """
 
-from postmortem.library.read import Library, Signature, load, parse
+from postmortem.library.read import Library, Signature, load, parse, shipped
 
-__all__ = ["Library", "Signature", "load", "parse"]
+__all__ = ["Library", "Signature", "load", "parse", "shipped"]

@@ -9,7 +9,7 @@ A lint is a function that yields what is wrong with one pattern; its docstring i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +20,7 @@ import regex
 from postmortem import resources
 from postmortem.errors import PatternError, UsageError
 from postmortem.library import Library, Signature, parse, regexes
+from postmortem.library.files import found
 from postmortem.model import Pattern, Variant
 from postmortem.scan import Engine, cost, gate_of, healthy
 
@@ -90,15 +91,29 @@ def check(pattern: Pattern, library: Library) -> list[Remark]:
 def _read(roots: tuple[Path, ...], remarks: list[Remark]) -> Library:
     """Load what can be loaded; a file that cannot is a remark, not the end."""
     patterns: dict[str, Pattern] = {}
-    for path in (p for root in roots for p in sorted(root.rglob("*.yaml"))):
+    for root in roots:
         try:
-            pattern = parse(path.read_bytes(), path)
+            files = list(found(root))
         except PatternError as e:
-            place, _, message = e.message.partition(": ")
-            remarks.append(Remark(place, "loads", message, e.hint))
+            remarks.append(_unloaded(e))
+            continue
+        _parse(files, patterns, remarks)
+    return Library(dict(sorted(patterns.items())), "lint")
+
+
+def _unloaded(e: PatternError) -> Remark:
+    place, _, message = e.message.partition(": ")
+    return Remark(place, "loads", message, e.hint)
+
+
+def _parse(files: Sequence[tuple[Path, bytes]], patterns: dict[str, Pattern], remarks: list[Remark]) -> None:
+    for path, data in files:
+        try:
+            pattern = parse(data, path)
+        except PatternError as e:
+            remarks.append(_unloaded(e))
             continue
         patterns[pattern.id] = pattern
-    return Library(dict(sorted(patterns.items())), "lint")
 
 
 # ── names and words ─────────────────────────────────────────────────────────────────────────────────────────

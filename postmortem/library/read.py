@@ -19,6 +19,8 @@ from typing import Any
 from postmortem import resources
 from postmortem.errors import PatternError
 from postmortem.library import cache
+from postmortem.library.files import MAX_FILE
+from postmortem.library.files import found as files_of
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
 from postmortem.vocabulary import (
     ACTIONS,
@@ -35,7 +37,7 @@ from postmortem.vocabulary import (
     TELLS,
 )
 
-MAX_FILE = 1 << 20
+MAX_REGEX = 2000  # characters: compiling a longer one may take longer than the scan
 KEYS = {
     "id", "title", "status", "category", "role", "severity", "sources", "gate", "regex", "on", "frame",
     "derived", "entity", "explains", "since", "variants", "what", "why", "actions", "not_to_be_confused_with",
@@ -59,6 +61,7 @@ class Signature:
     regex: str | None = None
     after: int = 2048
     before: int = 2048
+    path: str = ""  # of a file that is not shipped: nobody has seen how long its regex takes
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +93,20 @@ class Library:
     def signatures(self) -> list[Signature]:
         """One signature for each wording that a line can show. Several may share a pattern's id."""
         return [
-            Signature(p.id, v.gate or v.regex, v.regex)
+            Signature(p.id, v.gate or v.regex, v.regex, path="" if shipped(p) else p.path)
             for p in self.patterns.values()
             if not p.derived
             for v in p.variants
             if not v.on
         ]
+
+
+def shipped(pattern: Pattern) -> bool:
+    """Whether a pattern is one of ours, linted and tried on hostile lines."""
+    return pattern.path.startswith(_OURS)
+
+
+_OURS = f"{resources.folder('patterns')}/"
 
 
 def load(*extra: Path) -> Library:
@@ -109,8 +120,7 @@ def _load(extra: tuple[str, ...]) -> Library:
     digest, files = hashlib.sha256(), hashlib.sha256()
     found: list[tuple[Path, bytes]] = []
     for root in (resources.folder("patterns"), *map(Path, extra)):
-        for path in sorted(root.rglob("*.yaml")):
-            data = path.read_bytes()
+        for path, data in files_of(root):
             found.append((path, data))
             digest.update(path.name.encode() + b"\0" + data)
             files.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
@@ -126,7 +136,11 @@ def _load(extra: tuple[str, ...]) -> Library:
 
 def parse(data: bytes, path: Path) -> Pattern:
     """Read one pattern file. Raise PatternError with file and line on anything that is not a pattern."""
-    return _Reader(data, path).pattern()
+    reader = _Reader(data, path)
+    pattern = reader.pattern()
+    if not shipped(pattern):
+        reader.compile(pattern)
+    return pattern
 
 
 def _on(entry: Any) -> Any:
@@ -164,9 +178,9 @@ class _Reader:
         except yaml.YAMLError as e:
             mark = getattr(e, "problem_mark", None)
             where = f"{self.path}:{mark.line + 1}" if mark else f"{self.path}:1"
-            raise PatternError(
-                f"{where}: not YAML: {getattr(e, 'problem', e)}", "quote regular expressions with '…'"
-            ) from None
+            said = " ".join(str(getattr(e, "problem", e)).split())
+            hint = "quote regular expressions with '…'"
+            raise PatternError(f"{where}: not YAML: {said}", hint) from None
         except (ValueError, RecursionError) as e:
             raise self.fail(f"not YAML: {e}") from None
         if not isinstance(doc, dict):
@@ -196,6 +210,11 @@ class _Reader:
             raise self.fail(f"`{key}` must be a list", key)
         return value
 
+    def texts(self, key: str) -> tuple[str, ...]:
+        if any(not isinstance(item, str) for item in self.items(key)):
+            raise self.fail(f"`{key}` must be a list of texts", key)
+        return tuple(self.items(key))
+
     def mapping(self, value: Any, key: str, known: set[str]) -> dict[str, Any]:
         if not isinstance(value, dict) or set(value) - known:
             raise self.fail(f"an entry of `{key}` must have only {', '.join(sorted(known))}", key)
@@ -211,6 +230,8 @@ class _Reader:
         for entry in first + rest:
             if not isinstance(entry.get("regex"), str):
                 raise self.fail("each variant needs a `regex`", "variants")
+            if not isinstance(entry.get("gate", ""), str | None):
+                raise self.fail("`gate` must be text", "gate" if entry is self.doc else "variants")
             since = entry.get("since") or {}
             if not isinstance(since, dict):
                 raise self.fail("`since` must be a mapping", "since")
@@ -228,7 +249,11 @@ class _Reader:
             e = self.mapping(entry, "explains", {"id", "join", "within_s"})
             if e.get("join") not in JOINS:
                 raise self.fail(f"`join: {e.get('join')}` is not one of {', '.join(JOINS)}", "explains")
-            out.append(Explains(str(e.get("id")), e["join"], e.get("within_s")))
+            within = e.get("within_s")
+            number = isinstance(within, int | float) and not isinstance(within, bool)
+            if within is not None and not (number and 0 <= within <= 1e9):
+                raise self.fail(f"`within_s: {within}` is no number of seconds", "explains")
+            out.append(Explains(str(e.get("id")), e["join"], within))
         return tuple(out)
 
     def words(self, key: str, allowed: Iterable[str]) -> tuple[str, ...]:
@@ -266,10 +291,16 @@ class _Reader:
 
     def examples(self, which: str) -> tuple[Example, ...]:
         block = self.doc.get("examples") or {}
+        entries = self.mapping(block, "examples", {"match", "no_match"}).get(which) or []
+        if not isinstance(entries, list):
+            raise self.fail(f"`{which}` must be a list", "examples")
         out = []
-        for entry in self.mapping(block, "examples", {"match", "no_match"}).get(which) or []:
+        for entry in entries:
             e = self.mapping(entry, "examples", {"text", "captures", "from", "because", "incident", "source"})
-            captures = {str(k): str(v) for k, v in (e.get("captures") or {}).items()}
+            captured = e.get("captures") or {}
+            if not isinstance(captured, dict):
+                raise self.fail("`captures` must be a mapping such as {pid: '12'}", "examples")
+            captures = {str(k): str(v) for k, v in captured.items()}
             out.append(
                 Example(
                     text=str(e.get("text", "")),
@@ -281,6 +312,20 @@ class _Reader:
                 )
             )
         return tuple(out)
+
+    def compile(self, pattern: Pattern) -> None:
+        """Try the expressions of a pattern that is not shipped."""
+        import regex
+
+        found = [("variants" if i else "regex", v.regex) for i, v in enumerate(pattern.variants)]
+        found += [("frame", pattern.frame), ("cause_if_near", pattern.cause_if_near)]
+        for key, expression in found:
+            if len(expression) > MAX_REGEX:
+                raise self.fail(f"`{key}` is longer than {MAX_REGEX:,} characters", key)
+            try:
+                regex.compile(expression)
+            except (regex.error, RecursionError, OverflowError, ValueError) as e:
+                raise self.fail(f"`{key}` is no regular expression: {e}", key) from None
 
     def pattern(self) -> Pattern:
         unknown = set(self.doc) - KEYS
@@ -304,7 +349,7 @@ class _Reader:
             severity=self.word("severity", SEVERITIES, "error"),
             entity=self.word("entity", ENTITIES, "self"),
             what=self.text("what", ""),
-            sources=tuple(str(s) for s in self.items("sources")),
+            sources=self.texts("sources"),
             variants=variants,
             on=self.word("on", EVENT_KINDS, ""),
             frame=self.text("frame", ""),
@@ -329,7 +374,7 @@ class _Reader:
             actions=self.actions(),
             not_to_be_confused_with=self.text("not_to_be_confused_with", ""),
             replay=self.text("replay", ""),
-            references=tuple(str(r) for r in self.items("references")),
+            references=self.texts("references"),
             matches=self.examples("match"),
             no_matches=self.examples("no_match"),
             path=str(self.path),

@@ -7,14 +7,16 @@ and the line stays in its file for a human.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 import regex
 
 from postmortem import scan
-from postmortem.library import Library, Signature, load
-from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
+from postmortem.digits import whole
+from postmortem.library import Library, Signature, load, shipped
+from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.parsers import (
     envelope,
     faulthandler,
@@ -32,8 +34,10 @@ from postmortem.parsers import (
 )
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
+from postmortem.parsers.guard import Guard
 from postmortem.parsers.marks import bare
 from postmortem.privacy import may_hold, window
+from postmortem.scan.engine import SLOW, TIRED
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -71,38 +75,49 @@ TORN = 65536  # bytes: a paste
 _SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 
 
-def parse(scanned: Scanned, library: Library, lines: int = progress.LINES) -> list[Event]:
+def parse(
+    scanned: Scanned, library: Library, lines: int = progress.LINES, lost: list[Skip] | None = None
+) -> list[Event]:
     """All events of one source, in the order of its lines.
-    `lines` is how many ordinary ones are read, beside those with hits."""
+    `lines` is how many ordinary ones are read, beside those with hits; `lost` takes what could not be read."""
     source = scanned.source
     if source.kind == "binary":
         return []
+    guard = Guard(source.path, lost)
+    style = guard.call(Style(), lambda: _style(scanned, lines))
     events: list[Event] = []
-    style = (
-        envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
-        if scanned.samples
-        else Style()
-    )
     document = _DOCUMENTS.get(source.kind)
     if document is not None and scanned.content is not None:
-        events.extend(document(source, scanned.content))
+        events += guard.events(None, document, source, scanned.content)
+    for e in events:
+        if e.kind == "unreadable":
+            guard.lose(e.text)
     if source.kind == "error-file" and any(e.kind == "exception" for e in events):
-        events.extend(_patterns_of_document(scanned, library, events))
+        events += guard.events(None, _patterns_of_document, scanned, library, events)
     elif source.kind != "flight-recorder":
         for hit in scanned.hits:
-            events.extend(_hit(source, hit, style, library))
+            events += guard.events(hit.line, _hit, source, hit, style, library)
     if source.kind in _SPOKEN:
-        events.extend(progress.parse(source, scanned.samples, style, lines))
+        events += guard.events(None, progress.parse, source, scanned.samples, style, lines)
     elif source.kind == "kernel":  # a journal: of its programs only what shows one at work
-        told = progress.parse(source, scanned.samples, style, lines)
+        told = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events.extend(e for e in told if e.kind in ("worked", "finished"))
     if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
-        events.extend(torn.parse_torn(source, scanned.samples[0].text, style))
-    events = _one_exception_per_line(events)
-    events = _with_frames(events)
-    events = _with_last_words(events)
-    events.extend(_on_events(events, library))
+        events += guard.events(None, torn.parse_torn, source, scanned.samples[0].text, style)
+    events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
+
+
+def _style(scanned: Scanned, lines: int) -> Style:
+    if not scanned.samples:
+        return Style()
+    return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
+
+
+def _together(events: list[Event], library: Library, guard: Guard) -> list[Event]:
+    """What the events of one source say of each other."""
+    found = _with_last_words(_with_frames(_one_exception_per_line(events)))
+    return [*found, *_on_events(found, library, guard)]
 
 
 def _one_exception_per_line(events: list[Event]) -> list[Event]:
@@ -175,7 +190,7 @@ def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
     line = next(excerpt.following())
     fields: dict[str, object] = {**_whole(match.captures, excerpt.text)}
     if m := _LOCAL.search(excerpt.text) if "local_rank" not in fields else None:
-        fields["local_rank"] = int(m[1])
+        fields["local_rank"] = whole(m[1])
     return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
@@ -220,6 +235,7 @@ class _Decisive:
 
     def __init__(self, library: Library) -> None:
         self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}
+        self.tired: Counter[str] = Counter()
         for p in library.patterns.values():
             kinds: dict[str, list[regex.Pattern[str]]] = {}
             for v in p.variants:
@@ -230,21 +246,37 @@ class _Decisive:
                 self.forms.setdefault(kind, []).append((p, forms))
         self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
 
-    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str]], ...]:
-        """The patterns that match an event's line, and what they capture."""
-        found = []
+    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str] | None], ...]:
+        """The patterns that match an event's line, and what they capture; None: it took too long."""
+        found: list[tuple[Pattern, dict[str, str] | None]] = []
         for pattern, forms in self.forms.get(kind, ()):
-            m = next((m for form in forms if (m := form.search(text))), None)
+            if shipped(pattern):
+                m = next((m for form in forms if (m := form.search(text))), None)
+            else:
+                try:
+                    m = self._patiently(pattern, forms, text)
+                except TimeoutError:
+                    self.tired[pattern.id] += 1
+                    found.append((pattern, None))
+                    continue
             if m is not None:
                 told = {k: v for k, v in m.groupdict().items() if v is not None}
                 found.append((pattern, _whole(told, text)))
         return tuple(found)
 
+    def _patiently(
+        self, pattern: Pattern, forms: list[regex.Pattern[str]], text: str
+    ) -> regex.Match[str] | None:
+        """Search by expressions of the user's own, of which nobody knows how long they take."""
+        if self.tired[pattern.id] >= TIRED:
+            raise TimeoutError
+        return next((m for form in forms if (m := form.search(text, timeout=SLOW))), None)
+
 
 _decisive = lru_cache(maxsize=8)(_Decisive)
 
 
-def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
+def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
     """Patterns that read a block's decisive line (`on: exception`), each once."""
     read = _decisive(library).read
     named: set[tuple[int | None, str | None]] = {
@@ -253,7 +285,10 @@ def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
     for event in list(events):
         for kind, text, told in _readings(event):
             for pattern, captures in read(kind, text):
-                if pattern.frame and not regex.search(pattern.frame, _innermost(event)):
+                if captures is None:
+                    guard.note(f"the regex of pattern {pattern.id} took too long", event.where.line)
+                    continue
+                if not _fits(pattern.frame, event):
                     continue
                 if kind in ("fault", "warned") and (event.where.line, pattern.id) in named:
                     continue
@@ -264,6 +299,14 @@ def _on_events(events: list[Event], library: Library) -> Iterator[Event]:
                 yield event._replace(
                     kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields
                 )
+
+
+def _fits(frame: str, event: Event) -> bool:
+    """Whether the innermost frame is one that a pattern asks for."""
+    try:
+        return not frame or regex.search(frame, _innermost(event), timeout=SLOW) is not None
+    except TimeoutError:
+        return False
 
 
 def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:

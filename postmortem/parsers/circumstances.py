@@ -15,7 +15,7 @@ from postmortem.digits import number
 from postmortem.parsers.excerpt import Excerpt
 
 _SPAWN = re.compile(
-    r"(?:-- Process|\[Rank) (?P<rank>\d+) (?:terminated with the following error|Error Snippet\])"
+    r"(?:-- Process|\[Rank) (?P<rank>\d{1,7}) (?:terminated with the following error|Error Snippet\])"
 )
 _REMOTE = re.compile(r"\bOn WorkerInfo\(id=(?P<rank>\d{1,6}), name=")  # torch/distributed/rpc/internal.py
 _RAY_ACTOR = re.compile(

@@ -23,6 +23,7 @@ import zlib
 from array import array
 from collections.abc import Iterator
 
+from postmortem.digits import whole
 from postmortem.model import Event, Source, Where, speaker_in
 from postmortem.parsers.excerpt import Line
 from postmortem.privacy import cut
@@ -125,7 +126,7 @@ def form_of(body: str) -> tuple[str, tuple[int, ...]] | None:
         if not _NAME_OF_SOMEONE.fullmatch(m["name"] or m["behind"]):
             return _form(body, m.start())
     if _MAY_JOIN.search(head) and _TOGETHER.search(head) and not _NOT_YET.search(head):
-        words = [t.lower() for t in _TOKEN.findall(head) if not t[0].isdigit()]
+        words = [t.lower() for t in _TOKEN.findall(head) if not t[0].isdecimal()]
         return "once " + " ".join(words[-6:]), ()
     return None
 
@@ -134,11 +135,11 @@ def _form(body: str, start: int) -> tuple[str, tuple[int, ...]]:
     shape: list[str] = []
     numbers: list[int] = []
     for token in _TOKEN.findall(body[start : start + 160])[:TOKENS]:
-        if token.isdigit() and len(token) <= 15:
+        if token.isdecimal() and len(token) <= 15:
             shape.append("#")
             if len(numbers) < COLUMNS:
-                numbers.append(int(token))
-        elif token[0].isdigit() or token.lower() in _UNKNOWN:
+                numbers.append(whole(token))
+        elif token[0].isdecimal() or token.lower() in _UNKNOWN:
             shape.append("~")
         else:
             shape.append(token.lower())

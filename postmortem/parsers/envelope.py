@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from postmortem.digits import whole
 from postmortem.model import Stamp
 from postmortem.parsers import marks, records, times
 from postmortem.parsers.style import COLUMNS, HOST, LABELS, RANKED, SRUN, Style, learn
@@ -52,10 +53,10 @@ _RANK_WORD = re.compile(
 )
 # Gloo: `[3]<stderr>:`
 _MPI = re.compile(
-    r"\[(?:(?:prterun-[\w.-]{1,80}@)?\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
+    r"\[(?:(?:prterun-[\w.-]{1,80}@)?\d+,(?:mpirank:)?)?(\d{1,7})(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
 )
 _RAY = re.compile(
-    r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d+)(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
+    r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d{1,10})(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
 )
 _WORKER_TP = re.compile(r"Worker_TP(\d{1,5})$")
 _VLLM = re.compile(
@@ -64,8 +65,10 @@ _VLLM = re.compile(
 _KUBE = re.compile(r"\[pod/([\w.-]+)/[\w.-]+\] ?")
 _TORCHX = re.compile(r"[\w.-]+/\d+ (?=\[)")
 _CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\] ?")
-_PYLOG = re.compile(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d+) ([^\]\n]{1,200}:\d+)\] ?")
-_NCCL = re.compile(r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d+):(\d+) \[(\d+)\] (?=\S)")
+_PYLOG = re.compile(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d{1,10}) ([^\]\n]{1,200}:\d+)\] ?")
+_NCCL = re.compile(
+    r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d{1,10}):(\d{1,10}) \[(\d{1,7})\] (?=\S)"
+)
 _STAMPED = re.compile(
     r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?"
     r"(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
@@ -114,7 +117,7 @@ _IN_TEXT = (
         r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE
     ),
 )
-_TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d+))(?: [A-Z]+\d+)*\] ?")
+_TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d{1,7}))(?: [A-Z]+\d+)*\] ?")
 
 
 def clean(text: str) -> str:
@@ -192,7 +195,7 @@ class _Peeler:
             self.key.append(m[0].strip())
             # the daemon's words come through some task's pipe, and are of the step
             if not self.text.startswith("slurmstepd", self.at):
-                self.learn(rank=int(m[1]))
+                self.learn(rank=whole(m[1]))
         elif ": kern" in self.text and (m := self.take(_TALOS)):
             self.learn(host=m[1], stamp=times.find(m[2]), kernel=True)
         elif self.style.label and (m := self.take(LABELS[self.style.label])):
@@ -223,14 +226,14 @@ class _Peeler:
         if "rank" not in self.got:
             for form in _IN_TEXT if "rank" in head.lower() else ():
                 if m := form.search(head):
-                    self.got["rank"] = int(m[1])
+                    self.got["rank"] = whole(m[1])
                     break
         if (
             "rank" not in self.got
             and self.style.column
             and (m := COLUMNS[self.style.column].match(self.text))
         ):
-            self.got["rank"] = int(m[1])
+            self.got["rank"] = whole(m[1])
         if "stamp" not in self.got and head:
             self.got["stamp"] = times.find(head)
         if not self.got.get("kernel") and "NVRM: " in head and body.lstrip().startswith("NVRM: "):
@@ -249,12 +252,12 @@ def _tee(p: _Peeler, m: re.Match[str]) -> None:
     ):  # who broke off inside its line, and who ended it
         p.key.clear()
     p.key.append(m[0].strip())
-    p.learn(**{name: int(m[2])})
+    p.learn(**{name: whole(m[2])})
 
 
 def _mpi(p: _Peeler, m: re.Match[str]) -> None:
     p.key.append(m[1])
-    p.learn(rank=int(m[1]))
+    p.learn(rank=whole(m[1]))
 
 
 def _kube(p: _Peeler, m: re.Match[str]) -> None:
@@ -266,7 +269,7 @@ def _ray(p: _Peeler, m: re.Match[str]) -> None:
     part = _WORKER_TP.match(m[1])  # vLLM names its workers by their place in the tensor-parallel group
     rank = m[2] or (part[1] if part else None)
     p.key.append(m[3])
-    p.learn(pid=int(m[3]), host=m[4], rank=int(rank) if rank else None)
+    p.learn(pid=whole(m[3]), host=m[4], rank=whole(rank) if rank else None)
 
 
 @lru_cache(maxsize=256)
@@ -281,7 +284,7 @@ def _named(lead: str) -> bool:
 
 def _rank_in(label: str) -> int | None:
     m = RANKED.search(label)
-    return int(m[1]) if m else None
+    return whole(m[1]) if m else None
 
 
 def _syslog_5424(p: _Peeler, m: re.Match[str]) -> None:
@@ -305,7 +308,7 @@ def _tagged(tag: str) -> dict[str, object]:
 _Form = tuple[re.Pattern[str], Callable[[_Peeler, re.Match[str]], None]]
 _FORMS: dict[str, _Form] = {  # tried in this order
     "tee": (_TEE, _tee),
-    "rank": (_RANK_WORD, lambda p, m: p.learn(rank=int(m[1]))),
+    "rank": (_RANK_WORD, lambda p, m: p.learn(rank=whole(m[1]))),
     "mpi": (_MPI, _mpi),
     "kube": (_KUBE, _kube),
     "ray": (_RAY, _ray),
@@ -314,10 +317,10 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "cri": (_CRI, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "kernel": (_KERNEL, lambda p, m: p.learn(stamp=times.find(m[0]), kernel=True)),
     "cxx": (_CXX, lambda p, m: p.learn(stamp=times.find(m[0]))),
-    "pylog": (_PYLOG, lambda p, m: p.learn(stamp=times.find(m[0]), pid=int(m[2]))),
-    "tp": (_TP, lambda p, m: p.learn(stamp=times.find(m[0]), rank=int(m[1]))),
+    "pylog": (_PYLOG, lambda p, m: p.learn(stamp=times.find(m[0]), pid=whole(m[2]))),
+    "tp": (_TP, lambda p, m: p.learn(stamp=times.find(m[0]), rank=whole(m[1]))),
     "vllm": (_VLLM, lambda p, m: p.learn(stamp=times.find(m[1]))),
-    "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=int(m[2]), gpu=m[4], stamp=times.find(m[0]))),
+    "nccl": (_NCCL, lambda p, m: p.learn(host=m[1], pid=whole(m[2]), gpu=m[4], stamp=times.find(m[0]))),
     "syslog": (
         _SYSLOG,
         lambda p, m: p.learn(
@@ -328,7 +331,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "tai64n": (_TAI64N, _tai64n),
     "elapsed": (_ELAPSED, lambda p, m: None),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
-    "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=int(m[1]), world=int(m[2]))),
+    "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=whole(m[1]), world=whole(m[2]))),
     "stamped": (_STAMPED, lambda p, m: p.learn(stamp=times.find(m[0]))),
 }
 

@@ -71,13 +71,18 @@ def _texts(data: bytes) -> list[str]:
 
 
 def visible(line: str) -> str:
-    """What a terminal would show in the end of a line that a progress bar rewrote with `\\r`."""
+    """What a terminal would show in the end of a line that a progress bar rewrote with `\\r`; but of one that
+    a bar was drawn over, what tells of an exception."""
     if "\r" not in line:
         return line
     parts = [part for part in line.split("\r") if part.strip()]
-    return parts[-1] if parts else ""
+    told = [part for part in parts if _RAISED.match(part)]
+    return (told or parts or [""])[-1]
 
 
+_RAISED = re.compile(
+    r"(?:\[[^\]]{1,40}\]:? ?)*(?:Traceback \(most recent|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b)"
+)
 _HEAD = re.compile(r"\[[A-Za-z_]{2,20}\d{1,6}\]: ?(?:[╭+┌][─-]{1,200} )?Traceback \(most recent")
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt
@@ -107,5 +108,5 @@ def _threads(bodies: Iterator[str] | list[str]) -> list[tuple[bool, list[tuple[s
         if m := _THREAD.match(body):
             threads.append((m["current"] == "Current thread", []))
         elif threads and (f := _FRAME.match(body)):
-            threads[-1][1].append((f["file"], int(f["line"]), (f["func"] or "").strip()[:200]))
+            threads[-1][1].append((f["file"], whole(f["line"]), (f["func"] or "").strip()[:200]))
     return threads

@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt, Line
@@ -268,7 +269,7 @@ def _reason(text: str) -> tuple[str, int]:
     if m := _TEXT.search(text):
         return _NAME[m[1]], m.start(1)
     if m := _CODE.search(text):
-        return _NUMBER.get(int(m[1]), ""), m.start(1)
+        return _NUMBER.get(whole(m[1]), ""), m.start(1)
     return "", 0
 
 

@@ -26,7 +26,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from postmortem.digits import whole
 from postmortem.model import Event, Source, Where
+from postmortem.parsers import plain_json
 from postmortem.parsers.counters import MARKS
 from postmortem.parsers.excerpt import decode
 from postmortem.parsers.frames import code_line
@@ -117,11 +119,13 @@ def _json(content: bytes) -> object:
     if len(content) > MAX_JSON:
         raise PlainPickleError(f"it is longer than {MAX_JSON >> 20} MiB", MAX_JSON)
     try:
-        return json.loads(content)
+        return plain_json.loads(content)
     except json.JSONDecodeError as e:
         raise PlainPickleError(f"its JSON is broken: {e.msg}", e.pos) from None
     except UnicodeDecodeError as e:
         raise PlainPickleError("its JSON is not UTF-8", e.start) from None
+    except plain_json.TooMuch as e:
+        raise PlainPickleError(str(e), 0) from None
     except RecursionError:
         raise PlainPickleError("its JSON is nested too deep", 0) from None
     except ValueError:  # CPython refuses to read integers of more than 4,300 digits
@@ -141,7 +145,7 @@ def _word(value: object, most: int = 300) -> str:
 
 def _number(value: object) -> int | None:
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
-        value = int(value)
+        value = whole(value)
     return value if type(value) is int and -(1 << 63) <= value < 1 << 63 else None
 
 
@@ -377,4 +381,4 @@ def _rank(path: str, document: dict[object, object], dump: _Dump) -> int | None:
             return said
     known = {rank for g in dump.groups.values() for rank in g.ranks}
     m = _TRAILING.search(path)
-    return int(m[1]) if m and int(m[1]) in known else None
+    return whole(m[1]) if m and whole(m[1]) in known else None

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from postmortem.parsers import exports, records, times
+from postmortem.parsers import exports, plain_json, records, times
 from postmortem.parsers.marks import NOTHING, Facts
 
 CHUNK = 1 << 20
@@ -70,6 +70,20 @@ def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield group
 
 
+def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """Lines that end in `\\r` alone. The file's line is one, and may come in pieces."""
+    held, last = "", 0
+    for number, text in lines:
+        if held and (number != last or len(held) > LINE):
+            yield [Logical(last, held)]
+            held = ""
+        *whole, held = (held + text).split("\r")
+        yield [Logical(number, line) for line in whole]
+        last = number
+    if held:
+        yield [Logical(last, held)]
+
+
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -110,11 +124,19 @@ def document(lines: Iterator[Numbered]) -> Iterator[Group]:
         size += len(text) + 1
         if size > HELD:
             break
-    if size <= HELD:
-        yield from ([Logical(*line) for line in group] for group in exports.groups("\n".join(held)))
+    if size <= HELD and (text := _bounded("\n".join(held))):
+        yield from ([Logical(*line) for line in group] for group in exports.groups(text))
         return
     yield from ([Logical(n, text)] for n, text in enumerate(held, 1))
     yield from ([Logical(n, text)] for n, text in lines)
+
+
+def _bounded(text: str) -> str:
+    """The text; nothing where it holds more values than an export of a log has."""
+    try:
+        return plain_json.bounded(text)
+    except plain_json.TooMuch:
+        return ""
 
 
 # ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────

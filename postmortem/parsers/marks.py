@@ -15,6 +15,7 @@ import secrets
 from functools import lru_cache
 from typing import NamedTuple
 
+from postmortem.digits import whole
 from postmortem.model import Stamp
 
 KEY = secrets.token_hex(6)
@@ -58,7 +59,7 @@ def read(text: str) -> tuple[int | None, Facts, str]:
         return None, NOTHING, text
     mark, _, line = text.partition(END)
     number, _, shared = mark[len(MARK) :].partition(";")
-    return int(number), _facts(shared), line.replace(SEAM, "", 1)
+    return whole(number), _facts(shared), line.replace(SEAM, "", 1)
 
 
 @lru_cache(maxsize=256)

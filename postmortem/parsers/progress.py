@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from postmortem.digits import whole
 from postmortem.model import Event, Sample, Source, Where, speaker_in
 from postmortem.parsers import interest, signs, words
 from postmortem.parsers.counters import Counters
@@ -46,7 +47,7 @@ _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]
 _PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
 _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
 _RANK_PAIR = re.compile(
-    r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)"
+    r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d{1,10})\) world_rank=(?P<rank>\d{1,7}), local_rank=(?P<local>\d{1,7})"
 )
 _VERSION = re.compile(
     r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
@@ -263,16 +264,16 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
 
 def _learn(facts: dict[str, object], body: str) -> None:
     if m := _OF.search(body):
-        if facts.setdefault("said_rank", int(m["rank"])) != int(m["rank"]):
+        if facts.setdefault("said_rank", whole(m["rank"])) != whole(m["rank"]):
             facts["said_rank"] = None  # several ranks write here and their lines do not say which
-        facts.setdefault("world", int(m["world"]))
+        facts.setdefault("world", whole(m["world"]))
         if p := _PID.search(body):
-            facts.setdefault("pid", int(p["pid"]))
+            facts.setdefault("pid", whole(p["pid"]))
     elif m := _WORKER.search(body):
-        if facts.setdefault("said_worker", int(m["n"])) != int(m["n"]):
+        if facts.setdefault("said_worker", whole(m["n"])) != whole(m["n"]):
             facts["said_worker"] = None
     elif m := _WORLD.search(body):
-        facts.setdefault("world", int(m["world"]))
+        facts.setdefault("world", whole(m["world"]))
     if m := _BUS.search(body):
         facts.setdefault("bus", m["bus"])
     if m := _VERSION.search(body):
@@ -284,14 +285,9 @@ def _learn(facts: dict[str, object], body: str) -> None:
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """Ray Train prints the whole map: (ip=192.0.2.2, pid=23762) world_rank=1, local_rank=1."""
     if "world_rank=" in line.text and (m := _RANK_PAIR.search(line.text)):
-        fields: dict[str, object] = {
-            "pid": int(m["pid"]),
-            "said_rank": int(m["rank"]),
-            "local_rank": int(m["local"]),
-        }
-        yield _event(source, "identity", line, int(m["rank"]), fields)._replace(
-            pid=int(m["pid"]), host=m["ip"]
-        )
+        pid, rank = whole(m["pid"]), whole(m["rank"])
+        fields: dict[str, object] = {"pid": pid, "said_rank": rank, "local_rank": whole(m["local"])}
+        yield _event(source, "identity", line, rank, fields)._replace(pid=pid, host=m["ip"])
 
 
 def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event]:

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from postmortem.digits import number as to_number
+from postmortem.digits import whole
 from postmortem.model import Stamp
 from postmortem.parsers import times
 from postmortem.parsers.marks import Facts
@@ -189,7 +190,7 @@ def facts(record: Record) -> Facts:
     writer = _text(parts, WRITERS) or _replica(parts)
     rank = _whole(parts, RANKS)
     if rank is None and (label := _LABELLED.search(writer or host or "")):
-        rank = int(label[1])
+        rank = whole(label[1])
     return Facts(rank, _whole(parts, LOCALS), _whole(parts, WORLDS), host, _pid(parts), writer, _stamp(parts))
 
 
@@ -209,7 +210,7 @@ def _whole(parts: list[Record], names: tuple[str, ...]) -> int | None:
     for part in parts:
         for name in names:
             value = part.get(name)
-            if isinstance(value, str) and value.isascii() and value.isdigit():
+            if isinstance(value, str) and value.isascii() and value.isdecimal():
                 value = to_number(value)
             if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1_000_000:
                 return value
@@ -231,7 +232,7 @@ def _replica(parts: list[Record]) -> str:
     """Kubernetes numbers the pods of a Job and the replicas of a PyTorchJob in a label."""
     for part in parts:
         for name, value in part.items():
-            if name.endswith(("completion-index", "replica-index")) and str(value).isdigit():
+            if name.endswith(("completion-index", "replica-index")) and str(value).isdecimal():
                 return f"replica-{str(value)[:6]}"
     return ""
 
@@ -249,7 +250,7 @@ def _pid(parts: list[Record]) -> int | None:
 def _whole_pid(part: Record) -> int | None:
     for name in PIDS:
         value = part.get(name)
-        if isinstance(value, str) and value.isascii() and value.isdigit():
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
             value = to_number(value)
         if isinstance(value, int) and not isinstance(value, bool) and 1 < value < 1 << 31:
             return value
@@ -258,8 +259,8 @@ def _whole_pid(part: Record) -> int | None:
 
 def _stamp(parts: list[Record]) -> Stamp | None:
     micro = parts[0].get("__REALTIME_TIMESTAMP")
-    if isinstance(micro, str) and micro.isascii() and micro.isdigit() and len(micro) < 20:
-        return Stamp(int(micro) / 1e6, "absolute", micro, 1e-4)
+    if isinstance(micro, str) and micro.isascii() and micro.isdecimal() and len(micro) < 20:
+        return Stamp(whole(micro) / 1e6, "absolute", micro, 1e-4)
     for part in parts:
         for name in TIMES:
             value = part.get(name)

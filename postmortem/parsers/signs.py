@@ -17,6 +17,8 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from postmortem.digits import whole
+
 # ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 _STEP = re.compile(
@@ -68,9 +70,9 @@ def closes(body: str) -> bool:
 def step(body: str) -> int | None:
     """The number of the step that a line names."""
     if (m := _EPOCH_STEP.search(body)) and not _PREPARING.match(body):
-        found = int(m["step"] or m["bar"])
+        found = whole(m["step"] or m["bar"])
     elif m := _STEP.search(body):
-        found = int(m["step"])
+        found = whole(m["step"])
     else:
         return None
     planned = _PLANNED.search(body) and not LOSS.search(body)
@@ -88,14 +90,14 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
     if _is_no_news(body) or _PREPARING.match(body) or _TRYING.search(body) or cries(body):
         return
     for m in _OF_ALL.finditer(body, 0, 400):
-        if 1 < int(m["all"]) >= int(m["n"]):
-            yield f"of {int(m['all'])}", int(m["n"])
+        if 1 < whole(m["all"]) >= whole(m["n"]):
+            yield f"of {whole(m['all'])}", whole(m["n"])
     if epoch := _EPOCH.search(body):
-        yield "epoch", int(epoch["n"])
+        yield "epoch", whole(epoch["n"])
     if so_far := _DONE_SO_FAR.search(body):
-        yield so_far["what"], int(so_far["n"])
+        yield so_far["what"], whole(so_far["n"])
     if (named := _STEP.search(body)) and (not _PLANNED.search(body) or LOSS.search(body)):
-        yield named["word"].lower(), int(named["step"])
+        yield named["word"].lower(), whole(named["step"])
 
 
 _ANY_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
@@ -121,7 +123,7 @@ def series(bodies: Sequence[str]) -> int | None:
 
 def _alone(body: str) -> list[int]:
     return [
-        int(m[0]) for m in _ALONE.finditer(body) if not _WHO.search(body, max(0, m.start() - 20), m.start())
+        whole(m[0]) for m in _ALONE.finditer(body) if not _WHO.search(body, max(0, m.start() - 20), m.start())
     ]
 
 

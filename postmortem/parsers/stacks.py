@@ -17,17 +17,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from postmortem.digits import whole
 from postmortem.model import Event, Source
 from postmortem.parsers.excerpt import decode, document_event
 from postmortem.parsers.faulthandler import SIGNALS, stack_fields
 from postmortem.parsers.frames import code_line
 
-_PROCESS = re.compile(r"Process (?P<pid>\d+): (?P<cmd>.*)")
+_PROCESS = re.compile(r"Process (?P<pid>\d{1,10}): (?P<cmd>.*)")
 _SPY_THREAD = re.compile(
     r'Thread (?:0x[0-9a-fA-F]+|\d+) \((?P<state>idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?'
 )
 _SPY_FRAME = re.compile(r"\s+(?P<func>\S.{0,300}?) \((?P<file>[^()]{1,400}):(?P<line>\d+)\)\s*$")
-_PYSTACK_THREAD = re.compile(r"Traceback for thread (?P<tid>\d+)")
+_PYSTACK_THREAD = re.compile(r"Traceback for thread (?P<tid>\d{1,10})")
 _PYSTACK_FRAME = re.compile(
     r'\s+\(Python\) File "(?P<file>[^"]{1,400})", line (?P<line>\d+), in (?P<func>.+)'
 )
@@ -54,7 +55,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
 
 def _named_pid(source: Source) -> int | None:
     m = _PID_NAME.search(source.path)
-    return int(m[1]) if m else None
+    return whole(m[1]) if m else None
 
 
 def _py_spy(source: Source, lines: list[str]) -> Iterator[Event]:
@@ -72,12 +73,12 @@ def _py_spy(source: Source, lines: list[str]) -> Iterator[Event]:
     for i, line in enumerate(lines):
         if m := _PROCESS.match(line):
             yield from thread()
-            pid, at, frames = int(m["pid"]), -1, []
+            pid, at, frames = whole(m["pid"]), -1, []
         elif m := _SPY_THREAD.match(line):
             yield from thread()
             at, name, state, frames = i, m["name"] or "", m["state"], []
         elif at >= 0 and (m := _SPY_FRAME.match(line)):
-            frames.append((m["file"], int(m["line"]), m["func"]))
+            frames.append((m["file"], whole(m["line"]), m["func"]))
     yield from thread()
 
 
@@ -99,9 +100,9 @@ def _pystack(source: Source, lines: list[str]) -> Iterator[Event]:
                         tid,
                     )
                 )
-            at, tid, frames = i, int(m["tid"]), []
+            at, tid, frames = i, whole(m["tid"]), []
         elif at >= 0 and (m := _PYSTACK_FRAME.match(line)):
-            frames.append((m["file"], int(m["line"]), m["func"].strip()))
+            frames.append((m["file"], whole(m["line"]), m["func"].strip()))
     if died and found:
         at, m = died
         what = m["what"].strip()
@@ -130,11 +131,11 @@ def _gdb(source: Source, lines: list[str]) -> Iterator[Event]:
         if (f := _GDB_FRAME.match(line)) and f["func"]:
             if f["n"] == "0" and frames:
                 break  # the next thread
-            frames.append((f["file"] or f["lib"] or "?", int(f["line"] or 0), f["func"].strip()))
+            frames.append((f["file"] or f["lib"] or "?", whole(f["line"] or "0"), f["func"].strip()))
     pid = _named_pid(source)
     for line in lines[:at]:
         if pid is None and (c := _CORE_PID.search(line)) and (c[1] or c[2]):
-            pid = int(c[1] or c[2])
+            pid = whole(c[1] or c[2])
     top = next(
         ((file, n, func) for file, n, func in frames if n and not file.startswith(("./nptl", "../sysdeps"))),
         None,

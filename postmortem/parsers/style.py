@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from postmortem.digits import whole
+
 
 @dataclass(frozen=True, slots=True)
 class Style:
@@ -82,7 +84,7 @@ def _lead(lines: list[str]) -> str:
         if not shapes or shapes.most_common(1)[0][1] * 5 < len(lines) * 4:
             continue
         before, behind = shapes.most_common(1)[0][0]
-        numbers = [int(m[2]) for m in found if (m[1], m[3]) == (before, behind)]
+        numbers = [whole(m[2]) for m in found if (m[1], m[3]) == (before, behind)]
         seen = Counter(numbers)
         downs = sum(1 for a, b in pairwise(numbers) if b < a)
         if (
@@ -109,7 +111,7 @@ def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
 def _of_ranks(name: str, lines: list[str]) -> bool:
     """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and
     again, up and down."""
-    found = [int(m[1]) for line in lines if (m := COLUMNS[name].match(line))]
+    found = [whole(m[1]) for line in lines if (m := COLUMNS[name].match(line))]
     if len(found) < 6:
         return False
     downs = sum(1 for a, b in pairwise(found) if b < a)

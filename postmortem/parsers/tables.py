@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event, Source
 from postmortem.parsers.excerpt import Excerpt, decode, document_event
@@ -26,8 +27,8 @@ OOM = Signature(":oom-tasks", r"oom-kill:constraint=CONSTRAINT_", after=0, befor
 
 _HEADER = re.compile(r"\s*(?:\w+ +)*PID\b.*\b(?:CMD|COMMAND)\b")
 _OOM_KILL = re.compile(r"^\s*oom_kill (?P<n>\d+)\s*$")
-_TASK = re.compile(r"\[ *(?P<pid>\d+)\] +\d+ +\d+ +\d+ ")
-_VICTIM = re.compile(r",pid=(?P<pid>\d+)")
+_TASK = re.compile(r"\[ *(?P<pid>\d{1,10})\] +\d+ +\d+ +\d+ ")
+_VICTIM = re.compile(r",pid=(?P<pid>\d{1,10})")
 _STATES = {"D": "uninterruptible", "T": "stopped", "t": "traced", "Z": "zombie"}
 
 
@@ -44,7 +45,7 @@ def processes(source: Source, content: bytes) -> Iterator[Event]:
             continue
         row = dict(zip(columns, cells, strict=False))
         pid = row.get("PID", "")
-        if not pid.isdigit():
+        if not pid.isdecimal():
             continue
         state = row.get("STAT", row.get("S", ""))
         fields: dict[str, object] = {
@@ -54,15 +55,15 @@ def processes(source: Source, content: bytes) -> Iterator[Event]:
             "command": row.get("CMD", row.get("COMMAND", "")),
             "ppid": row.get("PPID", ""),
         }
-        yield document_event(source, "process", lines, i, fields, int(pid))
+        yield document_event(source, "process", lines, i, fields, whole(pid))
 
 
 def counters(source: Source, content: bytes) -> Iterator[Event]:
     """A memory cgroup whose counters say that something in it was OOM-killed."""
     lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
     for i, line in enumerate(lines):
-        if (m := _OOM_KILL.match(line)) and int(m["n"]) > 0:
-            yield document_event(source, "counter", lines, i, {"oom_kill": int(m["n"])}, None)
+        if (m := _OOM_KILL.match(line)) and whole(m["n"]) > 0:
+            yield document_event(source, "counter", lines, i, {"oom_kill": whole(m["n"])}, None)
             return
 
 
@@ -71,7 +72,7 @@ def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
     pids: list[int] = []
     for line in excerpt.preceding():
         if m := _TASK.search(line.text):
-            pids.append(int(m["pid"]))
+            pids.append(whole(m["pid"]))
         elif pids:
             break
     victim = _VICTIM.search(excerpt.text)
@@ -80,5 +81,5 @@ def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
             "oom-tasks",
             next(excerpt.following()),
             fields={"tasks": tuple(pids[:4096])},
-            pid=int(victim["pid"]),
+            pid=whole(victim["pid"]),
         )

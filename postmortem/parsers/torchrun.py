@@ -19,9 +19,10 @@ import json
 import re
 from collections.abc import Iterator
 
+from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where
-from postmortem.parsers import times
+from postmortem.parsers import plain_json, times
 from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import code_line, collective_of
 from postmortem.parsers.traceback import WRAPPERS
@@ -29,8 +30,10 @@ from postmortem.privacy import cut
 
 OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", after=12288, before=512)
 
-_RANK = re.compile(r"rank      : (?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
-_EXIT = re.compile(r"exitcode  : (?P<code>-?\d+)(?: \(pid: (?P<pid>\d+)\)|\s*$)")  # people strike the pid out
+_RANK = re.compile(r"rank      : (?P<rank>\d{1,7}) \(local_rank: (?P<local>\d{1,7})\)")
+_EXIT = re.compile(
+    r"exitcode  : (?P<code>-?\d{1,10})(?: \(pid: (?P<pid>\d{1,10})\)|\s*$)"
+)  # people strike the pid out
 _HOST = re.compile(r"host      : (?P<host>[^\s\\\"]+)")
 _END = re.compile(r"\s*(?:\[\d+\]:|-{10,}|={10,}|Root Cause|Failures:)")
 _FRAME = re.compile(r'\s*File "([^"]{1,400})", line (\d+), in (.+)')
@@ -43,7 +46,7 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     m = _RANK.search(excerpt.text)
     if not m:
         return
-    rank, local = int(m["rank"]), int(m["local"])
+    rank, local = whole(m["rank"]), whole(m["local"])
     stamp, host = None, None
     for line in excerpt.preceding():
         if "time      :" in line.text:
@@ -60,9 +63,9 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         if _END.match(body):
             break
         if e := _EXIT.search(body):
-            exit_line = (line, int(e["code"]), int(e["pid"]) if e["pid"] else None)
+            exit_line = (line, whole(e["code"]), whole(e["pid"]) if e["pid"] else None)
         elif f := _FRAME.match(body):
-            frames.append((f[1], int(f[2]), f[3].strip()[:200]))
+            frames.append((f[1], whole(f[2]), f[3].strip()[:200]))
         elif frames and (x := _EXCEPTION.match(body)):
             exception = (line, x)
         last = line.number
@@ -113,12 +116,25 @@ def _quoted(
     )
 
 
+def _why(error: Exception) -> str:
+    """What the JSON reader says; of a number that is too long it says how to lift Python's limit."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at character {error.pos:,} of {len(error.doc):,}"
+    if isinstance(error, plain_json.TooMuch):
+        return str(error)
+    return "it is nested too deep, or has a number that is too long"
+
+
 def error_file(source: Source, content: bytes) -> Iterator[Event]:
     """Read an error.json: {"message": {"message": "RuntimeError: …", "extraInfo": {"py_callstack":
     "…", "timestamp": "1795208014"}}}."""
     try:
-        record = json.loads(content.decode("utf-8", "backslashreplace"))
-    except (ValueError, RecursionError):
+        record = plain_json.loads(content, "backslashreplace")
+    except (ValueError, RecursionError) as e:
+        if content.strip() and not str(e).startswith("Extra data"):
+            yield Event(
+                "unreadable", Where(source.path, None), f"The error file is no whole JSON: {_why(e)}."
+            )
         return
     message = record.get("message") if isinstance(record, dict) else None
     extra = message.get("extraInfo", {}) if isinstance(message, dict) else {}
@@ -128,12 +144,12 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
     extra = extra if isinstance(extra, dict) else {}
     stack = extra.get("py_callstack") if isinstance(extra.get("py_callstack"), str) else ""
     frames = [
-        (f[1], int(f[2]), f[3].strip()[:200])
+        (f[1], whole(f[2]), f[3].strip()[:200])
         for line in str(stack).split("\n")[:2000]
         if (f := _FRAME.match(line))
     ]
     raw = extra.get("timestamp")
-    stamp = float(raw) if isinstance(raw, str) and raw.isdigit() and len(raw) <= 11 else None
+    stamp = float(raw) if isinstance(raw, str) and raw.isdecimal() and len(raw) <= 11 else None
     last = next(
         (line for line in reversed(str(stack).rstrip().split("\n")) if line and not line[0].isspace()), ""
     )

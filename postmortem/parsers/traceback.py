@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
+from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers import boxed, carried, circumstances, utterances
@@ -202,7 +203,7 @@ def _frames_above(excerpt: Excerpt, line: Line) -> list[tuple[str, int, str]] | 
         if frame := _FRAME.match(body):
             if flat if body[:1].isspace() else margin:
                 break
-            frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
+            frames.append((frame["file"], whole(frame["line"]), (frame["func"] or "").strip()[:200]))
             flat = 0
         elif _TORN.match(body):
             tail = body[:1000]
@@ -273,7 +274,7 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
     if frame := _FRAME.match(body):
         if reading.exception is not None and not reading.carried:
             return False
-        reading.frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
+        reading.frames.append((frame["file"], whole(frame["line"]), (frame["func"] or "").strip()[:200]))
         reading.source = ""
     elif not reading.source and reading.frames and reading.exception is None and body[:4] == "    ":
         reading.source = cut(body.strip(), 200)

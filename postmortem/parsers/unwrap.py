@@ -23,16 +23,17 @@ from postmortem.parsers.marks import head, marked
 from postmortem.scan.reader import Readable
 
 HEAD = 1 << 16
+PRINTED = frozenset({"kernel", "scheduler", "kubernetes"})  # of a serial console, say
 WRAPPED = frozenset({"console", "agent", "json-lines", "ray"})  # kinds that a collector wraps
 
 
 def of(source: Source, stream: Readable) -> Unwrapped | Again:
     """The stream of a source, unwrapped if its head shows that it is wrapped."""
-    if source.kind not in WRAPPED:
+    if source.kind not in WRAPPED | PRINTED:
         return Again(b"", stream)
     first = _peek(stream)
     again = Again(first, stream)
-    framer = learn(first)
+    framer = _without_ends(first) or (learn(first) if source.kind in WRAPPED else None)
     return Unwrapped(again, framer) if framer is not None else again
 
 
@@ -122,6 +123,12 @@ def _written(group: Group) -> bytes:
 
 
 # ── which it is ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_ends(first: bytes) -> Framer | None:
+    """Of a log whose lines end in `\\r` alone, as serial consoles and progress bars write them."""
+    bare = first.rstrip(b"\r\n")
+    return framing.returned if bare.count(b"\r") >= 3 and b"\n" not in bare else None
 
 
 def learn(first: bytes) -> Framer | None:

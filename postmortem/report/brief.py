@@ -30,7 +30,9 @@ SIZES = (
 def render_brief(incident: view.Incident) -> str:
     """Return the largest version that fits."""
     for items, wide in SIZES:
-        found = plain.dump(_brief(incident.document, items, wide), indent=1, order=False) + "\n"
+        found = (
+            plain.harmless(plain.dump(_brief(incident.document, items, wide), indent=1, order=False)) + "\n"
+        )
         if len(found.encode()) <= LIMIT:
             break
     return found

@@ -13,16 +13,19 @@ from __future__ import annotations
 import base64
 import gc
 import hashlib
+import html
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
+from postmortem.errors import ours
 from postmortem.report import columns, labels, lanes, shorten, svg, text, view
 from postmortem.report import json as plain
 from postmortem.report.events import read_events
 from postmortem.report.markdown import render_markdown
+from postmortem.report.parts import Parts
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -39,19 +42,36 @@ def render_html(incident: view.Incident) -> str:
     folder = resources.folder("reports")
     style = (folder / "styles" / "report.css").read_text(encoding="utf-8")
     script = (folder / "scripts" / "report.js").read_text(encoding="utf-8")
-    with _no_collection():
-        parts = page(incident)
-    return template().render(
-        parts,
-        policy=(
-            f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; base-uri "
-            f"'none'; form-action 'none'"
-        ),
-        style=Markup(style),
-        script=Markup(script),
-        document=Markup(embedded(shorten.fitting(incident.document))),
-        markdown=Markup(embedded({"text": render_markdown(incident)})),
-    )  # fmt: skip
+    try:
+        with _no_collection():
+            parts = page(incident)
+        return template().render(
+            parts,
+            policy=(
+                f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; base-uri "
+                f"'none'; form-action 'none'"
+            ),
+            style=Markup(style),
+            script=Markup(script),
+            document=Markup(embedded(shorten.fitting(incident.document))),
+            markdown=Markup(embedded({"text": render_markdown(incident)})),
+        )
+    except Exception as error:  # the verdict is worth more than the page
+        return _bare(incident, ours(error))
+
+
+def _bare(incident: view.Incident, why: str) -> str:
+    """A page without a layout: the verdict, what went wrong, and the document for programs."""
+    said, told = (html.escape(text.sentence(words, 600)) for words in (view.headline(incident.document), why))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'">\n'
+        f"<title>{said}</title>\n</head>\n<body>\n<h1>{said}</h1>\n"
+        f"<p><strong>Incomplete.</strong> The page: {told}. What follows is the report as Markdown.</p>\n"
+        f"<pre>{html.escape(render_markdown(incident))}</pre>\n"
+        f'<script type="application/json" id="postmortem-incident">{embedded(incident.document)}</script>\n'
+        "</body>\n</html>\n"
+    )
 
 
 @contextmanager
@@ -120,34 +140,42 @@ def page(incident: view.Incident) -> dict[str, Any]:
     """Everything the template lays out."""
     from markupsafe import Markup
 
-    document = incident.document
-    events = read_events(incident)
-    block = columns.block(document, events)
-    picture = lanes.picture(document, events)
-    proofs, chain = view.proofs(document), view.steps(document)
-    groups = view.rank_groups(document)
-    return {
+    document, parts = incident.document, Parts()
+    events = parts.rows("the events", lambda: read_events(incident))
+    block = parts.get("the timeline", lambda: columns.block(document, events), None)
+    picture = parts.get("the timeline", lambda: lanes.picture(document, events), None)
+    drawing = parts.get("the timeline", lambda: svg.draw(picture) if picture else "", "")
+    proofs = parts.rows("the evidence", lambda: view.proofs(document))
+    chain = parts.rows("the chain", lambda: view.steps(document))
+    groups = parts.rows("the ranks", lambda: view.rank_groups(document))
+    told = {
         **_verdict(document),
         **_made(document),
         "proofs": proofs[:MAX_PROOFS],
         "unshown": len(proofs) - MAX_PROOFS,
         "cited": _cited(chain) if chain else {proof.index for proof in proofs[:MAX_PROOFS]},
         "chain": chain,
-        "findings": view.steps(document, "findings"),
+        "findings": parts.rows("the findings", lambda: view.steps(document, "findings")),
         "alternatives": view.rows(document.get("alternatives")),
-        "picture": picture,
-        "drawing": Markup(svg.draw(picture)) if picture else "",
+        "picture": picture if drawing else None,
+        "drawing": Markup(drawing),
         "block": Markup(block.data) if block else "",
         "thinned": block.notes if block else (),
-        "moments": lanes.moments(events),
+        "moments": parts.rows("the timeline", lambda: lanes.moments(events)),
         "groups": groups[:MAX_GROUPS],
         "ungrouped": len(groups) - MAX_GROUPS,
-        "states": view.states(document),
+        "states": parts.get("the ranks", lambda: view.states(document), dict[str, int]()),
         "clocks": view.rows(document.get("clocks"))[:MAX_SOURCES],
         "others": view.rows(document.get("other_jobs")),
         "replay": view.part(document, "replay"),
         "cut": shorten.said(document),
     }
+    told["incomplete"] = " ".join(filter(None, [told["incomplete"], *map(_closed, parts.failed)]))
+    return told
+
+
+def _closed(words: str) -> str:
+    return text.sentence(words, 300).rstrip(".") + "."
 
 
 def _cited(chain: list[view.Step]) -> set[int]:
@@ -183,7 +211,7 @@ def _made(document: view.Document) -> dict[str, Any]:
         "unlisted": len(sources) - MAX_SOURCES,
         "source_count": len(sources),
         "ledger": view.part(document, "ledger"),
-        "skipped": view.rows(view.part(document, "ledger").get("skipped"))[:MAX_SOURCES],
+        "skipped": view.skipped(document)[:MAX_SOURCES],
         "job": _job(view.part(document, "job")),
         "trace": view.rows(document.get("trace")),
         "tool": view.part(document, "tool"),

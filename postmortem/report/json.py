@@ -8,7 +8,8 @@
 
 Keys stand in the order of the contract, additions behind them by name. Readable letters stay letters;
 characters that act on a terminal and halves of surrogate pairs are written as \\uXXXX, which reads back as
-what they were.
+what they were. In what goes to people and pipes they are written out in the text itself (`harmless`), because
+`jq -r` undoes the escapes of JSON in front of a terminal.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _ACTING = re.compile(
 
 def render_json(incident: view.Incident) -> str:
     """Return the document with a final line end."""
-    return dump(incident.document, indent=1) + "\n"
+    return harmless(dump(incident.document, indent=1)) + "\n"
 
 
 def dump(value: Any, indent: int | None = None, order: bool = True) -> str:
@@ -54,6 +55,22 @@ def dump(value: Any, indent: int | None = None, order: bool = True) -> str:
         separators=separators,
     )
     return _ACTING.sub(_escaped, found)
+
+
+# An escaped backslash is taken first, so that the letter behind it is not taken for an escape.
+_ESCAPE = re.compile(r"\\\\|\\u[0-9a-f]{4}|\\[bfr]")
+_SHORT = {"\\\\": "\\\\", "\\b": "\\\\x08", "\\f": "\\\\x0c", "\\r": "\\\\r"}
+
+
+def harmless(dumped: str) -> str:
+    """What `dump` wrote, with the characters that it had to escape written out in the texts; line ends and
+    tabs stay."""
+    return _ESCAPE.sub(_out, dumped)
+
+
+def _out(match: re.Match[str]) -> str:
+    said = match[0]
+    return _SHORT.get(said) or (f"\\\\x{said[4:]}" if said.startswith("\\u00") else "\\" + said)
 
 
 def ordered(value: Any) -> Any:

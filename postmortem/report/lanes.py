@@ -195,7 +195,7 @@ def _lanes(
 
 def _place(lane: Lane) -> tuple[str, bool, int, str]:
     """Host by host; the host's own lane first, its ranks by number."""
-    digits = "".join(char if char.isdigit() else " " for char in lane.label).split()
+    digits = "".join(char if char.isdecimal() else " " for char in lane.label).split()
     return (lane.host, not lane.is_host, int(digits[0][:12]) if digits else 0, lane.label)
 
 

@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from postmortem.report import labels, text, view
+from postmortem.report.parts import Parts
 
+LOSSES = 20
 LIMIT = 60_000
 _ESCAPED = str.maketrans(
     {char: f"\\{char}" for char in "\\`*_[]{}|~"}
@@ -39,17 +41,21 @@ def render_markdown(incident: view.Incident) -> str:
     what no longer fits is counted, never cut in the middle."""
     document = incident.document
     sections: tuple[Callable[[view.Document], list[str]], ...] = (
-        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _evidence, _clocks, _others, _made,
+        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _evidence, _clocks, _others, _losses,
+        _made,
     )  # fmt: skip
     done: list[str] = []
     used, dropped = 200, 0
+    parts = Parts()
     for section in sections:
-        for block in section(document):
+        name = section.__name__.strip("_")
+        for block in parts.rows(f"section {name}", partial(section, document)):
             if used + len(block) + 2 > LIMIT:
                 dropped += 1
                 continue
             done.append(block)
             used += len(block) + 2
+    done += [f"**Incomplete.** {_closed(why)}" for why in parts.failed]
     if dropped:
         done.append(
             f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML "
@@ -226,6 +232,17 @@ def _others(document: view.Document) -> list[str]:
         for item in view.rows(document.get("other_jobs"))
     ]
     return ["## Other jobs in the same logs\n\n" + "\n".join(lines)] if lines else []
+
+
+def _losses(document: view.Document) -> list[str]:
+    lost = [row for row in view.skipped(document) if row.get("lost")]
+    lines = [
+        f"- {code(row.get('path'))}, {text.size(row.get('bytes'))}: {_closed(row.get('reason'))}"
+        for row in lost[:LOSSES]
+    ]
+    if len(lost) > LOSSES:
+        lines.append(f"- {text.plural(len(lost) - LOSSES, 'more row')} in the HTML report.")
+    return ["## Not read\n\n" + "\n".join(lines)] if lines else []
 
 
 def _made(document: view.Document) -> list[str]:

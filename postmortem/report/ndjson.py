@@ -24,7 +24,7 @@ def render_ndjson(incident: view.Incident) -> str:
     """Return all events by time, those without one last."""
     rows = read_events(incident, ordered=True)
     rows.sort(key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
-    return "".join(plain.dump(_object(row), order=False) + "\n" for row in rows)
+    return "".join(plain.harmless(plain.dump(_object(row), order=False)) + "\n" for row in rows)
 
 
 def _object(row: Row) -> dict[str, Any]:

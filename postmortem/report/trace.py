@@ -36,7 +36,7 @@ def render_trace(incident: view.Incident) -> str:
         "headline": text.sentence(view.headline(document)),
         "start": ndjson.iso(base) if rows else None,
     }
-    listed = ",\n".join(plain.dump(event, order=False) for event in events)
+    listed = ",\n".join(plain.harmless(plain.dump(event, order=False)) for event in events)
     return (
         f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n'
         f"]}}\n"

@@ -358,18 +358,31 @@ def offset(value: object) -> str:
     return f"{value:+.3f} s"
 
 
+def skipped(document: Document) -> list[dict[str, Any]]:
+    """What was not read, losses first."""
+    return sorted(rows(part(document, "ledger").get("skipped")), key=lambda row: not row.get("lost"))
+
+
 def incomplete(document: Document) -> str:
     """One sentence where bytes were left unread; an incomplete analysis says so first."""
     ledger = part(document, "ledger")
-    skipped = [
-        row
-        for row in rows(ledger.get("skipped"))
-        if (whole(row.get("bytes")) or 0) > 0 or "read" in known(row.get("reason"))
-    ]
-    if not skipped:
+    left = skipped(document)
+    lost = [row for row in left if row.get("lost")]
+    left = lost or [row for row in left if (whole(row.get("bytes")) or 0) > 0]
+    if not left:
         return ""
-    lost = sum(whole(row.get("bytes")) or 0 for row in skipped)
-    total = whole(ledger.get("bytes")) or 0
-    paths = list(dict.fromkeys(known(row.get("path")) for row in skipped))
+    unread = sum(whole(row.get("bytes")) or 0 for row in left)
+    paths = list(dict.fromkeys(known(row.get("path")) for row in left))
     files = text.line(paths[0], 60) if len(paths) == 1 else text.plural(len(paths), "file")
-    return f"Not everything was read: {text.size(lost)} of {text.size(total)} were skipped, in {files}."
+    said = f"{text.size(unread)} of {text.size(ledger.get('bytes'))} were skipped, in {files}"
+    if lost and unread:
+        said = f"{said} ({text.line(lost[0].get('reason'), 160)})"
+    elif lost:
+        said = _cut(lost[0], len(paths) - 1)
+    return f"Not everything was read: {said}."
+
+
+def _cut(row: Mapping[str, Any], more: int) -> str:
+    """A loss that takes no room in the ledger, such as the rest of a cut file."""
+    others = f", and of {text.plural(more, 'more file')} something is missing" if more else ""
+    return f"{text.line(row.get('path'), 60)}: {text.line(row.get('reason'), 200).rstrip('.')}{others}"

@@ -12,7 +12,7 @@ import regex
 
 from postmortem.model import Match
 from postmortem.scan.cleaning import WINDOW, begins, ends, units
-from postmortem.scan.engine import LONG, NUMBER, Engine
+from postmortem.scan.engine import LONG, NUMBER, TIRED, Engine
 from postmortem.scan.tally import Found
 
 
@@ -27,13 +27,23 @@ class Confirm:
     def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
         """Search one part of a line.
         A regex that took too long once is not tried on long lines of this source again."""
-        if self.gave_up and len(text) >= LONG and self.engine.signatures[number].id in self.gave_up:
+        engine = self.engine
+        if (self.gave_up or engine.tired) and self._left_out(number, text):
             return None
         try:
-            return self.engine.search(number, text, start)
+            return engine.search(number, text, start)
         except TimeoutError:
-            self.gave_up.add(self.engine.signatures[number].id)
+            name = engine.signatures[number].id
+            self.gave_up.add(name)
+            engine.tired[name] += 1
             return None
+
+    def _left_out(self, number: int, text: bytes) -> bool:
+        """Whether a regex is not asked any more: one of ours on long lines, another's on all."""
+        name, foreign = self.engine.signatures[number].id, self.engine.foreign[number]
+        if foreign and self.engine.tired[name] >= TIRED:
+            self.gave_up.add(name)
+        return name in self.gave_up and (foreign or len(text) >= LONG)
 
     def on_line(self, number: int, line: bytes) -> regex.Match[bytes] | None:
         r"""Search each part of a line that tqdm has written over with `\r`."""

@@ -14,6 +14,7 @@ import platform
 import re
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -24,13 +25,14 @@ import regex
 from postmortem.errors import PatternError
 from postmortem.library import Signature
 from postmortem.library import cache as stored
-from postmortem.scan.gates import HINT, gate_of, is_exact
+from postmortem.scan.gates import HINT, SHOWN, gate_of, is_exact, named
 from postmortem.scan.reader import LineCounter
 
 SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
 NUMBER = (1 << SHIFT) - 1
 SLOW = 2.0  # seconds that one regex may take on one long line; patterns of the user's own are not linted
-LONG = 2048  # below this no polynomial regex hurts, and a timeout would cost four times the search
+LONG = 2048  # below this no polynomial regex of ours hurts, and a timeout would cost four times the search
+TIRED = 3  # sources in which a regex did not end: it is asked no more
 KEPT = 12  # engines of a thread; an analysis takes seven
 Bytes = bytes | memoryview
 
@@ -60,6 +62,8 @@ class Engine:
         self.exact = [is_exact(s) for s in self.signatures]
         self.find = automaton.find
         self.counter = LineCounter()  # of all sources that are scanned with this engine
+        self.foreign = [bool(s.path) for s in self.signatures]
+        self.tired: Counter[str] = Counter()  # ids: in how many sources their regexes did not end
         self._regexes: list[regex.Pattern[bytes] | None] = [None] * len(self.signatures)
 
     @classmethod
@@ -87,15 +91,16 @@ class Engine:
                 known = regex.compile(source)
             except regex.error as e:
                 raise PatternError(
-                    f"pattern {signature.id}: the regex `{signature.regex}` is none: {e}"
+                    f"{named(signature)}: the regex `{signature.regex}` is none: {e}"
                 ) from None
             self._regexes[number] = known
         return known
 
     def search(self, number: int, text: bytes, start: int = 0) -> regex.Match[bytes] | None:
-        """Search a cleaned part of a line. Raise TimeoutError rather than hang on a long one."""
+        """Search a cleaned part of a line. Raise TimeoutError rather than hang on a long one, or with the
+        regex of somebody else."""
         pattern = self.compiled(number)
-        if len(text) < LONG:
+        if len(text) < LONG and not self.foreign[number]:
             return pattern.search(text, start)
         return pattern.search(text, start, timeout=SLOW)
 
@@ -181,7 +186,7 @@ def _try_alone(signature: Signature, gate: bytes, flags: int) -> None:
         hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK).compile(expressions=[gate], ids=[0], flags=flags)
     except hyperscan.error as e:
         raise PatternError(
-            f"pattern {signature.id}: Hyperscan refuses the gate `{gate.decode()}`: {e}", HINT
+            f"{named(signature)}: Hyperscan refuses the gate `{gate.decode()[:SHOWN]}`: {e}", HINT
         ) from None
 
 
@@ -276,13 +281,13 @@ class _RE2:
                 self._set.Add(gate)
             except re2.error as e:
                 raise PatternError(
-                    f"pattern {signature.id}: RE2 refuses the gate `{gate.decode()}`: {e}", HINT
+                    f"{named(signature)}: RE2 refuses the gate `{gate.decode()[:SHOWN]}`: {e}", HINT
                 ) from None
         self._set.Compile()
         for number in self._set.Match(b"") or ():
             raise PatternError(
                 (
-                    f"pattern {signatures[number].id}: the gate `{gates[number].decode()}` matches the "
+                    f"{named(signatures[number])}: the gate `{gates[number].decode()[:SHOWN]}` matches the "
                     f"empty text"
                 ),
                 HINT,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from postmortem.errors import PatternError
 from postmortem.library import Signature
 
+SHOWN = 200  # characters of a gate in an error
 HINT = "give the pattern a simpler `regex`, or an explicit `gate` beside it (see patterns/README.md)"
 
 _TOKEN = re.compile(
@@ -119,7 +120,12 @@ def _letters(item: _Item) -> int:
 
 
 def _fail(signature: Signature, what: str) -> PatternError:
-    return PatternError(f"pattern {signature.id}: the gate `{signature.gate}` {what}", HINT)
+    return PatternError(f"{named(signature)}: the gate `{signature.gate[:SHOWN]}` {what}", HINT)
+
+
+def named(signature: Signature) -> str:
+    """How an error names a pattern: by its file, where that is the user's own."""
+    return f"{signature.path}:1: pattern {signature.id}" if signature.path else f"pattern {signature.id}"
 
 
 def _join(branches: list[list[_Item]]) -> str:

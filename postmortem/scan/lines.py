@@ -359,8 +359,8 @@ class Pass:
                 path,
                 0,
                 (
-                    f"the regex of pattern {name} took too long on a line of this file, and was left out on "
-                    f"its long lines from there on"
+                    f"the regex of pattern {name} took too long on a line of this file, and was left out "
+                    f"from there on"
                 ),
             )
 

@@ -3,9 +3,10 @@ nothing nearer is there."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
+
+import regex
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -15,6 +16,7 @@ from postmortem.diagnose.rules.stale import is_program
 from postmortem.model import Event
 
 LOUD = ("fatal", "error")
+SLOW = 1.0  # seconds for a regex on one line
 
 
 def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
@@ -80,9 +82,17 @@ def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int]) -> str
     if "several-hosts" in when and len(_hosts(case)) > 1:
         return "the ranks live on several hosts"
     near = c.pattern.cause_if_near
-    if near and any(re.search(near, line) for line in c.event.context):
+    if near and any(_near(near, line) for line in c.event.context):
         return "the lines around it say why"
     return ""
+
+
+def _near(expression: str, line: str) -> bool:
+    """Whether a line matches; no where that is not known in time: the expression may be somebody else's."""
+    try:
+        return regex.search(expression, line, timeout=SLOW) is not None
+    except TimeoutError:
+        return False
 
 
 def _hosts(case: Case) -> set[str]:

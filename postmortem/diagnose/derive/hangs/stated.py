@@ -11,6 +11,7 @@ from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
 from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import gist, ranks_text
+from postmortem.digits import whole
 from postmortem.model import Event
 from postmortem.privacy import cut
 
@@ -49,9 +50,9 @@ def _said(scene: Scene) -> _Fingerprints:
     said = _Fingerprints({}, Counter())
     for e in scene.case.telling("announces"):
         if m := _SELF.search(e.text):
-            said.own.setdefault(int(m["rank"]), (cut(m["print"], 300), e))
+            said.own.setdefault(whole(m["rank"]), (cut(m["print"], 300), e))
             if m["peer"]:
-                said.named[int(m["peer"])] += 1
+                said.named[whole(m["peer"])] += 1
     return said
 
 

@@ -1,0 +1,78 @@
+"""The ledger's losses -> a verdict that owns up to them: what was not read may hold the failure, so nothing
+is healthy whose logs were not read to their end.
+
+    healthy, and {"path": "rank0.log.bz2", "bytes": 33124, "reason": "read error ...", "lost": true}
+        ->  undetermined: no failure in what was read, but 33,124 bytes of 65,843 were not read
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+NAMED = 5  # files
+OUR_OWN = "an error of our own"
+AGAIN = ("interrupted", "took too long", "stopped after")  # the file is not at fault
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Unread:
+    """Losses, and of how many bytes they are."""
+
+    rows: tuple[Row, ...]
+    total: int
+    lead: str = "no failure in what was read, but"
+
+    def __str__(self) -> str:
+        return f"{self.lead} {self._what()}"
+
+    def _what(self) -> str:
+        lost = sum(int(row["bytes"]) for row in self.rows)
+        if lost:
+            return f"{lost:,} bytes of {self.total:,} were not read"
+        first = self.rows[0]
+        if OUR_OWN in str(first["reason"]):
+            return f"an error of our own cost a part of {first['path']}"
+        files = list(dict.fromkeys(str(row["path"]) for row in self.rows))
+        return f"{files[0] if len(files) == 1 else f'{len(files)} files'} could not be read to the end"
+
+    def told(self) -> list[str]:
+        """A sentence for each of the first losses, and how many more there are."""
+        said = [f"{row['path']}: {str(row['reason']).rstrip('.')}." for row in self.rows[:NAMED]]
+        more = len(self.rows) - NAMED
+        return [*said, f"{more:,} more losses are in the ledger."] if more > 0 else said
+
+    def wanted(self) -> list[dict[str, str]]:
+        """What to get: the same files, whole."""
+        lost = {str(row["path"]): str(row["reason"]) for row in self.rows}
+        return [_wanted(path, reason) for path, reason in lost.items() if OUR_OWN not in reason][:NAMED]
+
+
+def _wanted(path: str, reason: str) -> dict[str, str]:
+    again = any(word in reason for word in AGAIN)
+    how = "copy it again from where it was written, and compare both with sha256sum"
+    return {
+        "what": f"all of {path}",
+        "would_tell": "whether a failure stands in what was not read",
+        "how": "analyse it again, by itself" if again else how,
+    }
+
+
+def losses(ledger: Mapping[str, object], own: Iterable[str], others: Iterable[str]) -> Unread | None:
+    """What may be missing of a job with the files `own`: all losses but those in files of other jobs."""
+    skipped, total = ledger.get("skipped"), ledger.get("bytes")
+    lost = [row for row in skipped if row.get("lost")] if isinstance(skipped, list) else []
+    foreign = _files(others) - _files(own)
+    rows = tuple(row for row in lost if _file(str(row["path"])) not in foreign)
+    return Unread(rows, total if isinstance(total, int) else 0) if rows else None
+
+
+def _files(paths: Iterable[str]) -> set[str]:
+    return {_file(path) for path in paths}
+
+
+def _file(path: str) -> str:
+    """The file that a member of an archive lies in."""
+    return path.partition("!/")[0]

@@ -1,0 +1,208 @@
+"""Work and memory are bounded in one process as in workers: whatever one source holds, it costs its row."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import resource
+import signal
+import struct
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postmortem import pool, process, reading
+from postmortem.analyze import Options, analyze
+from postmortem.parsers import flight_recorder, framing, plain_json, torchrun
+
+ROOT = Path(__file__).parent.parent
+GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
+GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
+CHILD = """
+import resource, sys
+from postmortem import parsers, pool, process
+from postmortem.cli import run
+process.MEMORY = 1 << 30
+pool.DEADLINE = 2.0
+real = parsers.progress.parse
+def odd(source, *rest):
+    if source.path == "rank1.log":
+        {what}
+    return real(source, *rest)
+parsers.progress.parse = odd
+print(run(["analyze", sys.argv[1], "--format", "json", "--output", sys.argv[2], "--exit-code", "--jobs", "1"]))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10, resource.getrlimit(resource.RLIMIT_AS)[0])
+"""
+HANG = {"a loop": "while True: pass", "a regex": "__import__('regex').search(r'(?:a|a)*$', 'a' * 999 + 'b')"}
+
+
+def skipped(document: dict[str, Any]) -> dict[str, str]:
+    return {row["path"]: row["reason"] for row in document["ledger"]["skipped"] if row.get("lost")}
+
+
+def command(folder: Path, what: str) -> tuple[list[str], dict[str, Any]]:
+    for rank in range(3):
+        (folder / f"rank{rank}.log").write_text(GOOD.replace("rank0", f"rank{rank}"))
+    target = folder.with_suffix(".json")
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD.format(what=what), str(folder), str(target)],
+        capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr, done.stderr
+    return done.stdout.split(), json.loads(target.read_text())
+
+
+@pytest.mark.parametrize("what", HANG)
+def test_a_source_that_does_not_end_costs_itself(what: str, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (code, *_), document = command(tmp_path / "logs", HANG[what])
+    assert code == "11" and skipped(document) == {"rank1.log": "the worker that read it took too long"}
+    assert {s["path"] for s in document["sources"]} == {"rank0.log", "rank2.log"}
+
+
+def test_a_source_that_takes_all_memory_costs_itself(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (code, mib, limit), document = command(
+        tmp_path / "logs", "held = [bytes(1 << 20) for _ in range(1 << 14)]"
+    )
+    assert code == "11" and skipped(document) == {
+        "rank1.log": "it takes more memory than one source may have"
+    }
+    assert int(mib) < 1800 and int(limit) == -1, "and the limit is taken back"
+
+
+def test_alarms_of_the_caller_go_first() -> None:
+    """A library must not take another program's alarm."""
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    try:
+        with process.bounded(0.01):
+            time.sleep(0.05)
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_bound_leaves_nothing_behind() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(process.OutOfTime), process.bounded(0.05):
+        while True:
+            pass
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+    assert resource.getrlimit(resource.RLIMIT_AS) == limits
+
+
+@pytest.mark.parametrize("swallow", [Exception, BaseException])
+def test_who_swallows_the_alarm_gets_another(swallow: type[BaseException]) -> None:
+    def stubborn() -> None:
+        try:
+            while True:
+                pass
+        except swallow:
+            while True:
+                pass
+
+    start = time.monotonic()
+    with pytest.raises(process.OutOfTime), process.bounded(0.05):
+        stubborn()
+    assert time.monotonic() - start < 5
+
+
+def test_a_lost_part_of_a_log_costs_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "rank0.log").write_text(GOOD)
+    (tmp_path / "rank1.log").write_text(GOOD)
+    real = reading.read
+
+    def late(container: Any, *rest: Any) -> Any:
+        if container.label == "rank1.log":
+            raise process.OutOfTime
+        return real(container, *rest)
+
+    monkeypatch.setattr(reading, "read", late)
+    document = analyze([str(tmp_path)], Options(workers=1)).document
+    assert skipped(document) == {"rank1.log": f"the worker that read it {pool.why(TimeoutError())}"}
+    assert document["ledger"]["scanned"] == len(GOOD)
+
+
+# ── what is large when it is read ───────────────────────────────────────────────────────────────────────────
+
+
+def test_json_is_counted_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_json, "MOST", 1000)
+    flood = b'{"message": [' + b"{}," * 2000 + b"{}]}"
+    source = reading.Source("error.json", "error-file", len(flood))
+    (event,) = torchrun.error_file(source, flood)
+    assert event.kind == "unreadable" and "more than 1,000 values" in event.text
+    (event,) = flight_recorder.parse(source, b'{"entries": [' + b"{}," * 2000 + b"{}]}")
+    assert event.kind == "unreadable" and "more than 1,000 values" in event.text
+    lines = [(1, "["), (2, '{"message": "x", "a": [' + "{}," * 2000 + "{}]}"), (3, "]")]
+    assert [group[0].text for group in framing.document(iter(lines))] == [text for _, text in lines]
+
+
+def test_a_flood_of_values_beside_a_log(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_text(GOOD)
+    (tmp_path / "error.json").write_bytes(b'{"message": [' + b"{}," * 21_000_000 + b"{}]}")
+    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    document = analyze([str(tmp_path)], Options(workers=1)).document
+    assert "more than 4,000,000 values" in skipped(document)["error.json"]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start < 600 << 10
+
+
+def zip_of(entries: int) -> bytes:
+    """A zip whose directory has one member again and again."""
+    name = b"a"
+    local = struct.pack("<4sHHHHHIIIHH", b"PK\x03\x04", 20, 0, 0, 0, 0, 0, 0, 0, 1, 0) + name
+    row = (
+        struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
+        + name
+    )
+    directory = row * entries
+    end = struct.pack(
+        "<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, len(directory), len(local)
+    )
+    end += struct.pack("<4sIQI", b"PK\x06\x07", 0, len(local) + len(directory), 1)
+    end += struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, len(directory), len(local), 0)
+    return local + directory + end
+
+
+def test_a_zip_of_a_million_members_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_text(GOOD)
+    (tmp_path / "a.zip").write_bytes(zip_of(1_300_000))
+    start = time.process_time()
+    document = analyze([str(tmp_path)]).document
+    assert time.process_time() - start < 10
+    assert "directory too large" in skipped(document)["a.zip"]
+    assert document["verdict"]["outcome"] == "undetermined"
+
+
+def test_copies_of_one_name_take_the_time_of_members(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("rank0.log").tobuf()
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(header * 8000 + bytes(1024)))
+    (tmp_path / "rank0.log").write_text(GOOD)
+    start = time.process_time()
+    document = analyze([str(tmp_path)]).document
+    assert time.process_time() - start < 20 and len(document["sources"]) == 8001
+
+
+def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read until then counts, and the rest is a loss."""
+    monkeypatch.setattr(pool, "DEADLINE", 0.3)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        for i in range(20_000):
+            info = tarfile.TarInfo(f"rank{i}.log")
+            info.size = 5
+            tar.addfile(info, io.BytesIO(b"hell\n"))
+    (tmp_path / "a.tar").write_bytes(out.getvalue())
+    (tmp_path / "rank0.log").write_text(GOOD)
+    document = analyze([str(tmp_path)], Options(workers=1)).document
+    told = skipped(document)
+    assert (
+        told and all(path.startswith("a.tar") for path in told) and document["ledger"]["scanned"] >= len(GOOD)
+    )

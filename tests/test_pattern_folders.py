@@ -1,0 +1,194 @@
+"""Pattern folders of others are input: whatever lies in one is a pattern or one sentence that names file and key."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from postmortem import resources
+from postmortem.analyze import Options, analyze
+from postmortem.cli import run
+from postmortem.errors import PatternError
+from postmortem.library import files, load, parse
+
+OWN = """\
+id: queue-stalled
+title: The queue stalled
+role: cause
+severity: error
+regex: 'QUEUE STALLED (?P<n>\\d+)'
+what: x
+examples:
+  match: [{text: 'QUEUE STALLED 5', captures: {n: '5'}}]
+"""
+LOG = (
+    "2026-11-20 21:01:43,548 INFO [rank0] step 1 loss 2\n"
+    f"QUEUE STALLED {'a' * 60}b\n"
+    'Traceback (most recent call last):\n  File "a.py", line 3, in f\n'
+    f"MyError: {'a' * 60}b\n"
+    "2026-11-20 21:01:44,548 INFO [rank0] training finished\n"
+)
+
+
+def folder(tmp_path: Path, text: str = OWN) -> Path:
+    made = tmp_path / "own"
+    made.mkdir()
+    (made / "x.yaml").write_text(text)
+    return made
+
+
+def refused(path: Path) -> str:
+    """The one sentence that a folder gets; it must come at once."""
+    start = time.monotonic()
+    with pytest.raises(PatternError) as error:
+        load(path)
+    assert time.monotonic() - start < 5
+    assert error.value.message.startswith(f"{path / 'x.yaml'}:") and "\n" not in error.value.message
+    return error.value.message.partition(":")[2]
+
+
+WRONG = {
+    "  match: [{text: 'QUEUE STALLED 5', captures: {n: '5'}}]": {
+        "  match: 3": "`match` must be a list",
+        "  match: [3]": "an entry of `examples` must have only",
+        "  match: [{text: a, captures: [1]}]": "`captures` must be a mapping",
+        "  match: [{text: a, captures: 7}]": "`captures` must be a mapping",
+    },
+    "what: x": {
+        "explains: [{id: a, join: any, within_s: '9x'}]": "`within_s: 9x` is no number of seconds",
+        "explains: [{id: a, join: any, within_s: .nan}]": "`within_s: nan` is no number of seconds",
+        "explains: [{id: a, join: any, within_s: true}]": "`within_s: True` is no number of seconds",
+        "gate: 7": "`gate` must be text",
+        "variants: [{regex: a, gate: [1]}]": "`gate` must be text",
+        "sources: [[1]]": "`sources` must be a list of texts",
+        "frame: '('": "`frame` is no regular expression",
+    },
+    "regex: 'QUEUE STALLED (?P<n>\\d+)'": {
+        "regex: '('": "`regex` is no regular expression",
+        f"regex: '{'a|' * 2000}b'": "`regex` is longer than 2,000 characters",
+    },
+}
+CASES = [(old, new, said) for old, others in WRONG.items() for new, said in others.items()]
+
+
+@pytest.mark.parametrize(("old", "new", "said"), CASES, ids=[new[:40] for _, new, _ in CASES])
+def test_a_wrong_type_is_named_with_its_key(old: str, new: str, said: str, tmp_path: Path) -> None:
+    assert said in refused(folder(tmp_path, OWN.replace(old, new)))
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    for name in ("fifo", "folder", "large", "link", "circle", "nothing"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "secret.txt").write_text("password: hunter2: x\n")
+    os.mkfifo(tmp_path / "fifo" / "x.yaml")
+    (tmp_path / "folder" / "x.yaml").mkdir()
+    with (tmp_path / "large" / "x.yaml").open("wb") as file:
+        file.truncate(40 << 30)
+    (tmp_path / "link" / "x.yaml").symlink_to(tmp_path / "secret.txt")
+    (tmp_path / "circle" / "x.yaml").symlink_to("x.yaml")
+    (tmp_path / "nothing" / "x.yaml").symlink_to("y.yaml")
+    assert "no regular file" in refused(tmp_path / "fifo")
+    assert "cannot be read: Is a directory" in refused(tmp_path / "folder")
+    assert "larger than 1 MiB" in refused(tmp_path / "large")
+    assert "a link out of its folder" in (said := refused(tmp_path / "link")) and "hunter2" not in said
+    assert "cannot be read" in refused(tmp_path / "circle")
+    assert "cannot be read: No such file" in refused(tmp_path / "nothing")
+
+
+def test_more_files_than_anybody_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST", 1)
+    own = folder(tmp_path)
+    assert len(list(files.found(own))) == 1
+    (own / "y.yaml").write_text(OWN)
+    with pytest.raises(PatternError, match="more than 1 pattern files"):
+        list(files.found(own))
+
+
+def test_a_mounted_config_map_is_a_folder_of_links(tmp_path: Path) -> None:
+    """Kubernetes mounts `x.yaml -> ..data/x.yaml` and `..data -> ..2026_11_20`."""
+    (tmp_path / "..2026_11_20").mkdir()
+    (tmp_path / "..2026_11_20" / "x.yaml").write_text(OWN)
+    (tmp_path / "..data").symlink_to("..2026_11_20")
+    (tmp_path / "x.yaml").symlink_to("..data/x.yaml")
+    assert load(tmp_path)["queue-stalled"].title == "The queue stalled"
+
+
+ENDLESS = {
+    "derived gate": ("regex: 'QUEUE STALLED (?:a|a)*$'", 1),
+    "own gate": ("regex: '(?:a|a)*$'\ngate: 'QUEUE STALLED'", 1),
+    "exception": ("regex: 'MyError: (?:a|a)*$'\non: exception", 1),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_a_regex_that_does_not_end_on_a_short_line(name: str, tmp_path: Path) -> None:
+    old = "regex: 'QUEUE STALLED (?P<n>\\d+)'"
+    own = folder(tmp_path, OWN.replace(old, ENDLESS[name][0]))
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for rank in range(5):
+        (logs / f"rank{rank}.log").write_text(LOG.replace("rank0", f"rank{rank}"))
+    start = time.process_time()
+    document = analyze([str(logs)], Options(patterns=(own,), workers=1)).document
+    assert time.process_time() - start < 20, "three lines pay for it, and not each"
+    rows = [row for row in document["ledger"]["skipped"] if row.get("lost")]
+    assert len(rows) == 5 and all("regex of pattern queue-stalled took too long" in r["reason"] for r in rows)
+    assert document["verdict"]["outcome"] != "healthy"
+
+
+@pytest.mark.parametrize("words", [["patterns", "lint"], ["patterns", "list"], ["analyze", "."]])
+def test_every_command_says_it_in_one_sentence(
+    words: list[str], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own = folder(tmp_path, OWN.replace("role: cause", 'role: "\\e[31m\\e]0;pwned\\a"'))
+    code = run([*words, "--patterns", str(own)])
+    told = capfd.readouterr()
+    said = told.out + told.err
+    assert code in (1, 2) and "Traceback" not in said and "x.yaml" in said
+    assert "\x1b" not in told.err and "\x07" not in told.err
+
+
+SHIPPED = sorted(resources.folder("patterns").rglob("*.yaml"))[::7]
+ANY = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.dates(),
+    lambda below: st.lists(below, max_size=2) | st.dictionaries(st.text(max_size=3) | st.booleans(), below, max_size=2),
+    max_leaves=4,
+)  # fmt: skip
+
+
+def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """The address of each value in a document."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, below in items for place in places(below, (*at, key)))]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(path=st.sampled_from(SHIPPED), data=st.data(), other=ANY)
+def test_whatever_stands_in_a_file_is_a_pattern_or_an_error(
+    path: Path, data: st.DataObject, other: Any
+) -> None:
+    """Any value in place of any other of a real file."""
+    document = yaml.safe_load(path.read_bytes())
+    *way, last = data.draw(st.sampled_from(places(document)[1:]))
+    held = document
+    for key in way:
+        held = held[key]
+    held[last] = other
+    try:
+        parse(yaml.safe_dump(document, allow_unicode=True).encode("utf-8", "replace"), Path("/own/x.yaml"))
+    except PatternError as error:
+        assert error.message.startswith("/own/x.yaml:")
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=300) | st.text(max_size=300).map(lambda t: t.encode("utf-8", "surrogatepass")))
+def test_bytes_of_any_kind_are_a_pattern_or_an_error(data: bytes) -> None:
+    with pytest.raises(PatternError, match="^/own/x.yaml:"):
+        parse(data, Path("/own/x.yaml"))

@@ -1,0 +1,269 @@
+"""Faults of the system cost what they hit: a file server that loses its handles, closed and full outputs,
+signals, a baseline that is empty, line ends that are none, and texts that would act on a terminal."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from postmortem import report
+from postmortem.analyze import Options, analyze
+from postmortem.cli import run
+from postmortem.errors import PostmortemError
+from postmortem.parsers import read_text
+from postmortem.report import json as plain
+
+ROOT = Path(__file__).parent.parent
+OOM = ROOT / "sample_logs" / "host-oom-cache-of-rank-2" / "logs"
+GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
+GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
+TRACE = (
+    'Traceback (most recent call last):\n  File "/w/train.py", line 31, in main\n    loss.backward()\n'
+    "RuntimeError: CUDA error: an illegal memory access was encountered\n"
+)
+
+
+# ── a file server that fails ────────────────────────────────────────────────────────────────────────────────
+
+
+class Failing:
+    """The k-th call of a function of `os` on the logs fails."""
+
+    def __init__(self, name: str, at: int, number: int, folder: Path) -> None:
+        self.real: Callable[..., Any] = getattr(os, name)
+        self.name, self.at, self.number, self.folder = name, at, number, str(folder)
+        self.calls = 0
+        self.hit = False
+
+    def __call__(self, first: Any, *args: Any, **kwargs: Any) -> Any:
+        ours = str(first).startswith(self.folder)
+        if isinstance(first, int):
+            try:
+                ours = str(Path(f"/proc/self/fd/{first}").readlink()).startswith(self.folder)
+            except OSError:
+                ours = False
+        self.calls += ours
+        if ours and self.calls == self.at:
+            self.hit = True
+            if self.name == "close":
+                self.real(first)
+            raise OSError(self.number, os.strerror(self.number))
+        return self.real(first, *args, **kwargs)
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE], ids=["EIO", "ESTALE"])
+@pytest.mark.parametrize("name", ["open", "fstat", "pread", "close", "lstat", "lseek", "scandir"])
+def test_every_call_may_fail(name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As SQLite tests itself: fail the first call, then the second, until a run has no failure any more."""
+    logs = tmp_path / "logs"
+    (logs / "node").mkdir(parents=True)
+    for rank in range(3):
+        (logs / "node" / f"rank{rank}.log").write_text(GOOD.replace("rank0", f"rank{rank}"))
+    with (logs / "sparse.log").open("wb") as file:
+        file.write(GOOD.encode())
+        file.truncate(4 << 20)
+    for at in range(1, 200):
+        failing = Failing(name, at, number, logs)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, failing)
+            try:
+                document = analyze([str(logs)], Options(workers=1)).document
+            except PostmortemError as error:
+                assert failing.hit and error.message
+                continue
+        ledger = document["ledger"]
+        assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"])
+        if not failing.hit:
+            break
+        lost = [row for row in ledger["skipped"] if row.get("lost")]
+        retried = name == "open" and number == errno.ESTALE
+        assert (
+            retried or name in ("lseek", "lstat") or any(os.strerror(number) in row["reason"] for row in lost)
+        ), at
+        assert not lost or document["verdict"]["outcome"] != "healthy"
+    assert at > (name not in ("scandir", "lseek")) and not failing.hit
+
+
+# ── outputs and signals ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def shell(line: str) -> subprocess.CompletedProcess[str]:
+    command = line.format(python=sys.executable, logs=OOM)
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, timeout=120, check=False, env=environment
+    )
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", ">&- 2>&-", "<&- >&- 2>&-", "2>/dev/full"])
+def test_a_closed_output_does_not_cost_the_report(closed: str, tmp_path: Path) -> None:
+    target = tmp_path / "report.html"
+    done = shell(f"{{python}} -m postmortem analyze {{logs}} --output {target} {closed}")
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    page = target.read_text()
+    assert page.startswith("<!doctype html>") and page.rstrip().endswith("</html>")
+
+
+@pytest.mark.parametrize("lost", [">&-", ">/dev/full"])
+def test_data_that_cannot_be_written_is_an_error_in_words(lost: str) -> None:
+    done = shell(f"{{python}} -m postmortem analyze {{logs}} --format json {lost}")
+    assert done.returncode == 1 and "standard output" in done.stderr and "--output FILE" in done.stderr
+    assert "error of our own" not in done.stderr
+
+
+CHILD = """
+import os, sys, threading, time
+from postmortem import reading
+from postmortem.__main__ import main
+real = reading._read
+def slow(job):
+    if job.container.label != "a.log":
+        print("reading", flush=True)
+        time.sleep(60)
+    return real(job)
+reading._read = slow
+sys.argv = ["postmortem", "analyze", sys.argv[1], "--output", sys.argv[2]]
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_gives_the_partial_report(name: str, code: int, tmp_path: Path) -> None:
+    logs, target = tmp_path / "logs", tmp_path / "report.html"
+    logs.mkdir()
+    for file in ("a.log", "b.log"):
+        (logs / file).write_text(GOOD)
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(logs), str(target)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+    )  # fmt: skip
+    assert child.stdout and child.stdout.readline() == "reading\n"
+    child.send_signal(getattr(signal, name))
+    _, told = child.communicate(timeout=60)
+    assert child.returncode == code and "interrupted; the report covers" in told and "Traceback" not in told
+    assert "b.log: interrupted before it was read" in target.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
+def test_children_are_silent_when_all_are_stopped(name: str, tmp_path: Path) -> None:
+    """A terminal sends Ctrl-C to all processes, some of which have only begun to start."""
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.log").write_text(GOOD * 20_000)
+    for tenth in range(3, 12, 2):
+        words = ["analyze", str(tmp_path), "--output", str(tmp_path / "r.html"), "--jobs", "2"]
+        child = subprocess.Popen(
+            [sys.executable, "-m", "postmortem", *words],
+            stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True,
+        )  # fmt: skip
+        time.sleep(tenth / 10)
+        if child.poll() is None:
+            os.killpg(child.pid, getattr(signal, name))
+        _, told = child.communicate(timeout=60)
+        assert "KeyboardInterrupt" not in told and "Traceback" not in told, told
+
+
+# ── a baseline ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("what", ["empty", "binary", "unreadable"])
+def test_a_baseline_without_a_log_is_named(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path / "base"
+    base.mkdir()
+    if what == "binary":
+        (base / "x.log").write_bytes(Path(sys.executable).read_bytes()[:5000])
+    if what == "unreadable":
+        (base / "x.log.gz").write_bytes(b"\x1f\x8b\x08" + bytes(40))
+    words = ["analyze", str(OOM), "--baseline", str(base), "--output", str(tmp_path / "r.html")]
+    assert run(words) == 2 and f"--baseline {base}" in capsys.readouterr().err
+
+
+# ── line ends ───────────────────────────────────────────────────────────────────────────────────────────────
+
+BAR = " 12%|█▏        | 12/100 [00:01<00:08, 10.2it/s]"
+RETURNED = {
+    "bars before": f"\r{BAR}\r{BAR}\r{TRACE}",
+    "a bar over the exception": TRACE.replace("encountered\n", f"encountered\r{BAR}\n"),
+    "a word over the exception": TRACE.rstrip("\n") + "\rdone\n",
+    "a bar in front of the exception": TRACE.replace("RuntimeError", f"{BAR}\rRuntimeError"),
+    "a bar in front of a frame": TRACE.replace("  File", f"{BAR}\r  File"),
+    "only returns": (GOOD + TRACE).replace("\n", "\r"),
+    "only returns, and one end": (GOOD + TRACE).replace("\n", "\r") + "\n",
+    "two returns": TRACE.replace("\n", "\r\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", RETURNED)
+def test_a_bare_return_hides_no_exception(name: str) -> None:
+    events = read_text(RETURNED[name])
+    (found,) = [e for e in events if e.kind == "exception"]
+    assert found.fields["type"] == "RuntimeError" and found.fields["code"] == "train.py:31"
+    assert any(e.pattern == "cuda-illegal-address" for e in events)
+
+
+def test_a_log_of_returns_has_lines(tmp_path: Path) -> None:
+    working = GOOD.rpartition("2026")[0]
+    (tmp_path / "rank0.log").write_text((working + TRACE).replace("\n", "\r"))
+    document = analyze([str(tmp_path)]).document
+    assert document["verdict"]["pattern"] == "cuda-illegal-address"
+    assert document["verdict"]["evidence"][0]["line"] == 1, (
+        "the file has one line, and that is where it stands"
+    )
+
+
+# ── texts that act ──────────────────────────────────────────────────────────────────────────────────────────
+
+ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+@given(
+    st.recursive(st.text() | st.none() | st.floats(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+)
+def test_no_value_of_a_json_text_acts_on_a_terminal(value: Any) -> None:
+    """`jq -r` prints what a string holds, not how JSON writes it."""
+
+    def texts(value: Any) -> list[str]:
+        if isinstance(value, dict):
+            return [t for item in value.items() for part in item for t in texts(part)]
+        return [t for item in value for t in texts(item)] if isinstance(value, list) else [str(value)]
+
+    for text in texts(json.loads(plain.harmless(plain.dump(value)))):
+        assert not ACTS.search(text)
+
+
+@given(st.text(st.characters(exclude_categories=["C"])))
+def test_a_plain_text_comes_back_as_it_was(text: str) -> None:
+    kept = text if not re.search("[\u00ad\u180e\u2028\u2029]", text) else ""
+    assert not kept or json.loads(plain.harmless(plain.dump([text]))) == [text]
+
+
+def test_a_log_that_acts_does_not_act_in_json(tmp_path: Path) -> None:
+    evil = "RuntimeError: \x1b]0;pwned\x07 \u202egnp.exe \x9b31m\n"
+    (tmp_path / "rank0.log").write_text(GOOD.rpartition("2026")[0] + TRACE.replace("RuntimeError: ", evil))
+    incident = analyze([str(tmp_path)])
+    for text in (report.render_json(incident), report.render_ndjson(incident), report.render_brief(incident)):
+        for line in text.splitlines():
+            assert not ACTS.search(line) and "\\u001b" not in line
+
+
+@pytest.mark.parametrize("words", [["analyze", "\x1b[31mnowhere"], ["explain", "\x1b]0;pwned\x07"]])
+def test_errors_show_control_characters_written_out(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == 2
+    assert not ACTS.search(capsys.readouterr().err.replace("\n", ""))
