@@ -167,6 +167,8 @@ def test_folder_without_readable_logs(in_process: Command, tmp_path: Path) -> No
         ("analyze", ".", "--output", "."),
         ("analyze", ".", "--patterns", "nowhere"),
         ("analyze", "a.log", "--output", "a.log"),
+        ("analyze", "a.log", "--anonymise-map", "a.log"),
+        ("analyze", ".", "--anonymise-map", "no/such/folder/key.json"),
         ("analyze", ".", "--open", "--format", "json"),
         ("explain", "kernel-oom"),
         ("patterns", "show", "no-such-thing"),
@@ -180,6 +182,19 @@ def test_usage_is_explained_before_anything_is_read(
     (tmp_path / "a.log").write_text(PROGRESS)
     one_sentence_and_a_hint(in_process(*arguments), 2)
     assert (tmp_path / "a.log").read_text() == PROGRESS
+
+
+def test_the_key_of_the_pseudonyms_is_for_its_owner(crashed: Path, tmp_path: Path) -> None:
+    host = crashed / "falcon-x1"
+    host.mkdir()
+    (crashed / "rank1.log").rename(host / "rank1.log")
+    key, shown = tmp_path / "key.json", tmp_path / "out.json"
+    key.write_text("{}")
+    key.chmod(0o644)
+    postmortem("analyze", crashed, "--anonymise-map", key, "--output", shown, cwd=tmp_path)
+    said = json.loads(key.read_text())
+    assert "falcon-x1" in said.values() and "falcon" not in shown.read_text()
+    assert key.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
+from postmortem.privacy import cut
 
 LIMIT = 105  # characters that a headline quotes
+OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complain of each other
 SLOW = 1.0  # seconds for a regex, which may be somebody else's
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
@@ -51,7 +53,7 @@ def headline(solution: Solution) -> str:
 
 def _of_root(solution: Solution, root: Claim) -> str:
     if root.strength == "suffered":
-        return f"{capital(_suffered(solution))}{clock_time(root.event.at, root.event.at_sigma)}, and the cause is not in these logs."
+        return f"{_suffered(solution, root)}{clock_time(root.event.at, root.event.at_sigma)}, and the cause is not in these logs."
     who = _who(root, solution.ranks)
     if root.strength in ("compared", "silent") and root.because:
         said = _compared(root, who, solution.ranks)
@@ -128,7 +130,8 @@ def _subject(root: Claim, who: str) -> str:
 
 def _crash(e: Event) -> str:
     """`segmentation fault`, `signal 11`, `SIGSEGV`."""
-    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower()
+    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))
+    said = cut(said, 100).lower()
     return _SIGNAL.sub(lambda m: m[0].upper(), said)
 
 
@@ -164,10 +167,10 @@ def _quoted(text: str, bare: bool = True) -> str:
     shown = _BARE.sub("", shown) if bare else shown
     if len(shown) <= LIMIT:
         return shown.rstrip(".: ")
-    cut = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))
-    if cut > 0:
-        return shown[:cut]
-    shown = shown[:LIMIT].rsplit(" ", 1)[0]
+    clause = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))
+    if clause > 0:
+        return shown[:clause]
+    shown = cut(shown, LIMIT).rsplit(" ", 1)[0]
     while shown.count("(") > shown.count(")") and shown.rfind("(") > LIMIT // 3:
         shown = shown[: shown.rfind("(")]
     return shown.rstrip(" ,:;(") + "…"
@@ -193,7 +196,7 @@ def _rootless(solution: Solution) -> str:
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
         return f"No failure in these logs{goodbyes or _left_behind(solution)}."
-    seen = _suffered(solution)
+    seen = "; ".join(_told(solution)) or _seen(solution)
     if not seen:
         return (
             f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
@@ -202,10 +205,20 @@ def _rootless(solution: Solution) -> str:
     return f"{life} {seen}, and the cause is not in these logs."
 
 
-def _suffered(solution: Solution) -> str:
-    """What happened to the ranks, as their complaints tell; else the first complaint."""
-    told = [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
-    return "; ".join(told) or _seen(solution)
+def _suffered(solution: Solution, root: Claim) -> str:
+    """What happened to the ranks, where they complain of each other; else what the line says that stands for
+    the failure."""
+    told = _told(solution)
+    if told and root.pattern.category in OF_OTHERS:
+        return capital("; ".join(told))
+    detail = _detail(root)
+    said = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
+    return said + _effects(solution.victims, said)
+
+
+def _told(solution: Solution) -> list[str]:
+    """`ranks 1 and 2 timed out`"""
+    return [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
 
 
 def _left_behind(solution: Solution) -> str:

@@ -26,6 +26,7 @@ from collections.abc import Iterator
 from postmortem.digits import whole
 from postmortem.model import Event, Source, Where, speaker_in
 from postmortem.parsers.excerpt import Line
+from postmortem.privacy import cut
 
 MARKS = 300  # kept for each writer: more do not make a clock better
 FAMILIES = 16
@@ -203,7 +204,7 @@ def _event(
     return Event(
         kind="sync",
         where=Where(source.path, family.first.number, None, env.line),
-        text=family.first.text[:200],
+        text=cut(family.first.text, 200),
         time=env.stamp.time,
         clock=env.stamp.clock,
         sigma=family.sigma,

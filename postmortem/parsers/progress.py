@@ -21,8 +21,9 @@ from postmortem.model import Event, Sample, Source, Where, speaker_in
 from postmortem.parsers import interest, signs, words
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
-from postmortem.parsers.excerpt import Line, decode, visible
+from postmortem.parsers.excerpt import Line, decode, starts_of_lines, visible
 from postmortem.parsers.marks import bare
+from postmortem.privacy import cut
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
@@ -129,9 +130,13 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
         data = sample.text
         marks = interest.Marks(data, asked_all)
         if len(samples) == 1:
-            wanted = _starts(data, head, most - head)
+            wanted = starts_of_lines(data, head, most - head)
         else:
-            wanted = _starts(data, head, 0, most - head) if i == 0 else _starts(data, 0, most - head)
+            wanted = (
+                starts_of_lines(data, head, 0, most - head)
+                if i == 0
+                else starts_of_lines(data, 0, most - head)
+            )
         if asked_all:
             wanted |= marks.picked()
         number, at = sample.line, 0
@@ -141,23 +146,6 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             raw = data[start : end if end >= 0 else len(data)]
             text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
             yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | asked_all
-
-
-def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
-    """Where the first and the last lines begin;
-    all lines, if they are no more than `first + last` or `all_of`."""
-    found: list[int] = []
-    at = 0
-    while at < len(data) and len(found) <= max(first + last, all_of):
-        found.append(at)
-        at = data.find(b"\n", at) + 1 or len(data)
-    if len(found) <= max(first + last, all_of):
-        return set(found)
-    out, end = set(found[:first]), len(data) - data.endswith(b"\n")
-    for _ in range(last):
-        out.add(start := data.rfind(b"\n", 0, end) + 1)
-        end = start - 1
-    return out
 
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
@@ -376,11 +364,11 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     if env.writer:
         fields.setdefault("writer", env.writer)
     if env.line is not None and len(env.body) > len(line.text):
-        fields["said"] = env.body[:1000]  # with the level that the record has beside its text
+        fields["said"] = cut(env.body, 1000)  # with the level that the record has beside its text
     return Event(
         kind=kind,
         where=Where(source.path, line.number, None, env.line),
-        text=line.text[:1000],
+        text=cut(line.text, 1000),
         time=stamp.time if stamp else None,
         clock=stamp.clock if stamp else "none",
         sigma=stamp.sigma if stamp else 0.0,

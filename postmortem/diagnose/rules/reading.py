@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.model import Event
+from postmortem.privacy import cut
 
 _TRANSPORT = re.compile(
     r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bc10d\b|TCPStore"
@@ -89,7 +90,7 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
         fields = claim.event.fields
         told = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()
         if claim.pattern.category == "native-crash" and _ABORT.search(told):
-            why = f"the process aborted on an exception of the collective library ({told[:60]})"
+            why = f"the process aborted on an exception of the collective library ({cut(told, 60)})"
             yield Defeat(number, "symptom", why)
 
 

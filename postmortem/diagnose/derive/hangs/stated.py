@@ -13,6 +13,7 @@ from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import gist, ranks_text
 from postmortem.digits import whole
 from postmortem.model import Event
+from postmortem.privacy import cut
 
 _SELF = re.compile(
     r"Rank (?P<rank>\d{1,7}) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d{1,7})|$)"
@@ -49,7 +50,7 @@ def _said(scene: Scene) -> _Fingerprints:
     said = _Fingerprints({}, Counter())
     for e in scene.case.telling("announces"):
         if m := _SELF.search(e.text):
-            said.own.setdefault(whole(m["rank"]), (m["print"][:300], e))
+            said.own.setdefault(whole(m["rank"]), (cut(m["print"], 300), e))
             if m["peer"]:
                 said.named[whole(m["peer"])] += 1
     return said
@@ -81,7 +82,7 @@ def laggards(scene: Scene) -> Claim | None:
     for e in scene.case.telling("laggards"):
         named = numbers(e.fields.get("ranks"))
         if named and scene.case.rank_of(e) not in named:
-            because = f"torch's desync report says `{gist(e.text)[:110]}`"
+            because = f"torch's desync report says `{cut(gist(e.text), 110)}`"
             return scene.make("rank-never-arrived", named, [e], because)
     return None
 
