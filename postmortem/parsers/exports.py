@@ -14,6 +14,7 @@ from typing import Any
 
 from postmortem.parsers import records
 from postmortem.parsers.marks import Facts
+from postmortem.parsers.plain_json import of_whole_letters
 
 TRIES = 20_000  # objects that hold no record: a document that is something else is given up
 EFFORT = 6  # times the document's size may be read, because an object that holds records is read, and they once more
@@ -37,6 +38,7 @@ def groups(text: str) -> Iterator[list[Line]]:
         number, seen = number + text.count("\n", seen, at), at
         try:
             record, end = decoder.raw_decode(text, at)
+            record = of_whole_letters(record, text[at:end])
         except (ValueError, RecursionError):
             tries, effort, at = tries + 1, effort + min(len(text) - at, 1 << 16), at + 1
             continue

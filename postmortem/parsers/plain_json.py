@@ -7,8 +7,13 @@ first one is made.
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 MOST = 4_000_000  # commas, colons and brackets; a recorder's dump of 20,000 collectives has one million
+
+
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class TooMuch(ValueError):
@@ -27,4 +32,19 @@ def bounded(text: str) -> str:
 
 def loads(content: bytes, errors: str = "strict") -> object:
     """What the standard library reads, or its ValueError, or TooMuch."""
-    return json.loads(bounded(content.decode("utf-8", errors)))
+    text = bounded(content.decode("utf-8", errors))
+    return of_whole_letters(json.loads(text), text)
+
+
+def of_whole_letters(value: Any, text: str) -> Any:
+    """A value read from `text`, with halves of letters (`\\ud800` alone) written out: no encoding has them, so
+    whoever writes or hashes one raises."""
+    return _written_out(value) if _HALF.search(text) else value
+
+
+def _written_out(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_written_out(key): _written_out(inner) for key, inner in value.items()}
+    return [_written_out(inner) for inner in value] if isinstance(value, list) else value

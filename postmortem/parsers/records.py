@@ -20,6 +20,7 @@ from postmortem.digits import whole
 from postmortem.model import Stamp
 from postmortem.parsers import times
 from postmortem.parsers.marks import Facts
+from postmortem.parsers.plain_json import of_whole_letters
 
 BODIES = (
     "MESSAGE", "textPayload", "text", "msg", "message", "log", "line", "event", "@message", "_raw", "body", "content",
@@ -94,7 +95,7 @@ def load(text: str) -> dict[str, Any] | None:
     if not text.lstrip().startswith("{") or not text.rstrip().endswith("}"):
         return None
     try:
-        record = json.loads(text, strict=False)
+        record = of_whole_letters(json.loads(text, strict=False), text)
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
