@@ -1,0 +1,169 @@
+"""As SQLite tests itself: the first call that asks the system for something fails, then the second, … until a
+run completes. With the calls of C below Python, of this process and of its workers, on logs, outputs and caches."""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import needs
+
+ROOT = Path(__file__).parent.parent
+C = Path(__file__).parent / "system" / "failing.c"
+DOCUMENTED = {0, 1, 2, 3, 10, 11, 12}
+GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
+GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
+OLD = "the report of yesterday\n"
+
+
+class Faults:
+    """A process under the failing library, and what fails in it."""
+
+    STATE = struct.Struct("5q16s512s")
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        library = folder / "failing.so"
+        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(C), "-ldl", "-w"], check=True, timeout=120)
+        state = folder / "state"
+        state.write_bytes(bytes(self.STATE.size))
+        with state.open("r+b") as file:
+            self.state = mmap.mmap(file.fileno(), self.STATE.size)
+        (folder / "t").mkdir()
+        environment = os.environ | {
+            "LD_PRELOAD": str(library), "FAULT_STATE": str(state), "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "t" / "cache"),
+            "TMPDIR": str(folder / "t"),
+        }  # fmt: skip
+        self.server = subprocess.Popen(
+            [sys.executable, str(C.parent / "server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
+        )
+        self._answer()
+
+    def _answer(self) -> Any:
+        assert self.server.stdout
+        return json.loads(self.server.stdout.readline())["code"]
+
+    def run(self, words: list[str], name: str = "", at: int = 0, error: int = errno.EIO, lasting: bool = False, below: str = "t") -> tuple[int, str, bool]:
+        """The exit code, what was said, and whether anything failed."""
+        assert self.server.stdin
+        self.state[:] = self.STATE.pack(0, at, error, lasting, 0, name.encode(), str(self.folder / below).encode())
+        err = self.folder / "err"
+        order = {"words": words, "out": str(self.folder / "out"), "err": str(err)}
+        self.server.stdin.write(json.dumps(order) + "\n")
+        self.server.stdin.flush()
+        code = self._answer()
+        hits = self.STATE.unpack(self.state[:])[4]
+        self.state[:] = bytes(self.STATE.size)
+        return code, err.read_text(), hits > 0
+
+    def end(self) -> None:
+        assert self.server.stdin
+        self.server.stdin.close()
+        self.server.wait(30)
+
+
+@pytest.fixture(scope="module")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
+    made = Faults(tmp_path_factory.mktemp("faults"))
+    logs = made.folder / "t" / "logs"
+    logs.mkdir()
+    for rank in range(2):
+        (logs / f"rank{rank}.log").write_text(GOOD.replace("rank0", f"rank{rank}"))
+    (made.folder / "t" / "out").mkdir()
+    yield made
+    made.end()
+
+
+def words(faults: Faults, jobs: int) -> list[str]:
+    there = faults.folder / "t"
+    return ["analyze", str(there / "logs"), "--output", str(there / "out" / "r.json"), "--exit-code", "--jobs", str(jobs)]
+
+
+def whole(faults: Faults, jobs: int) -> dict[str, Any]:
+    """The document of a run in which nothing fails; it warms the caches too."""
+    code, told, _ = faults.run(words(faults, jobs))
+    assert code == 0, told
+    document: dict[str, Any] = json.loads((faults.folder / "t" / "out" / "r.json").read_text())
+    assert document["verdict"]["outcome"] == "healthy"
+    return document
+
+
+def series(faults: Faults, name: str, error: int, *, jobs: int = 1, lasting: bool = False, step: int = 1, below: str = "t", most: int = 2000) -> int:
+    """Fail every call in turn, and look at what comes out. Return how many runs it took."""
+    usual = whole(faults, jobs)
+    out = faults.folder / "t" / "out"
+    target = out / "r.json"
+    for at in range(1, most, step):
+        target.write_text(OLD)
+        code, told, hit = faults.run(words(faults, jobs), name, at, error, lasting, below)
+        where = f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{told}"
+        assert code in DOCUMENTED and "Traceback" not in told and "error of our own" not in told, where
+        text = target.read_text()
+        if code in (0, 10, 11, 12):
+            document = json.loads(text)
+            ledger = document["ledger"]
+            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), where
+            assert not any("of our own" in row["reason"] for row in ledger["skipped"]), where + str(ledger)
+            assert code != 0 or document == usual, where
+        else:
+            assert text == OLD and told.startswith("postmortem: ") and told.count("\n") <= 2, where
+        assert [p.name for p in out.iterdir() if name != "unlink"] in ([], ["r.json"]), where
+        if not hit:
+            return at
+    return most
+
+
+CALLS = [
+    ("open", errno.EIO), ("open", errno.EMFILE), ("open", errno.EACCES), ("read", errno.EIO), ("read", errno.ESTALE), ("fstat", errno.EIO), ("stat", errno.EACCES),
+    ("write", errno.ENOSPC), ("write", errno.EIO), ("write", errno.EDQUOT), ("fsync", errno.EIO), ("fsync", errno.ENOSPC), ("rename", errno.EACCES), ("rename", errno.EXDEV),
+    ("close", errno.EIO), ("fchmod", errno.EPERM), ("mkdir", errno.EROFS), ("unlink", errno.EROFS), ("mmap", errno.ENOMEM),
+]  # fmt: skip
+QUICK = {("write", errno.ENOSPC), ("fsync", errno.EIO), ("rename", errno.EACCES)}
+
+
+def calls() -> list[Any]:
+    return [pytest.param(n, e, id=f"{n}-{errno.errorcode[e]}", marks=() if (n, e) in QUICK else pytest.mark.slow) for n, e in CALLS]
+
+
+@needs("cc")
+@pytest.mark.parametrize(("name", "error"), calls())
+def test_every_call_may_fail(faults: Faults, name: str, error: int) -> None:
+    runs = series(faults, name, error)
+    assert runs > (name not in ("mmap", "mkdir", "unlink")), "nothing of this kind was called"
+    if (name, error) not in QUICK:
+        series(faults, name, error, lasting=True)
+
+
+@needs("cc")
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "error"), [(n, e) for n, e in CALLS if n not in ("mmap", "mkdir", "unlink", "fchmod")])
+def test_every_call_of_workers_may_fail(faults: Faults, name: str, error: int) -> None:
+    """On the logs and on the output; two workers share the counting."""
+    for below in ("t/logs", "t/out"):
+        series(faults, name, error, jobs=2, below=below, most=60)
+
+
+@needs("cc")
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "error"), [("open", errno.EROFS), ("write", errno.ENOSPC), ("rename", errno.EACCES), ("mkdir", errno.EROFS)])
+def test_a_cache_that_cannot_be_written_costs_nothing(faults: Faults, name: str, error: int) -> None:
+    """From the first call on, as on a full or read-only home."""
+    usual = whole(faults, 1)
+    cache = faults.folder / "t" / "cache"
+    for path in sorted(cache.rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+    cache.rmdir()
+    code, told, hit = faults.run(words(faults, 1), name, 1, error, True, "t/cache")
+    assert hit and code == 0 and "error" not in told
+    assert json.loads((faults.folder / "t" / "out" / "r.json").read_text()) == usual
+    assert not list(cache.rglob("*.tmp"))
