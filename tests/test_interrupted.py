@@ -1,0 +1,314 @@
+"""Killed, stopped, a full disk, files that change: at any moment the report is the old one or a complete new one,
+and nothing is left behind, neither processes nor files."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import needs
+from postmortem.analyze import Options, analyze
+from postmortem.errors import PostmortemError
+
+ROOT = Path(__file__).parent.parent
+SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
+KILLS = int(os.environ.get("POSTMORTEM_KILLS", "20"))
+GOOD = "".join(f"2026-11-20 21:{i // 60:02d}:{i % 60:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(3000))
+GOOD += "2026-11-20 21:59:59,548 INFO [rank0] training finished, exiting\n"
+OLD = "<!doctype html>\nthe report of yesterday\n</html>\n"
+CODES = {signal.SIGINT: {0, 130}, signal.SIGTERM: {0, 143, -15}, signal.SIGKILL: {0, -9}}
+
+
+# ── killed ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def logs_of(folder: Path, ranks: int = 4, text: str = GOOD) -> Path:
+    folder.mkdir()
+    for rank in range(ranks):
+        (folder / f"rank{rank}.log").write_text(text.replace("rank0", f"rank{rank}"))
+    return folder
+
+
+def started(tag: str, logs: Path, target: Path, jobs: int) -> subprocess.Popen[str]:
+    words = ["analyze", str(logs), "--output", str(target), "--jobs", str(jobs)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "postmortem", *words], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+        env=os.environ | {"POSTMORTEM_TEST": tag}, start_new_session=True,
+    )  # fmt: skip
+
+
+def tagged(tag: str) -> list[int]:
+    """The processes that a run has started, wherever they hang now."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and f"POSTMORTEM_TEST={tag}\0".encode() in (entry / "environ").read_bytes():
+                state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+                found += [int(entry.name)] if state != "Z" else []
+        except OSError:
+            continue
+    return found
+
+
+def nobody_left(tag: str) -> list[int]:
+    """Who is still there after ten seconds."""
+    end = time.monotonic() + 10
+    while (left := tagged(tag)) and time.monotonic() < end:
+        time.sleep(0.05)
+    return left
+
+
+@pytest.mark.slow
+def test_signals_at_random_moments(tmp_path: Path) -> None:
+    rng = random.Random(SEED)
+    logs = logs_of(tmp_path / "logs")
+    usual = _timed(logs, tmp_path)
+    for number in range(KILLS):
+        out = tmp_path / f"out{number}"
+        out.mkdir()
+        target = out / "r.html"
+        old = rng.random() < 0.5
+        if old:
+            target.write_text(OLD)
+        sent = rng.choice(list(CODES))
+        jobs = rng.choice([1, 2, 2])
+        wait = rng.uniform(0, usual * 1.1)
+        tag = f"{os.getpid()}-{number}"
+        where = f"seed {SEED}, number {number}: {sent.name} after {wait:.3f} s, jobs {jobs}"
+        child = started(tag, logs, target, jobs)
+        time.sleep(wait)
+        child.send_signal(sent)
+        _, told = child.communicate(timeout=60)
+        left = nobody_left(tag)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        assert not left, f"{where}: processes {left} go on"
+        assert child.returncode in CODES[sent] | ({-2} if sent == signal.SIGINT else set()), f"{where}: {child.returncode}\n{told}"
+        assert "Traceback" not in told, f"{where}\n{told}"
+        names = [path.name for path in out.iterdir()]
+        assert names in ([], ["r.html"]) and (names or not old), f"{where}: {names}"
+        if names:
+            page = target.read_text()
+            assert (old and page == OLD) or (page.startswith("<!doctype html>") and "postmortem-incident" in page and page.rstrip().endswith("</html>")), where
+        shutil.rmtree(out)
+
+
+def _timed(logs: Path, folder: Path) -> float:
+    start = time.monotonic()
+    child = started("warm", logs, folder / "warm.html", 2)
+    child.communicate(timeout=120)
+    assert child.returncode == 0
+    start = time.monotonic()
+    started("warm", logs, folder / "warm.html", 2).communicate(timeout=120)
+    return time.monotonic() - start
+
+
+# ── a full disk ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
+    """Make file systems of so many kilobytes."""
+    made: list[Path] = []
+
+    def mount(kilobytes: int) -> Path:
+        place = tmp_path / f"disk{len(made)}"
+        place.mkdir()
+        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip("no tmpfs can be mounted here")
+        made.append(place)
+        return place
+
+    yield mount
+    for place in made:
+        subprocess.run(["umount", str(place)], check=False, capture_output=True)
+
+
+@needs("root", "mount")
+@pytest.mark.parametrize("form", ["html", pytest.param("json", marks=pytest.mark.slow), pytest.param("ndjson", marks=pytest.mark.slow)])
+def test_a_disk_that_is_full_at_any_byte(form: str, small_disk: Callable[[int], Path], tmp_path: Path) -> None:
+    """The disk has room for more and more of the report, until it holds it: before, the old one stays."""
+    from postmortem import output, report
+
+    logs = logs_of(tmp_path / "logs", 2)
+    text = getattr(report, f"render_{form}")(analyze([str(logs)]))
+    fitted = 0
+    pages = len(text.encode()) // 4096
+    for size in (8, 12, *range(16, pages * 4 + 40, max(4, pages // 8 * 4))):
+        place = small_disk(size)
+        target = place / f"r.{form}"
+        target.write_text(OLD)
+        try:
+            output.write_file(target, text)
+            fitted += 1
+            assert target.read_text() == text
+        except PostmortemError as error:
+            assert "No space left on device" in error.message and str(target) in error.message and error.hint
+            assert target.read_text() == OLD
+        assert [p.name for p in place.iterdir()] == [target.name]
+    assert fitted
+
+
+@needs("root", "mount")
+@pytest.mark.slow
+def test_a_full_disk_everywhere(small_disk: Callable[[int], Path], tmp_path: Path) -> None:
+    """The cache and temporary files on a full disk, and the output too: one sentence."""
+    logs = logs_of(tmp_path / "logs", 2)
+    for room in (4, 64, 1024):
+        disk = small_disk(room)
+        (disk / "filler").write_bytes(b"x" * 4096) if room == 4 else None
+        environment = os.environ | {"XDG_CACHE_HOME": str(disk / "cache"), "TMPDIR": str(disk), "PYTHONDONTWRITEBYTECODE": "1"}
+        for target, code in ((tmp_path / "r.html", 0), (disk / "r.html", 1)):
+            words = ["analyze", str(logs), "--output", str(target), "--jobs", "2"]
+            done = subprocess.run([sys.executable, "-m", "postmortem", *words], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+            assert done.returncode in (code, 0) and "Traceback" not in done.stderr, done.stderr
+            assert (done.returncode == 0) == target.exists()
+            assert done.returncode == 0 or "No space left on device" in done.stderr
+            assert not list(disk.rglob("*.tmp")), "what could not be written is taken away"
+
+
+# ── files in flux ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _grow(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("2026-11-20 22:00:00,548 INFO [rank1] later\n" * 100)
+
+
+def _rotate(path: Path) -> None:
+    path.rename(path.with_name("rank1.log.1"))
+    path.write_text("2026-11-20 22:00:00,548 INFO [rank1] step 1 loss 2.0\n")
+
+
+def _replace(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+
+
+FLUX: dict[str, Callable[[Path], object]] = {
+    "grows": _grow,
+    "shrinks": lambda path: os.truncate(path, 1000),
+    "is emptied": lambda path: os.truncate(path, 0),
+    "vanishes": lambda path: path.unlink(),
+    "rotates": _rotate,
+    "becomes a folder": _replace,
+    "becomes a FIFO": _pipe,
+    "becomes a link": _link,
+    "loses its rights": lambda path: path.chmod(0),
+}
+MOMENTS = ("scandir", "lstat", "open", "fstat", "pread")
+SHORT = GOOD[-3000:].partition("\n")[2]
+
+
+@pytest.mark.parametrize("what", [pytest.param(name, marks=() if name in ("shrinks", "rotates") else pytest.mark.slow) for name in FLUX])
+def test_a_file_changes_at_any_moment(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before and behind each call on it: the run ends, the ledger adds up, and what is lost is told."""
+    for moment in MOMENTS:
+        for at in range(1, 12):
+            logs = logs_of(tmp_path / f"{moment}{at}", 2, SHORT)
+            changed = logs / "rank1.log"
+            with monkeypatch.context() as patch:
+                hit = _at(patch, moment, at, logs, lambda path=changed: FLUX[what](path))
+                document = analyze([str(logs)], Options(workers=1)).document
+            ledger = document["ledger"]
+            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), (moment, at)
+            assert not any("of our own" in row["reason"] for row in ledger["skipped"]), ledger
+            lost = [row for row in ledger["skipped"] if row.get("lost")]
+            assert not lost or document["verdict"]["outcome"] != "healthy"
+            shutil.rmtree(logs)
+            if not hit:
+                break
+
+
+def _at(patch: pytest.MonkeyPatch, name: str, at: int, folder: Path, act: Callable[[], object]) -> list[int]:
+    """Act in front of the at-th call of a function of `os` on the folder. The list is empty while it was not."""
+    real: Callable[..., Any] = getattr(os, name)
+    hit: list[int] = []
+    calls = [0]
+
+    def call(first: Any, *args: Any, **kwargs: Any) -> Any:
+        where = str(Path(f"/proc/self/fd/{first}").readlink()) if isinstance(first, int) else str(first)
+        if where.startswith(str(folder)) and not hit:
+            calls[0] += 1
+            if calls[0] == at:
+                hit.append(at)
+                act()
+        return real(first, *args, **kwargs)
+
+    patch.setattr(os, name, call)
+    return hit
+
+
+# ── the same bytes everywhere ───────────────────────────────────────────────────────────────────────────────
+
+OOM = ROOT / "sample_logs" / "host-oom-cache-of-rank-2" / "logs"
+PLACES = [
+    {"TZ": "UTC", "LC_ALL": "C", "PYTHONHASHSEED": "0"},
+    {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "PYTHONHASHSEED": "1", "LANG": "tr_TR.UTF-8"},
+    {"TZ": "America/St_Johns", "LC_ALL": "POSIX", "PYTHONHASHSEED": "77", "PYTHONUTF8": "0", "COLUMNS": "20"},
+]
+CHILD = """
+import sys
+from postmortem import report, scan
+from postmortem.analyze import Options, analyze
+jobs, engine, target, *paths = sys.argv[1:]
+if engine == "re2":
+    real = scan.Engine.compile.__func__
+    scan.Engine.compile = classmethod(lambda cls, signatures, **more: real(cls, signatures, **more | {"prefer": "re2"}))
+incident = analyze(paths, Options(workers=int(jobs)))
+with open(target, "w", encoding="utf-8", errors="backslashreplace") as file:
+    file.write(report.render_json(incident) + report.render_html(incident))
+"""
+
+
+def pythons() -> list[str]:
+    """This Python, and others that $POSTMORTEM_PYTHONS names, with what the project needs."""
+    return [sys.executable, *filter(None, os.environ.get("POSTMORTEM_PYTHONS", "").split(":"))]
+
+
+@pytest.mark.slow
+def test_the_matrix_of_places_gives_the_same_bytes(tmp_path: Path) -> None:
+    """Jobs, engine, locale, time zone, seed of hashes, order of the arguments, version of Python."""
+    folders = sorted(p for p in OOM.iterdir())
+    texts: dict[str, str] = {}
+    for python in pythons():
+        for jobs in (1, 2, 3):
+            for engine in ("hyperscan", "re2") if jobs == 1 else ("hyperscan",):
+                for number, place in enumerate(PLACES):
+                    order = [*map(str, folders)]
+                    random.Random(number).shuffle(order)
+                    target = tmp_path / "out"
+                    done = subprocess.run(
+                        [python, "-c", CHILD, str(jobs), engine, str(target), *order],
+                        env=os.environ | {"PYTHONPATH": str(ROOT)} | place, capture_output=True, text=True, check=False,
+                    )  # fmt: skip
+                    assert done.returncode == 0, done.stderr
+                    texts[f"{python} {jobs} {engine} {place}"] = target.read_text(encoding="utf-8")
+    assert len(set(texts.values())) == 1, _differing(texts)
+
+
+def _differing(texts: dict[str, str]) -> str:
+    first = next(iter(texts.values()))
+    return json.dumps([name for name, text in texts.items() if text != first], indent=1)
