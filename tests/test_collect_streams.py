@@ -384,6 +384,22 @@ def test_zip_members_that_overlap_lie_or_are_locked_are_refused(tmp_path: Path) 
     assert "without a readable directory" in read(path)["b.zip"][1]
 
 
+def test_a_zip_member_without_a_name_is_read_as_others_are(tmp_path: Path) -> None:
+    path = tmp_path / "b.zip"
+    with zipfile.ZipFile(path, "w") as z:
+        z.writestr("rank0.log", LOG)
+        z.writestr("x", b"second\n")
+    data = path.read_bytes()
+    header, at = data.rindex(b"PK\x01\x02"), data.rindex(b"x", 0, data.rindex(b"PK\x05\x06"))
+    data = data[: header + 28] + b"\0\0" + data[header + 30 : at] + data[at + 1 :]  # its name in the directory
+    size = len(data) - 22
+    end = data.rindex(b"PK\x05\x06")
+    begin = int.from_bytes(data[end + 16 : end + 20], "little")
+    path.write_bytes(data[: end + 12] + (size - begin).to_bytes(4, "little") + data[end + 16 :])
+    got = read(path)
+    assert got["b.zip!/rank0.log"] == (LOG, "") and got["b.zip!/?"] == (b"second\n", "")
+
+
 def test_compressed_logs_in_archives_and_archives_one_level_deep(tmp_path: Path) -> None:
     zipped = io.BytesIO()
     with zipfile.ZipFile(zipped, "w", zipfile.ZIP_DEFLATED) as z:

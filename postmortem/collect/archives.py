@@ -336,7 +336,7 @@ def zip_members(source: File | Held, budget: Budget) -> Iterator[Member]:
     infos.sort(key=lambda info: info.header_offset)
     end = 0
     for info in infos[: budget.limits.members]:
-        if info.is_dir():
+        if info.filename.endswith("/"):  # is_dir() of Python 3.11 raises on a name without a letter
             continue
         stored = min(info.compress_size, size)
         if info.header_offset < end:
