@@ -68,21 +68,44 @@ def append_file(target: Path, text: str) -> None:
 
 
 def _replace(target: Path, data: bytes, mode: int) -> None:
-    # os.open with 0666 leaves the umask to the kernel;
-    # mkstemp's 0600 would hide the report from the colleague who needs it
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
-        with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            if target.exists() and mode & 0o077:
-                os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
+        if not _appears(temporary, target, data, mode):
+            # os.open with 0666 leaves the umask to the kernel;
+            # mkstemp's 0600 would hide the report from the colleague who needs it
+            _fill(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), target, data, mode)
         temporary.replace(target)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _appears(temporary: Path, target: Path, data: bytes, mode: int) -> bool:
+    """Write a file that has no name until it is whole, so that whoever is killed leaves nothing behind.
+    False where the file system has no such files (NFS)."""
+    try:
+        descriptor = os.open(temporary.parent, os.O_TMPFILE | os.O_WRONLY, mode)
+    except (AttributeError, OSError):
+        return False
+    held = os.dup(descriptor)
+    try:
+        _fill(descriptor, target, data, mode)
+        # with a folder's descriptor, because Python calls link() without, which does not follow
+        os.link(f"/proc/self/fd/{held}", temporary, src_dir_fd=held, follow_symlinks=True)
+    except (FileNotFoundError, PermissionError):  # no /proc here, or a sandbox that allows no such link
+        return False
+    finally:
+        os.close(held)
+    return True
+
+
+def _fill(descriptor: int, target: Path, data: bytes, mode: int) -> None:
+    with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+        if target.exists() and mode & 0o077:
+            os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
 
 
 def data(text: str) -> None:

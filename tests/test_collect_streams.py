@@ -391,7 +391,9 @@ def test_a_zip_member_without_a_name_is_read_as_others_are(tmp_path: Path) -> No
         z.writestr("x", b"second\n")
     data = path.read_bytes()
     header, at = data.rindex(b"PK\x01\x02"), data.rindex(b"x", 0, data.rindex(b"PK\x05\x06"))
-    data = data[: header + 28] + b"\0\0" + data[header + 30 : at] + data[at + 1 :]  # its name in the directory
+    data = (
+        data[: header + 28] + b"\0\0" + data[header + 30 : at] + data[at + 1 :]
+    )  # its name in the directory
     size = len(data) - 22
     end = data.rindex(b"PK\x05\x06")
     begin = int.from_bytes(data[end + 16 : end + 20], "little")

@@ -34,7 +34,11 @@ class Faults:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         library = folder / "failing.so"
-        subprocess.run(["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(C), "-ldl", "-w"], check=True, timeout=120)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O1", "-o", str(library), str(C), "-ldl", "-w"],
+            check=True,
+            timeout=120,
+        )
         state = folder / "state"
         state.write_bytes(bytes(self.STATE.size))
         with state.open("r+b") as file:
@@ -45,7 +49,12 @@ class Faults:
             "TMPDIR": str(folder / "t"),
         }  # fmt: skip
         self.server = subprocess.Popen(
-            [sys.executable, str(C.parent / "server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
+            [sys.executable, str(C.parent / "server.py")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=folder,
         )
         self._answer()
 
@@ -53,10 +62,20 @@ class Faults:
         assert self.server.stdout
         return json.loads(self.server.stdout.readline())["code"]
 
-    def run(self, words: list[str], name: str = "", at: int = 0, error: int = errno.EIO, lasting: bool = False, below: str = "t") -> tuple[int, str, bool]:
+    def run(
+        self,
+        words: list[str],
+        name: str = "",
+        at: int = 0,
+        error: int = errno.EIO,
+        lasting: bool = False,
+        below: str = "t",
+    ) -> tuple[int, str, bool]:
         """The exit code, what was said, and whether anything failed."""
         assert self.server.stdin
-        self.state[:] = self.STATE.pack(0, at, error, lasting, 0, name.encode(), str(self.folder / below).encode())
+        self.state[:] = self.STATE.pack(
+            0, at, error, lasting, 0, name.encode(), str(self.folder / below).encode()
+        )
         err = self.folder / "err"
         order = {"words": words, "out": str(self.folder / "out"), "err": str(err)}
         self.server.stdin.write(json.dumps(order) + "\n")
@@ -86,7 +105,15 @@ def faults(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faults]:
 
 def words(faults: Faults, jobs: int) -> list[str]:
     there = faults.folder / "t"
-    return ["analyze", str(there / "logs"), "--output", str(there / "out" / "r.json"), "--exit-code", "--jobs", str(jobs)]
+    return [
+        "analyze",
+        str(there / "logs"),
+        "--output",
+        str(there / "out" / "r.json"),
+        "--exit-code",
+        "--jobs",
+        str(jobs),
+    ]
 
 
 def whole(faults: Faults, jobs: int) -> dict[str, Any]:
@@ -98,7 +125,17 @@ def whole(faults: Faults, jobs: int) -> dict[str, Any]:
     return document
 
 
-def series(faults: Faults, name: str, error: int, *, jobs: int = 1, lasting: bool = False, step: int = 1, below: str = "t", most: int = 2000) -> int:
+def series(
+    faults: Faults,
+    name: str,
+    error: int,
+    *,
+    jobs: int = 1,
+    lasting: bool = False,
+    step: int = 1,
+    below: str = "t",
+    most: int = 2000,
+) -> int:
     """Fail every call in turn, and look at what comes out. Return how many runs it took."""
     usual = whole(faults, jobs)
     out = faults.folder / "t" / "out"
@@ -106,13 +143,17 @@ def series(faults: Faults, name: str, error: int, *, jobs: int = 1, lasting: boo
     for at in range(1, most, step):
         target.write_text(OLD)
         code, told, hit = faults.run(words(faults, jobs), name, at, error, lasting, below)
-        where = f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{told}"
+        where = (
+            f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{told}"
+        )
         assert code in DOCUMENTED and "Traceback" not in told and "error of our own" not in told, where
         text = target.read_text()
         if code in (0, 10, 11, 12):
             document = json.loads(text)
             ledger = document["ledger"]
-            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), where
+            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), (
+                where
+            )
             assert not any("of our own" in row["reason"] for row in ledger["skipped"]), where + str(ledger)
             assert code != 0 or document == usual, where
         else:
@@ -132,7 +173,10 @@ QUICK = {("write", errno.ENOSPC), ("fsync", errno.EIO), ("rename", errno.EACCES)
 
 
 def calls() -> list[Any]:
-    return [pytest.param(n, e, id=f"{n}-{errno.errorcode[e]}", marks=() if (n, e) in QUICK else pytest.mark.slow) for n, e in CALLS]
+    return [
+        pytest.param(n, e, id=f"{n}-{errno.errorcode[e]}", marks=() if (n, e) in QUICK else pytest.mark.slow)
+        for n, e in CALLS
+    ]
 
 
 @needs("cc")
@@ -146,7 +190,9 @@ def test_every_call_may_fail(faults: Faults, name: str, error: int) -> None:
 
 @needs("cc")
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "error"), [(n, e) for n, e in CALLS if n not in ("mmap", "mkdir", "unlink", "fchmod")])
+@pytest.mark.parametrize(
+    ("name", "error"), [(n, e) for n, e in CALLS if n not in ("mmap", "mkdir", "unlink", "fchmod")]
+)
 def test_every_call_of_workers_may_fail(faults: Faults, name: str, error: int) -> None:
     """On the logs and on the output; two workers share the counting."""
     for below in ("t/logs", "t/out"):
@@ -155,7 +201,10 @@ def test_every_call_of_workers_may_fail(faults: Faults, name: str, error: int) -
 
 @needs("cc")
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "error"), [("open", errno.EROFS), ("write", errno.ENOSPC), ("rename", errno.EACCES), ("mkdir", errno.EROFS)])
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [("open", errno.EROFS), ("write", errno.ENOSPC), ("rename", errno.EACCES), ("mkdir", errno.EROFS)],
+)
 def test_a_cache_that_cannot_be_written_costs_nothing(faults: Faults, name: str, error: int) -> None:
     """From the first call on, as on a full or read-only home."""
     usual = whole(faults, 1)

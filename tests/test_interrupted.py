@@ -24,7 +24,9 @@ from postmortem.errors import PostmortemError
 ROOT = Path(__file__).parent.parent
 SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
 KILLS = int(os.environ.get("POSTMORTEM_KILLS", "20"))
-GOOD = "".join(f"2026-11-20 21:{i // 60:02d}:{i % 60:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(3000))
+GOOD = "".join(
+    f"2026-11-20 21:{i // 60:02d}:{i % 60:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(3000)
+)
 GOOD += "2026-11-20 21:59:59,548 INFO [rank0] training finished, exiting\n"
 OLD = "<!doctype html>\nthe report of yesterday\n</html>\n"
 CODES = {signal.SIGINT: {0, 130}, signal.SIGTERM: {0, 143, -15}, signal.SIGKILL: {0, -9}}
@@ -53,7 +55,10 @@ def tagged(tag: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and f"POSTMORTEM_TEST={tag}\0".encode() in (entry / "environ").read_bytes():
+            if (
+                entry.name.isdigit()
+                and f"POSTMORTEM_TEST={tag}\0".encode() in (entry / "environ").read_bytes()
+            ):
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                 found += [int(entry.name)] if state != "Z" else []
         except OSError:
@@ -94,14 +99,35 @@ def test_signals_at_random_moments(tmp_path: Path) -> None:
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         assert not left, f"{where}: processes {left} go on"
-        assert child.returncode in CODES[sent] | ({-2} if sent == signal.SIGINT else set()), f"{where}: {child.returncode}\n{told}"
+        assert child.returncode in CODES[sent] | ({-2} if sent == signal.SIGINT else set()), (
+            f"{where}: {child.returncode}\n{told}"
+        )
         assert "Traceback" not in told, f"{where}\n{told}"
         names = [path.name for path in out.iterdir()]
         assert names in ([], ["r.html"]) and (names or not old), f"{where}: {names}"
         if names:
             page = target.read_text()
-            assert (old and page == OLD) or (page.startswith("<!doctype html>") and "postmortem-incident" in page and page.rstrip().endswith("</html>")), where
+            assert (old and page == OLD) or (
+                page.startswith("<!doctype html>")
+                and "postmortem-incident" in page
+                and page.rstrip().endswith("</html>")
+            ), where
         shutil.rmtree(out)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_who_is_killed_while_writing_leaves_nothing(old: bool, tmp_path: Path) -> None:
+    """The report lay beside its target under a name of its own until it was whole, and stayed there."""
+    if old:
+        (tmp_path / "r.html").write_text(OLD)
+    code = (
+        "import os, sys, pathlib; from postmortem import output\n"
+        "os.fsync = lambda _: os.kill(os.getpid(), 9)\n"
+        "output.write_file(pathlib.Path(sys.argv[1]), 'new' * 9999)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(tmp_path / "r.html")], cwd=ROOT, check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert {p.name: p.read_text() for p in tmp_path.iterdir()} == ({"r.html": OLD} if old else {})
 
 
 def _timed(logs: Path, folder: Path) -> float:
@@ -125,7 +151,11 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     def mount(kilobytes: int) -> Path:
         place = tmp_path / f"disk{len(made)}"
         place.mkdir()
-        done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)], capture_output=True, check=False)
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(place)],
+            capture_output=True,
+            check=False,
+        )
         if done.returncode:
             pytest.skip("no tmpfs can be mounted here")
         made.append(place)
@@ -137,8 +167,13 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
 
 
 @needs("root", "mount")
-@pytest.mark.parametrize("form", ["html", pytest.param("json", marks=pytest.mark.slow), pytest.param("ndjson", marks=pytest.mark.slow)])
-def test_a_disk_that_is_full_at_any_byte(form: str, small_disk: Callable[[int], Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "form",
+    ["html", pytest.param("json", marks=pytest.mark.slow), pytest.param("ndjson", marks=pytest.mark.slow)],
+)
+def test_a_disk_that_is_full_at_any_byte(
+    form: str, small_disk: Callable[[int], Path], tmp_path: Path
+) -> None:
     """The disk has room for more and more of the report, until it holds it: before, the old one stays."""
     from postmortem import output, report
 
@@ -169,10 +204,21 @@ def test_a_full_disk_everywhere(small_disk: Callable[[int], Path], tmp_path: Pat
     for room in (4, 64, 1024):
         disk = small_disk(room)
         (disk / "filler").write_bytes(b"x" * 4096) if room == 4 else None
-        environment = os.environ | {"XDG_CACHE_HOME": str(disk / "cache"), "TMPDIR": str(disk), "PYTHONDONTWRITEBYTECODE": "1"}
+        environment = os.environ | {
+            "XDG_CACHE_HOME": str(disk / "cache"),
+            "TMPDIR": str(disk),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
         for target, code in ((tmp_path / "r.html", 0), (disk / "r.html", 1)):
             words = ["analyze", str(logs), "--output", str(target), "--jobs", "2"]
-            done = subprocess.run([sys.executable, "-m", "postmortem", *words], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+            done = subprocess.run(
+                [sys.executable, "-m", "postmortem", *words],
+                capture_output=True,
+                text=True,
+                cwd=ROOT,
+                env=environment,
+                check=False,
+            )
             assert done.returncode in (code, 0) and "Traceback" not in done.stderr, done.stderr
             assert (done.returncode == 0) == target.exists()
             assert done.returncode == 0 or "No space left on device" in done.stderr
@@ -222,7 +268,10 @@ MOMENTS = ("scandir", "lstat", "open", "fstat", "pread")
 SHORT = GOOD[-3000:].partition("\n")[2]
 
 
-@pytest.mark.parametrize("what", [pytest.param(name, marks=() if name in ("shrinks", "rotates") else pytest.mark.slow) for name in FLUX])
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param(name, marks=() if name in ("shrinks", "rotates") else pytest.mark.slow) for name in FLUX],
+)
 def test_a_file_changes_at_any_moment(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before and behind each call on it: the run ends, the ledger adds up, and what is lost is told."""
     for moment in MOMENTS:
@@ -233,7 +282,10 @@ def test_a_file_changes_at_any_moment(what: str, tmp_path: Path, monkeypatch: py
                 hit = _at(patch, moment, at, logs, lambda path=changed: FLUX[what](path))
                 document = analyze([str(logs)], Options(workers=1)).document
             ledger = document["ledger"]
-            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), (moment, at)
+            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), (
+                moment,
+                at,
+            )
             assert not any("of our own" in row["reason"] for row in ledger["skipped"]), ledger
             lost = [row for row in ledger["skipped"] if row.get("lost")]
             assert not lost or document["verdict"]["outcome"] != "healthy"

@@ -227,4 +227,6 @@ def test_half_a_letter_in_json_is_written_out(name: str, tmp_path: Path) -> None
     incident = analyze([str(tmp_path)])
     assert not [row for row in incident.document["ledger"]["skipped"] if row.get("lost")]
     report.render_json(incident).encode()
-    assert not any(0xD800 <= ord(letter) < 0xE000 for letter in json.dumps(incident.document, ensure_ascii=False))
+    assert not any(
+        0xD800 <= ord(letter) < 0xE000 for letter in json.dumps(incident.document, ensure_ascii=False)
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from fuzz import campaign, targets  # noqa: E402
+from fuzz import campaign, targets
 
 
 def guided(target: targets.Target, executions: int, seed: int) -> None:
@@ -24,14 +24,24 @@ def guided(target: targets.Target, executions: int, seed: int) -> None:
     corpus.mkdir()
     for number, data in enumerate(target.seeds()[:2000]):
         (corpus / str(number)).write_bytes(data)
-    words = [sys.argv[0], str(corpus), f"-seed={seed}", f"-runs={executions}", "-max_len=8192", "-timeout=5", "-rss_limit_mb=3000"]
+    words = [
+        sys.argv[0],
+        str(corpus),
+        f"-seed={seed}",
+        f"-runs={executions}",
+        "-max_len=8192",
+        "-timeout=5",
+        "-rss_limit_mb=3000",
+    ]
     atheris.instrument_all()
     atheris.Setup(words, one)
     atheris.Fuzz()
 
 
 def main() -> int:
-    known = argparse.ArgumentParser(prog="python tests/fuzz", description="Fuzz whatever reads what others wrote.")
+    known = argparse.ArgumentParser(
+        prog="python tests/fuzz", description="Fuzz whatever reads what others wrote."
+    )
     known.add_argument("--executions", type=int, default=100_000)
     known.add_argument("--seed", type=int, default=secrets.randbelow(1 << 24))
     known.add_argument("--seconds", type=float, default=1e9, help="of one target, at most")

@@ -45,7 +45,9 @@ def kept(target: Target) -> Iterator[bytes]:
         yield from (path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file())
 
 
-def run(target: Target, executions: int, seed: int, *, seconds: float = 1e9, keep: Path | None = None) -> Outcome:
+def run(
+    target: Target, executions: int, seed: int, *, seconds: float = 1e9, keep: Path | None = None
+) -> Outcome:
     """Try a target. `keep`: a folder for the inputs that fail."""
     outcome = Outcome(target.name, seed)
     seeds = target.seeds()
@@ -84,7 +86,10 @@ def _try(target: Target, data: bytes, outcome: Outcome, keep: Path | None) -> No
     except BaseException as error:
         place = _place(error)
         name = hashlib.sha256(data).hexdigest()[:12]
-        outcome.finds.setdefault(place, f"--target {target.name} --seed {outcome.seed}, execution {outcome.tried}, {len(data)} bytes, {name}: {data[:200]!r}")
+        outcome.finds.setdefault(
+            place,
+            f"--target {target.name} --seed {outcome.seed}, execution {outcome.tried}, {len(data)} bytes, {name}: {data[:200]!r}",
+        )
         if keep is not None and len(data) < 1 << 16:
             (keep / target.name).mkdir(parents=True, exist_ok=True)
             (keep / target.name / name).write_bytes(data)

@@ -102,7 +102,9 @@ def _wrapped(data: bytes, rng: random.Random) -> bytes:
     text = data[:3000].decode("utf-8", "replace")
     field = rng.choice(("log", "message", "msg", "textPayload", "line", "MESSAGE", "body", "event"))
     if rng.random() < 0.3:
-        return json.dumps({field: text, "time": "2026-11-20T03:12:08Z"}, ensure_ascii=rng.random() < 0.5).encode()
+        return json.dumps(
+            {field: text, "time": "2026-11-20T03:12:08Z"}, ensure_ascii=rng.random() < 0.5
+        ).encode()
     rows = [json.dumps({field: line, "rank": 1}) for line in text.split("\n")[:20]]
     return "\n".join(rows).encode() if rng.random() < 0.6 else f"[{','.join(rows)}]".encode()
 
@@ -112,4 +114,21 @@ def _prefixed(data: bytes, rng: random.Random) -> bytes:
     return b"".join(lead + line for line in data[:6000].splitlines(True))
 
 
-_WAYS = [_flip, _flip, _cut, _cut, _head, _token, _token, _token, _number, _number, _number, _again, _moved, _noise, _wrapped, _prefixed]
+_WAYS = [
+    _flip,
+    _flip,
+    _cut,
+    _cut,
+    _head,
+    _token,
+    _token,
+    _token,
+    _number,
+    _number,
+    _number,
+    _again,
+    _moved,
+    _noise,
+    _wrapped,
+    _prefixed,
+]

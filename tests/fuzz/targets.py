@@ -21,7 +21,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
 import zstandard
 
 from fuzz.watch import ROOT, folder
@@ -60,7 +59,19 @@ from postmortem.replay import documents, parameters, pick, script, verify
 SAMPLES = ROOT / "sample_logs"
 DUMPS = ROOT / "tests" / "data" / "flight_recorder"
 WINDOW = 12  # lines of one sample
-KINDS = ("console", "agent", "kernel", "error-file", "flight-recorder", "stack", "process-table", "cgroup", "scheduler", "ray", "json-lines")
+KINDS = (
+    "console",
+    "agent",
+    "kernel",
+    "error-file",
+    "flight-recorder",
+    "stack",
+    "process-table",
+    "cgroup",
+    "scheduler",
+    "ray",
+    "json-lines",
+)
 
 
 @dataclass(frozen=True)
@@ -116,14 +127,38 @@ def wrapped() -> list[bytes]:
     for wrap in envelopes.ENVELOPES.values():
         for window in rng.sample(windows(), 5):
             out.append(wrap(envelopes.arrived(_text(window).splitlines())).encode("utf-8", "replace"))
-    rows = [json.dumps({"log": w.decode("utf-8", "replace"), "time": "2026-11-20T03:12:08Z"}).encode() for w in windows()[:200]]
-    pairs = [b"".join(b"level=info rank=1 msg=%r\n" % line.decode("utf-8", "replace").encode() for line in w.split(b"\n")) for w in windows()[200:300]]
-    cri = [b"".join(b"2026-11-20T03:12:08.1Z stdout F " + line + b"\n" for line in w.split(b"\n")) for w in windows()[300:400]]
+    rows = [
+        json.dumps({"log": w.decode("utf-8", "replace"), "time": "2026-11-20T03:12:08Z"}).encode()
+        for w in windows()[:200]
+    ]
+    pairs = [
+        b"".join(
+            b"level=info rank=1 msg=%r\n" % line.decode("utf-8", "replace").encode()
+            for line in w.split(b"\n")
+        )
+        for w in windows()[200:300]
+    ]
+    cri = [
+        b"".join(b"2026-11-20T03:12:08.1Z stdout F " + line + b"\n" for line in w.split(b"\n"))
+        for w in windows()[300:400]
+    ]
     streams = [
-        json.dumps({"streams": [{"stream": {"pod": "a"}, "values": [["1763521928000000000", w.decode("utf-8", "replace")]]}]}).encode()
+        json.dumps(
+            {
+                "streams": [
+                    {
+                        "stream": {"pod": "a"},
+                        "values": [["1763521928000000000", w.decode("utf-8", "replace")]],
+                    }
+                ]
+            }
+        ).encode()
         for w in windows()[400:450]
     ]
-    table = [b"timestamp,message\n" + b"".join(b'2026-11-20T03:12:08Z,"%s"\n' % line for line in w.split(b"\n")) for w in windows()[450:500]]
+    table = [
+        b"timestamp,message\n" + b"".join(b'2026-11-20T03:12:08Z,"%s"\n' % line for line in w.split(b"\n"))
+        for w in windows()[450:500]
+    ]
     return [*out, *rows, *pairs, *cri, *streams, *table]
 
 
@@ -140,7 +175,12 @@ def dumps() -> list[bytes]:
         "profiling_name": "nccl:all_reduce", "input_sizes": [[10]], "input_dtypes": ["Float"], "output_sizes": [[10]], "output_dtypes": ["Float"],
         "state": "scheduled", "retired": False, "timeout_ms": 600000, "time_created_ns": 1763521928000000000,
     }  # fmt: skip
-    small = {"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}}, "pg_status": {"0": {"last_enqueued_collective": 2}}, "entries": [entry]}
+    small = {
+        "version": "2.10",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+        "pg_status": {"0": {"last_enqueued_collective": 2}},
+        "entries": [entry],
+    }
     return [*kept, json.dumps(small).encode(), *(pickle.dumps(small, protocol) for protocol in (2, 3, 4, 5))]
 
 
@@ -165,7 +205,12 @@ def packed() -> list[bytes]:
     zipped = out.getvalue()
     packers: list[Callable[[bytes], bytes]] = [gzip.compress, bz2.compress, lzma.compress, zstandard.compress]
     whole = [archive, zipped, text.decode("utf-8", "replace").encode("utf-16")]
-    return [*whole, *(p(data) for p in packers for data in (text, archive, zipped)), gzip.compress(text) * 3, text]
+    return [
+        *whole,
+        *(p(data) for p in packers for data in (text, archive, zipped)),
+        gzip.compress(text) * 3,
+        text,
+    ]
 
 
 def patterns() -> list[bytes]:
@@ -182,9 +227,17 @@ def foreign() -> list[bytes]:
     for row in verify.SCENARIOS if hasattr(verify, "SCENARIOS") else pick.SCENARIOS:
         arguments = {name: row.arguments.get(name, 3) for name in parameters.taken(row)}
         replay = {"scenario": row.id, "arguments": {**arguments, "world_size": 8, "rank": 3}}
-        made = {"schema": documents.SCHEMA, "verdict": {"pattern": row.pattern, "category": row.category, "culprit": {"ranks": [3]}}, "replay": replay}
+        made = {
+            "schema": documents.SCHEMA,
+            "verdict": {"pattern": row.pattern, "category": row.category, "culprit": {"ranks": [3]}},
+            "replay": replay,
+        }
         out.append(json.dumps(made).encode())
-        out.append(b'<html><script type="application/json" id="postmortem-incident">' + json.dumps(made).encode() + b"</script></html>")
+        out.append(
+            b'<html><script type="application/json" id="postmortem-incident">'
+            + json.dumps(made).encode()
+            + b"</script></html>"
+        )
     return out
 
 
@@ -218,7 +271,16 @@ def small(data: bytes) -> None:
     utterances.uncaught(text)
     utterances.said(text)
     list(signs.counts(text))
-    for sign in (signs.step, signs.done, signs.cries, signs.troubled, signs.result, signs.answers, signs.goodbye, signs.last_word):
+    for sign in (
+        signs.step,
+        signs.done,
+        signs.cries,
+        signs.troubled,
+        signs.result,
+        signs.answers,
+        signs.goodbye,
+        signs.last_word,
+    ):
         sign(text)
 
 
@@ -275,7 +337,13 @@ def worked(data: bytes) -> None:
 
 
 def document_of(kind: str) -> Callable[[bytes], None]:
-    parser = {"error-file": torchrun.error_file, "flight-recorder": flight_recorder.parse, "stack": stacks.parse, "process-table": tables.processes, "cgroup": tables.counters}[kind]
+    parser = {
+        "error-file": torchrun.error_file,
+        "flight-recorder": flight_recorder.parse,
+        "stack": stacks.parse,
+        "process-table": tables.processes,
+        "cgroup": tables.counters,
+    }[kind]
 
     def run(data: bytes) -> None:
         for event in parser(Source("nccl_trace_rank_3", kind, len(data)), data):
@@ -346,7 +414,9 @@ def opened(data: bytes) -> None:
     path = _file(data, "x")
     total = 0
     seen = set()
-    for source, stream in open_sources(Container(path, "x", len(data), "plain"), Limits(total=64 << 20, members=500)):
+    for source, stream in open_sources(
+        Container(path, "x", len(data), "plain"), Limits(total=64 << 20, members=500)
+    ):
         assert source.path.startswith("x") and source.path.isprintable() and source.path not in seen
         if source.path != "x":
             seen.add(source.path)
@@ -377,7 +447,11 @@ def analysed(data: bytes) -> None:
     logs.mkdir()
     try:
         third = len(data) // 3
-        for name, part in (("rank0.log", data[:third]), ("dmesg.txt", data[third : 2 * third]), ("rank1.err", data[2 * third :])):
+        for name, part in (
+            ("rank0.log", data[:third]),
+            ("dmesg.txt", data[third : 2 * third]),
+            ("rank1.err", data[2 * third :]),
+        ):
             (logs / name).write_bytes(part)
         try:
             incident = analyze([str(logs)], Options(workers=1))
@@ -387,10 +461,19 @@ def analysed(data: bytes) -> None:
         ledger, verdict = incident.document["ledger"], incident.document["verdict"]
         assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"])
         lost = [row for row in ledger["skipped"] if row.get("lost")]
-        assert not any("rror of our own" in row["reason"] or "line " in row["reason"][:5] for row in lost), lost
+        assert not any("rror of our own" in row["reason"] or "line " in row["reason"][:5] for row in lost), (
+            lost
+        )
         assert not lost or verdict["outcome"] != "healthy"
         json.loads(report.render_json(incident))
-        for render in (report.render_html, report.render_markdown, report.render_ndjson, report.render_junit, report.render_trace, report.render_github):
+        for render in (
+            report.render_html,
+            report.render_markdown,
+            report.render_ndjson,
+            report.render_junit,
+            report.render_trace,
+            report.render_github,
+        ):
             assert "an error of our own in" not in render(incident)
         report.render_terminal(incident, width=80, colour=False)
     finally:
@@ -477,7 +560,9 @@ def replayed(data: bytes) -> None:
 
 
 def redacted(data: bytes) -> None:
-    text = Redactor().text(_text(data)) if hasattr(Redactor, "text") else Redactor().document({"a": _text(data)})
+    text = (
+        Redactor().text(_text(data)) if hasattr(Redactor, "text") else Redactor().document({"a": _text(data)})
+    )
     assert text is not None
 
 
@@ -502,7 +587,13 @@ def _targets() -> Iterator[Target]:
     yield Target("redacted", lines, redacted, 2, ("postmortem.privacy",))
     for kind in KINDS:
         seeds = dumps if kind == "flight-recorder" else of_kinds(kind)
-        yield Target(f"parsed-{kind}", windows if kind == "console" else seeds, parsed(kind), 0.4, (p, "postmortem.scan"))
+        yield Target(
+            f"parsed-{kind}",
+            windows if kind == "console" else seeds,
+            parsed(kind),
+            0.4,
+            (p, "postmortem.scan"),
+        )
     yield Target("read", lambda: [*windows(), *packed()], read_one, 0.4)
     yield Target("analysed", windows, analysed, 0.05)
 

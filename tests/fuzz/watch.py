@@ -50,9 +50,7 @@ def _hook(event: str, args: tuple[object, ...]) -> None:
     if event == "open":
         path, _, flags = args
         _opened(path, int(flags) if isinstance(flags, int) else 0)
-    elif event.startswith(FORBIDDEN):
-        _escaped(f"{event}{args!r}")
-    elif event.startswith(CHANGES) and not str(args[0]).startswith(_WATCH.own):
+    elif event.startswith(FORBIDDEN) or event.startswith(CHANGES) and not str(args[0]).startswith(_WATCH.own):
         _escaped(f"{event}{args!r}")
     elif event == "compile" and args[1] in ("<string>", b"<string>", "<unknown>") and not _importing():
         _escaped(f"compile of {str(args[0])[:80]!r}")
@@ -87,7 +85,15 @@ def watched(*own: Path) -> Iterator[None]:
     """Look at what is done inside; files may be written and read in the folders `own` only."""
     if not _WATCH.readable:
         sys.addaudithook(_hook)
-        paths = {*map(str, sysconfig.get_paths().values()), sys.prefix, sys.base_prefix, str(ROOT), "/proc/", "/usr/share/zoneinfo", "/sys/"}
+        paths = {
+            *map(str, sysconfig.get_paths().values()),
+            sys.prefix,
+            sys.base_prefix,
+            str(ROOT),
+            "/proc/",
+            "/usr/share/zoneinfo",
+            "/sys/",
+        }
         _WATCH.readable = tuple(os.path.realpath(p) for p in paths)
     _WATCH.own = tuple(str(p.resolve()) for p in (*own, cache.folder()))
     _WATCH.seen.clear()
