@@ -51,7 +51,21 @@ def main() -> None:
         code = run(arguments)
     except KeyboardInterrupt:  # during an import
         code = 130
+    if code > 128:
+        _leave(code)
     sys.exit(code)
+
+
+def _leave(code: int) -> None:
+    """Exit after an interrupt. `sys.exit` will not do: where the interrupt came while a named tuple or a data
+    class was made, `python -m` forgets the code and ends itself by SIGINT."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream:
+                stream.flush()
+        except (OSError, ValueError):  # closed, or nobody listens any more
+            pass
+    os._exit(code)
 
 
 def _occupy() -> None:

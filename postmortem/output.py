@@ -100,7 +100,7 @@ def _appears(temporary: Path, target: Path, data: bytes, mode: int) -> bool:
 
 
 def _fill(descriptor: int, target: Path, data: bytes, mode: int) -> None:
-    with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
+    with open(descriptor, "wb") as file:
         if target.exists() and mode & 0o077:
             os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
         file.write(data)
