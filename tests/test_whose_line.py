@@ -261,3 +261,29 @@ def test_what_rays_driver_raises_for_a_task_is_the_workers(tmp_path: Path) -> No
         22891,
     )
     assert culprits(tmp_path, driver__log=TASK) == [1]
+
+
+REFUSED = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/opt/train/fraud.py", line 9, in <module>
+[rank1]:     s = socket.create_connection(("127.0.0.1", 6390), timeout=3)
+[rank1]:   File "/usr/lib/python3.11/socket.py", line 836, in create_connection
+[rank1]:     sock.connect(sa)
+[rank1]: ConnectionRefusedError: [Errno 111] Connection refused
+
+[rank1]: The above exception was the direct cause of the following exception:
+
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/opt/train/fraud.py", line 10, in <module>
+[rank1]:     raise RuntimeError("feature store is gone") from e
+[rank1]: RuntimeError: feature store is gone
+"""
+
+
+def test_a_service_that_refuses_is_no_peer_and_the_programs_word_for_it_counts(tmp_path: Path) -> None:
+    peer = "".join(f"[rank0]: {line}\n" for line in (*TRACE.splitlines(), f"{LOST}1"))
+    assert culprits(tmp_path, job__log=REFUSED + peer) == [1]
+    inside = REFUSED.replace(
+        "/usr/lib/python3.11/socket.py", "/usr/lib/python3.11/multiprocessing/connection.py"
+    )
+    assert culprits(tmp_path, job__log=inside + peer) == []

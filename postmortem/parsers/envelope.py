@@ -149,6 +149,8 @@ def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
         stamp=said.stamp or env.stamp,
         line=number,
         writer=env.writer or said.writer,
+        kernel=env.kernel or said.program == "kernel",
+        program=env.program or ("" if said.program == "kernel" else said.program),
     )
 
 
@@ -353,7 +355,7 @@ def _json_line(text: str, style: Style) -> Envelope | None:
     if found[0] == "log" and "stream" in record:  # json-file, Docker's default: a line as it was printed
         inner = peel(body.rstrip("\n"), style)
         return inner._replace(stamp=said.stamp or inner.stamp)
-    kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
+    kernel = said.program == "kernel"
     return Envelope(
         body + records.measured(record),
         rank=said.rank,
@@ -363,7 +365,7 @@ def _json_line(text: str, style: Style) -> Envelope | None:
         pid=said.pid,
         stamp=said.stamp,
         kernel=kernel,
-        program="" if kernel else str(record.get("SYSLOG_IDENTIFIER") or ""),
+        program="" if kernel else said.program,
     )
 
 

@@ -1,6 +1,7 @@
 r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of the file's line.
 
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
+    __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export
     [ {                                                                  a pretty-printed export, newest first
         "textPayload": "[rank1]: ValueError: ..."
     time,host,message                                                  a table with fields of several lines
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 
 from postmortem.model import Source, Stamp
-from postmortem.parsers import exports, framing, records, times
+from postmortem.parsers import exports, framing, journal_export, records, times
 from postmortem.parsers.excerpt import decode, visible
 from postmortem.parsers.framing import CHUNK, LINE, SOME, Framer, Group, Numbered
 from postmortem.parsers.marks import head, marked
@@ -28,11 +29,11 @@ WRAPPED = frozenset({"console", "agent", "json-lines", "ray"})  # kinds that a c
 
 def of(source: Source, stream: Readable) -> Unwrapped | Again:
     """The stream of a source, unwrapped if its head shows that it is wrapped."""
-    if source.kind not in WRAPPED:
+    if source.kind not in WRAPPED and source.kind != "kernel":
         return Again(b"", stream)
     first = _peek(stream)
     again = Again(first, stream)
-    framer = learn(first)
+    framer = learn(first) if source.kind in WRAPPED else _journal(first)
     return Unwrapped(again, framer) if framer is not None else again
 
 
@@ -154,6 +155,12 @@ def learn(first: bytes) -> Framer | None:
     return framing.newest_first(framer) if _descending(stamps) else framer
 
 
+def _journal(first: bytes) -> Framer | None:
+    """A machine's journal as an export; its other forms are lines as they stand."""
+    lines = decode(first[: 1 << 13]).split("\n")[:-1]
+    return journal_export.export if journal_export.looks(lines) else None
+
+
 def _json(text: str, lines: list[str]) -> Framer | None:
     found = [records.load(line) for line in lines[:40]]
     known = [record for record in found if record is not None and records.body_of(record) is not None]
@@ -171,6 +178,7 @@ def _descending(stamps: list[Stamp | None]) -> bool:
 
 
 _TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
+    (journal_export.looks, journal_export.export),
     (framing.mostly_pairs, framing.logfmt),
     (framing.partial, framing.cri),
     (framing.folded, framing.unfolded),
