@@ -246,3 +246,29 @@ def test_a_rank_that_quotes_the_controller_of_ray_begins_no_new_life(tmp_path: P
     )
     document = analyze([str(tmp_path)], Options()).document
     assert document["verdict"]["culprit"]["ranks"] == [1] and document["job"]["attempts"] == 1
+
+
+def steps(first: int, last: int) -> str:
+    return "".join(f"SpawnProcess-{i} INFO: step {n}\n" for n in range(first, last, 10) for i in (1, 2))
+
+
+LOOP = "MainProcess ERROR: attempt {} failed: ProcessExitedException('process 1 terminated with signal SIGKILL')\n"
+
+
+def outcome_of(tmp_path: Path, text: str) -> str:
+    (tmp_path / "job.log").write_text(text)
+    return str(analyze([str(tmp_path / "job.log")]).document["verdict"]["outcome"])
+
+
+def test_a_scripts_own_loop_begins_a_new_life_behind_the_end_of_a_process(tmp_path: Path) -> None:
+    again = steps(0, 40) + LOOP.format(1) + steps(0, 90) + "MainProcess INFO: training finished\n"
+    assert outcome_of(tmp_path, again) == "recovered"
+    assert outcome_of(tmp_path, steps(0, 40) + LOOP.format(1) + steps(0, 30) + LOOP.format(2)) == "incident"
+
+
+def test_what_only_goes_on_is_no_new_life(tmp_path: Path) -> None:
+    """The next epoch begins at 0, too, but what is counted had grown behind the line."""
+    text = (
+        steps(0, 40) + LOOP.format(1) + steps(40, 90) + steps(0, 90) + "MainProcess INFO: training finished\n"
+    )
+    assert outcome_of(tmp_path, text) == "healthy"

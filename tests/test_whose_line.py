@@ -283,7 +283,5 @@ REFUSED = """\
 def test_a_service_that_refuses_is_no_peer_and_the_programs_word_for_it_counts(tmp_path: Path) -> None:
     peer = "".join(f"[rank0]: {line}\n" for line in (*TRACE.splitlines(), f"{LOST}1"))
     assert culprits(tmp_path, job__log=REFUSED + peer) == [1]
-    inside = REFUSED.replace(
-        "/usr/lib/python3.11/socket.py", "/usr/lib/python3.11/multiprocessing/connection.py"
-    )
+    inside = REFUSED.replace("/usr/lib/python3.11/socket.py", "/opt/venv/torch/distributed/rendezvous.py")
     assert culprits(tmp_path, job__log=inside + peer) == []

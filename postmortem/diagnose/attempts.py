@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 
-from postmortem.diagnose import life
+from postmortem.diagnose import endings, life
 from postmortem.diagnose.case import BROAD
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
@@ -222,7 +222,8 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
     """Number the lives of a job whose launcher log is all there is.
 
     torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves
-    again in the same file. Ray Train says each time that it attempts to start a worker group, HyperPod that
+    again in the same file. A script's own loop around its launcher says how a process ended, and the next
+    that is counted is counted from the beginning. Ray Train says each time that it attempts to start a worker group, HyperPod that
     it retries the step.
     """
     if any(e.attempt is not None for e in events):
@@ -242,10 +243,13 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
     words = [library.telling(word) for word in ("death", "birth", "again")]
-    anew = any(e.kind == "anew" and e.fields.get("first") for e in events)
-    if not anew and {e.pattern for e in events}.isdisjoint(frozenset().union(*words)):
+    ends = library.telling("end")
+    begun = [e for e in events if e.kind == "anew"]
+    anew = any(e.fields.get("first") for e in begun)
+    known = frozenset(ends if begun else ()).union(*words)
+    if not anew and {e.pattern for e in events}.isdisjoint(known):
         return {}
-    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
+    cuts = {source: _cuts(own, *words, ends) for source, own in _by_source(events).items()}
     return {source: lines for source, lines in cuts.items() if lines}
 
 
@@ -257,7 +261,9 @@ def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
     return found
 
 
-def _cuts(own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str]) -> list[int]:
+def _cuts(
+    own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str], ends: Set[str]
+) -> list[int]:
     """The last lines of all lives but the last in one source: by the launcher's word, else by that of the
     controller or srun who begin anew (never a rank's), and by tracebacks that nobody caught with a new
     launch behind them."""
@@ -265,15 +271,32 @@ def _cuts(own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str
     deaths = [e for e in own if e.pattern in death]
     if deaths:
         return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
-    return _ends(_falls(own), blocks) + (_told(own, again) or _told(own, birth)[1:])
+    told = _told(own, again) or _told(own, birth)[1:]
+    return sorted({*_ends(_falls(own), blocks), *told, *_ends(_losses(own, ends), [])})
 
 
 def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
     """Tracebacks that nobody caught, with the launches in the same log."""
     launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
     for e in own:
-        if e.kind == "exception" and life.uncaught(e):
+        if e.kind == "exception" and life.uncaught(e) and not e.fields.get("chained"):
             yield _last_line(e), launches
+
+
+def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[int]]]:
+    """Bad ends of processes, with the lines behind each where the counts of all writers fall to their
+    beginning without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
+    fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
+    counted = [e for e in own if e.kind == "worked" and e.fields.get("by") == "count"]
+    for e in own if fell else ():
+        end = endings.told(e) if e.pattern in ends else None
+        if end is None or end.kind in ("clean", "stop"):
+            continue
+        line = _last_line(e)
+        births = [x for x in fell if (number(x.fields["grew"]) or 0) < line < (x.where.line or 0)]
+        begun = {x.rank for x in births}
+        if all(x.rank in begun for x in counted if (x.where.line or 0) > line):
+            yield line, [x.where.line or 0 for x in births]
 
 
 def _told(own: Sequence[Event], words: Set[str]) -> list[int]:

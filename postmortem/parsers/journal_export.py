@@ -61,17 +61,16 @@ def _group(record: dict[str, str], message: list[Numbered]) -> Iterator[Group]:
 
 
 def _binary(lines: Iterator[Numbered]) -> list[Numbered]:
-    """The lines of a value behind its length. The first byte of that may be a line end, too."""
-    number, head = next(lines, (0, ""))
-    m = _LENGTH.match(head)
-    if m is None:
-        number, text = next(lines, (0, ""))
-        head = f"{head}\n{text}"
-        m = _LENGTH.match(head)
+    """The lines of a value behind its length, of which bytes may be line ends, too."""
+    last = next(lines, (0, ""))
+    head = last[1]
+    while (m := _LENGTH.match(head)) is None and head.count("\n") < 3:
+        last = next(lines, (0, ""))
+        head = f"{head}\n{last[1]}"
     if m is None:
         return []
     want = _length(m[1])
-    found = [(number, head[m.end() :])]
+    found = [(last[0], head[m.end() :])]
     have = _size(found[0][1])
     while have < min(want, MULTILINE) and (line := next(lines, None)) is not None:
         found.append(line)

@@ -77,7 +77,8 @@ class _Writer:
     counted: dict[str, int] = field(default_factory=dict)
     counting: int = 0  # lines that may count
     late: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))  # the last of them
-    fell: list[Line] = field(default_factory=list)  # where a count fell to its beginning
+    # where a count fell to its beginning, and the line where one had grown before
+    fell: list[tuple[Line, int]] = field(default_factory=list)
     anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
@@ -192,8 +193,9 @@ def _open(writer: _Writer, line: Line) -> None:
     One that counts is no opening, and one that comes often is no start."""
     said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
+        begins = not said.startswith("Traceback (most recent")
         telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
-        writer.opening = said if telling else "-"
+        writer.opening = said if begins and telling else "-"
     elif said == writer.opening and len(writer.anew) < ANEW:
         writer.anew.append(line)
 
@@ -206,7 +208,7 @@ def _count(writer: _Writer, line: Line) -> None:
         if value > before:
             writer.grew = line
         elif value < before and value <= 1 and len(writer.fell) < ANEW:
-            writer.fell.append(line)
+            writer.fell.append((line, writer.grew.number if writer.grew else 0))
         if name in writer.counted or len(writer.counted) < COUNTED:
             writer.counted[name] = value
 
@@ -331,8 +333,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "finished", writer.finished, rank, {"last_word": True} if last_word else {})
     for by, line in _worked(writer):
         yield _event(source, "worked", line, rank, {"by": by})
-    for line in writer.fell:
-        yield _event(source, "anew", line, rank, {})
+    for line, grew in writer.fell:
+        yield _event(source, "anew", line, rank, {"grew": grew})
     for line in writer.anew if len(writer.anew) <= LAUNCHES else ():
         yield _event(source, "anew", line, rank, {"first": True})
     if writer.milestone and writer.milestone is not writer.last:
