@@ -272,3 +272,34 @@ def test_what_only_goes_on_is_no_new_life(tmp_path: Path) -> None:
         steps(0, 40) + LOOP.format(1) + steps(40, 90) + steps(0, 90) + "MainProcess INFO: training finished\n"
     )
     assert outcome_of(tmp_path, text) == "healthy"
+
+
+WORK = "".join(f"[{r}] step {n}\n" for n in range(0, 80, 20) for r in (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        ("ERROR: Job failed: exit code 137", "external-signal"),
+        ("make: *** [Makefile:12: train] Error 139", "native-crash"),
+        ("Command exited with non-zero status 3", "python-exception"),
+        ("xargs: python3: terminated by signal 9", "external-signal"),
+    ],
+)
+def test_a_job_of_which_only_the_code_is_told_ended_so(line: str, category: str, tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(f"{WORK}{line}\n")
+    told = analyze([str(tmp_path)]).document["verdict"]
+    assert (told["outcome"], told["category"], told["culprit"]["ranks"]) == ("incident", category, [])
+
+
+def test_the_code_of_a_helper_is_no_end_where_work_goes_on(tmp_path: Path) -> None:
+    text = f"{WORK}ERROR: Step 'upload' failed with exit code 3\n" + WORK.replace("step ", "step 1")
+    assert outcome_of(tmp_path, text) == "healthy"
+
+
+def test_a_launcher_that_refuses_its_arguments_is_of_its_host(tmp_path: Path) -> None:
+    usage = "gpu7: usage: torchrun [-h] [--nnodes NNODES]\n" * 8
+    text = f"gpu5: NODE_RANK=0\n{usage}gpu7: torchrun: error: argument --node-rank: expected one argument\n"
+    (tmp_path / "all.txt").write_text(text + "clush: gpu7: exited with exit code 2\n")
+    told = analyze([str(tmp_path)]).document["verdict"]
+    assert (told["category"], told["culprit"]["hosts"]) == ("environment", ["gpu7"])

@@ -242,14 +242,13 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
-    words = [library.telling(word) for word in ("death", "birth", "again")]
-    ends = library.telling("end")
+    words = [library.telling(word) for word in ("death", "birth", "again", "end")]
     begun = [e for e in events if e.kind == "anew"]
     anew = any(e.fields.get("first") for e in begun)
-    known = frozenset(ends if begun else ()).union(*words)
+    known: frozenset[str] = frozenset().union(*words[: 4 if begun else 3])
     if not anew and {e.pattern for e in events}.isdisjoint(known):
         return {}
-    cuts = {source: _cuts(own, *words, ends) for source, own in _by_source(events).items()}
+    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
     return {source: lines for source, lines in cuts.items() if lines}
 
 

@@ -111,12 +111,19 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
     claims = [c for c in claims if not _outlived(case, c)]
-    accused = [c for c in claims if c.role == "symptom" and c.pattern.category and c.speaker != "kernel"]
+    blamed = [c for c in claims if c.role == "symptom" and _of_a_kind(c) and c.speaker != "kernel"]
+    accused = [c for c in blamed if c.pattern.category]
     for c in claims:
         end = endings.told(c.event) if c.tells("end") else None
-        if end is not None and end.kind != "clean" and _unaccounted(case, c, end, accused):
+        others = blamed if c.pattern.generic else accused
+        if end is not None and end.kind != "clean" and _unaccounted(case, c, end, others):
             return _told(case, c, end)
     return _lost(case, claims)
+
+
+def _of_a_kind(c: Claim) -> bool:
+    """Whether a complaint says what kind of failure it follows from, and not only that something failed."""
+    return bool(c.pattern.category) or c.pattern.stands_for not in ("", "python-exception")
 
 
 def _lost(case: Case, claims: Sequence[Claim]) -> list[Claim]:
@@ -129,8 +136,9 @@ def _lost(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 def _outlived(case: Case, c: Claim) -> bool:
     """Whether the job began or went on after it in the same log, and was done: a helper step of a batch
-    script failed."""
-    later = life.after(case, c.event, None) if life.all_done(case) and c.speaker != "kernel" else iter(())
+    script failed. The end of the whole job has no work behind it."""
+    whole = c.pattern.entity == "job" or life.all_done(case)
+    later = life.after(case, c.event, None) if whole and c.speaker != "kernel" else iter(())
     return next(later, None) is not None
 
 
