@@ -285,3 +285,18 @@ def test_a_service_that_refuses_is_no_peer_and_the_programs_word_for_it_counts(t
     assert culprits(tmp_path, job__log=REFUSED + peer) == [1]
     inside = REFUSED.replace("/usr/lib/python3.11/socket.py", "/opt/venv/torch/distributed/rendezvous.py")
     assert culprits(tmp_path, job__log=inside + peer) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("rank 1 on tcp://192.0.2.7:44285 pid 17797", (1, 17797)),
+        ("2026-11-22 11:56:02 INFO Rank 3 (node-a) running, pid=4711", (3, 4711)),
+        ("rank 1 started a data worker, pid 17797", None),
+        ("rank 1 lost its peer, pid 17797", None),
+        ("gave rank 1 of pid 17797 up", None),
+    ],
+)
+def test_a_rank_that_introduces_itself_with_its_pid(line: str, told: tuple[int, int] | None) -> None:
+    found = [(e.rank, e.fields["pid"]) for e in read_text(line + "\nready\n") if e.kind == "pid"]
+    assert found == ([told] if told else [])

@@ -286,16 +286,30 @@ def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[in
     """Bad ends of processes, with the lines behind each where the counts of all writers fall to their
     beginning without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
-    counted = [e for e in own if e.kind == "worked" and e.fields.get("by") == "count"]
     for e in own if fell else ():
-        end = endings.told(e) if e.pattern in ends else None
-        if end is None or end.kind in ("clean", "stop"):
-            continue
-        line = _last_line(e)
-        births = [x for x in fell if (number(x.fields["grew"]) or 0) < line < (x.where.line or 0)]
-        begun = {x.rank for x in births}
-        if all(x.rank in begun for x in counted if (x.where.line or 0) > line):
-            yield line, [x.where.line or 0 for x in births]
+        if e.pattern in ends and _is_bad(e):
+            births = [x for x in fell if _stands_still(x, _last_line(e))]
+            if _all_begin(own, {x.rank for x in births}, _last_line(e)):
+                yield _last_line(e), [_last_line(x) for x in births]
+
+
+def _all_begin(own: Sequence[Event], begun: Set[int | None], line: int) -> bool:
+    """Whether all whose counts grow behind this line are among those who begin there."""
+    at_work = {
+        x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line
+    }
+    return begun >= at_work
+
+
+def _is_bad(e: Event) -> bool:
+    """Whether a process ended by a fault or by a kill, and was not asked to."""
+    end = endings.told(e)
+    return end is not None and end.kind not in ("clean", "stop")
+
+
+def _stands_still(x: Event, line: int) -> bool:
+    """Whether a count falls behind this line, and had last grown before it."""
+    return (number(x.fields["grew"]) or 0) < line < _last_line(x)
 
 
 def _told(own: Sequence[Event], words: Set[str]) -> list[int]:

@@ -16,6 +16,7 @@ from postmortem import scan
 from postmortem.library import Library, Signature, load
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Source
 from postmortem.parsers import (
+    carried,
     envelope,
     faulthandler,
     faults,
@@ -36,6 +37,7 @@ from postmortem.parsers.marks import bare
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
+    carried.COMPUTED,
     traceback.HEADLESS,
     utterances.OPENER,
     faulthandler.OPENER,
@@ -50,6 +52,7 @@ _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
     traceback.HEADLESS.id: traceback.parse_headless,
     utterances.OPENER.id: traceback.parse_uttered,
+    carried.COMPUTED.id: traceback.parse_computed,
     faulthandler.OPENER.id: faulthandler.parse,
     faulthandler.DUMP.id: faulthandler.parse_dump,
     torchrun.OPENER.id: torchrun.parse,

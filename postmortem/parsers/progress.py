@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.parsers import interest, signs
+from postmortem.parsers import interest, introductions, signs
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, visible
@@ -44,9 +44,6 @@ _WORKER = re.compile(  # a word that others number by too: it needs the number i
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
 _PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
 _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
-_RANK_PAIR = re.compile(
-    r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)"
-)
 _VERSION = re.compile(
     r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
 )
@@ -293,16 +290,16 @@ def _learn(facts: dict[str, object], body: str) -> None:
 
 
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
-    """Ray Train prints the whole map: (ip=192.0.2.2, pid=23762) world_rank=1, local_rank=1."""
-    if "world_rank=" in line.text and (m := _RANK_PAIR.search(line.text)):
-        fields: dict[str, object] = {
-            "pid": int(m["pid"]),
-            "said_rank": int(m["rank"]),
-            "local_rank": int(m["local"]),
-        }
-        yield _event(source, "identity", line, int(m["rank"]), fields)._replace(
-            pid=int(m["pid"]), host=m["ip"]
-        )
+    """What a line says of a rank's process; only Ray's map speaks for the whole job."""
+    found = introductions.named(line.text, line.envelope)
+    if found is None:
+        return
+    fields: dict[str, object] = {"pid": found.pid, "said_rank": found.rank}
+    if found.local_rank is None:
+        yield _event(source, "pid", line, found.rank, fields)
+    else:
+        fields["local_rank"] = found.local_rank
+        yield _event(source, "identity", line, found.rank, fields)._replace(pid=found.pid, host=found.host)
 
 
 def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event]:

@@ -116,6 +116,13 @@ def _of_task(excerpt: Excerpt, reading: _Reading) -> Event | None:
     return event._replace(pid=found.pid, host=found.host or event.host, rank=None)
 
 
+def parse_computed(excerpt: Excerpt) -> Iterator[Event]:
+    """Read what a worker of Dask tells of a task that raised."""
+    found = carried.of_dask(line for line in excerpt.following() if line.number > excerpt.number)
+    if found is not None:
+        yield _event(excerpt, _Reading(found.frames, found.line, carried=True, last=found.line.number))
+
+
 def _own_line(excerpt: Excerpt, reading: _Reading) -> _Reading:
     """Of ranks that raise at once on a console without prefixes the heads stand together, and so do the
     exceptions: the third head's is the third."""

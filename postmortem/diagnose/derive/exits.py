@@ -111,14 +111,19 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
     claims = [c for c in claims if not _outlived(case, c)]
-    blamed = [c for c in claims if c.role == "symptom" and _of_a_kind(c) and c.speaker != "kernel"]
-    accused = [c for c in blamed if c.pattern.category]
+    accused = _accused(claims)
     for c in claims:
         end = endings.told(c.event) if c.tells("end") else None
-        others = blamed if c.pattern.generic else accused
-        if end is not None and end.kind != "clean" and _unaccounted(case, c, end, others):
+        if end is not None and end.kind != "clean" and _unaccounted(case, c, end, accused[c.pattern.generic]):
             return _told(case, c, end)
     return _lost(case, claims)
+
+
+def _accused(claims: Sequence[Claim]) -> dict[bool, list[Claim]]:
+    """The complaints that account for an end; for one of which only the whole job's code is told (True), also
+    those that only stand for a kind of failure."""
+    told = [c for c in claims if c.role == "symptom" and c.speaker != "kernel" and _of_a_kind(c)]
+    return {True: told, False: [c for c in told if c.pattern.category]}
 
 
 def _of_a_kind(c: Claim) -> bool:
