@@ -287,7 +287,8 @@ class Event(NamedTuple):
 
     `kind` is one of: pattern (a pattern matched a line), exception, crash, fault, exit, kill, timeout,
     collective, stack, progress, identity, pid (of a rank), finished (a goodbye), worked (a sign of work),
-    anew (a count or a script begins again), attempt, line. `order` keeps the order inside one source whatever the clocks say.
+    anew (a count or a script begins again), attempt, line. `order` keeps the order inside one source whatever
+    the clocks say.
     """
 
     kind: str

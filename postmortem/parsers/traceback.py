@@ -22,7 +22,7 @@ from itertools import chain, islice, takewhile
 
 from postmortem.library import Signature
 from postmortem.model import Event
-from postmortem.parsers import boxed, carried, circumstances, utterances
+from postmortem.parsers import boxed, carried, circumstances, rank_table, utterances
 from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
 
@@ -349,6 +349,9 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["interrupted"] = True
     if short in WRAPPERS or _SPAWNED.match(body):
         fields["wrapper"] = True
+    below = (line for line in excerpt.block() if line.number > reading.last)
+    if table := rank_table.rows(reading.exception, below):
+        fields["table"] = tuple(tuple(row) for row in table)
     if reading.chained:
         fields["chained"] = True
     if announced := excerpt.announced():
