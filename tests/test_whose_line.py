@@ -300,3 +300,20 @@ def test_a_service_that_refuses_is_no_peer_and_the_programs_word_for_it_counts(t
 def test_a_rank_that_introduces_itself_with_its_pid(line: str, told: tuple[int, int] | None) -> None:
     found = [(e.rank, e.fields["pid"]) for e in read_text(line + "\nready\n") if e.kind == "pid"]
     assert found == ([told] if told else [])
+
+
+NO_IFACE = TRACE + "RuntimeError: ifa != nullptr. Unable to find address for: ib9\n"
+
+
+def test_a_complaint_once_for_each_rank_of_one_node_is_of_all_its_ranks(tmp_path: Path) -> None:
+    second = (
+        listed(-15, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2")
+    )
+    waited = (
+        TRACE
+        + "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/2\n"
+    ) * 2
+    files = {"a1__log": waited + listed(1, 1), "a2__log": NO_IFACE * 2 + second}
+    assert culprits(tmp_path, **files) == [2, 3]
+    files["a2__log"] = NO_IFACE * 3 + second
+    assert culprits(tmp_path, **files) == []
