@@ -49,6 +49,7 @@ class Incident:
     timeline: Timeline = field(repr=False)
     interrupted: bool = False
     as_written: bool = False  # the user asked for the logs' own words, secrets included
+    redacted: bool = False  # the timeline too: its texts hold no secrets any more
 
     def _repr_html_(self) -> str:
         from postmortem import report
@@ -81,10 +82,7 @@ def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
     usual = _usual(options.baseline, options)
-    timeline, document = _diagnose(events, sources, library, ledger.to_json(), options, usual)
-    incident = (
-        _redacted(document, timeline) if options.redact else Incident(document, timeline, as_written=True)
-    )
+    incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
     return replace(incident, interrupted=interrupted)
 
 
@@ -110,16 +108,29 @@ def _diagnose(
     ledger: dict[str, object],
     options: Options,
     usual: frozenset[str],
-) -> tuple[Timeline, dict[str, Any]]:
+) -> Incident:
+    """Conclude from events without secrets, so that no part of one gets into a sentence."""
     from postmortem.align import align
     from postmortem.diagnose import diagnose
+    from postmortem.privacy import Redactor
+    from postmortem.privacy.events import for_the_report, without_secrets
 
     timeline = align(events)
     if options.since is not None or options.until is not None:
         lo, hi = options.since or float("-inf"), options.until or float("inf")
         kept = tuple(e for e in timeline.events if e.at is None or lo <= e.at <= hi)
         timeline = replace(timeline, events=kept)
-    return timeline, diagnose(timeline, sources, library, ledger, options.job, usual)
+    if not options.redact:
+        document = diagnose(timeline, sources, library, ledger, options.job, usual)
+        return Incident(document, timeline, as_written=True)
+    redactor = Redactor()
+    for source in sources:
+        redactor.path(source.path)
+    timeline = replace(timeline, events=without_secrets(timeline.events, redactor))
+    document = diagnose(timeline, sources, library, ledger, options.job, usual)
+    cleaned = cast(dict[str, Any], redactor.document(document))
+    timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
+    return Incident(cleaned, timeline, redacted=True)
 
 
 def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
@@ -130,28 +141,6 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
 
     reads = _read(collect.collect([str(baseline)]).containers, options)
     return shapes(e for r in reads for e in r.events)
-
-
-def _redacted(document: dict[str, Any], timeline: Timeline) -> Incident:
-    """Secrets out of everything that leaves, with the same marks in the document and in the timeline."""
-    from postmortem.privacy import Redactor
-
-    redactor = Redactor()
-    cleaned = cast(dict[str, Any], redactor.document(document))
-    if not timeline.events:
-        return Incident(cleaned, timeline)
-    # event by event takes four times as long
-    columns = dict(zip(Event._fields, zip(*timeline.events, strict=True), strict=True))
-    said, count = list(dict.fromkeys(columns["text"])), len(timeline.events)
-    shown = dict(zip(said, redactor.texts(said), strict=True))
-    columns |= {
-        "text": tuple(map(shown.__getitem__, columns["text"])),
-        "context": ((),) * count,
-        "fields": ({},) * count,
-    }
-    return Incident(
-        cleaned, replace(timeline, events=tuple(map(Event._make, zip(*columns.values(), strict=True))))
-    )
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:

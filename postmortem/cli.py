@@ -132,6 +132,10 @@ def analyze(
     anonymise: Annotated[
         bool, typer.Option("--anonymise", help="Pseudonyms for hosts, users, addresses and paths.")
     ] = False,
+    anonymise_map: Annotated[
+        Path | None,
+        typer.Option("--anonymise-map", metavar="FILE", help="Anonymise, and write there who is who."),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.")] = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
@@ -144,6 +148,8 @@ def analyze(
     if brief and kind is not Format.json:
         raise UsageError("--brief is a short form of the JSON output", "say --format json --brief")
     target = _target(out, kind, paths)
+    if anonymise_map:
+        output.check_key(anonymise_map, target, paths)
     if open_ and (kind is not Format.html or target is None):
         raise UsageError(
             "--open shows an HTML report, and this run writes none to a file",
@@ -167,10 +173,10 @@ def analyze(
         chosen["workers"] = jobs
     with _engine(dask, executor) as engine, output.progress_bar() as progress:
         incident = read(paths, Options(**chosen, executor=engine, progress=progress))
-    if anonymise:
-        from postmortem.privacy.anonymise import anonymised
+    if anonymise or anonymise_map:
+        from postmortem.report import pseudonyms
 
-        incident = anonymised(incident)
+        incident = pseudonyms.put(incident, anonymise_map)
     _write(incident, kind, target, verbose, brief)
     if open_ and target:
         _browse(target)

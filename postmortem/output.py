@@ -12,7 +12,7 @@ import secrets
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -34,15 +34,23 @@ def check_target(target: Path) -> None:
         )
 
 
-def write_file(target: Path, text: str) -> None:
-    """Write `text` to `target`: all of it, or the old file stays."""
+def check_key(key: Path, target: Path | None, paths: Sequence[str]) -> None:
+    """Refuse to write the key of the pseudonyms over the report or a log."""
+    check_target(key)
+    others = [p for p in (target, *map(Path, paths)) if p is not None and p.is_file()]
+    if key == target or (key.is_file() and any(map(key.samefile, others))):
+        raise UsageError(f"--anonymise-map {key} would overwrite the report or a log", "name another file")
+
+
+def write_file(target: Path, text: str, private: bool = False) -> None:
+    """Write `text` to `target`: all of it, or the old file stays. What is private, nobody else may read."""
     data = text.encode("utf-8", "backslashreplace")
     check_target(target)
     try:
         if target.exists() and not target.is_file():  # /dev/null, a FIFO: nothing to replace
             target.write_bytes(data)
         else:
-            _replace(target.resolve(), data)
+            _replace(target.resolve(), data, 0o600 if private else 0o666)
     except OSError as e:
         hint = "free space there, or name another file with --output FILE"
         raise PostmortemError(f"could not write {target}: {e.strerror}", hint) from None
@@ -59,14 +67,14 @@ def append_file(target: Path, text: str) -> None:
         ) from None
 
 
-def _replace(target: Path, data: bytes) -> None:
+def _replace(target: Path, data: bytes, mode: int) -> None:
     # os.open with 0666 leaves the umask to the kernel;
     # mkstemp's 0600 would hide the report from the colleague who needs it
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123 - a descriptor, not a path
-            if target.exists():
+            if target.exists() and mode & 0o077:
                 os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
             file.write(data)
             file.flush()

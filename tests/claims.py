@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.rules.view import Defeat
 from postmortem.library import Library, load
-from postmortem.model import Event, Explains, Pattern, Source, Where
+from postmortem.model import Event, Explains, Pattern, Role, Source, Where
 
 NOON = 1795262400.0  # 2026-11-21 12:00:00 UTC
 
@@ -99,3 +100,10 @@ def bye(rank: int | None, line: int = 99, **more: Any) -> Event:
 
 def with_role(c: Claim, role: str) -> Claim:
     return replace(c, role=role)  # type: ignore[arg-type]
+
+
+def parts(defeats: Iterable[Defeat]) -> dict[int, str]:
+    """The part that each defeat leaves to its claim; every defeat names one, and says why."""
+    found = list(defeats)
+    assert all(d.to in get_args(Role) and d.because for d in found)
+    return {d.claim: d.to for d in found}

@@ -47,20 +47,26 @@ def read(folder: Path, **options: Any) -> Incident:
     return analyze([str(folder)], Options(**options))
 
 
-def test_the_document_does_not_depend_on_who_reads(logs: Any) -> None:
+@pytest.fixture(scope="module")
+def calm(logs: Any) -> Incident:
+    """The logs as they are, read by one process."""
+    return read(logs.folder, workers=1)
+
+
+def test_the_document_does_not_depend_on_who_reads(logs: Any, calm: Incident) -> None:
     """One process, two, threads behind an executor: the same bytes."""
-    one = text(read(logs.folder, workers=1))
+    one = text(calm)
     assert text(read(logs.folder, workers=2)) == one
     with ThreadPoolExecutor(3) as threads:
         assert text(read(logs.folder, executor=threads)) == one
 
 
-def test_the_planted_story_is_found(logs: Any) -> None:
-    verdict = read(logs.folder).document["verdict"]
+def test_the_planted_story_is_found(logs: Any, calm: Incident) -> None:
+    verdict = calm.document["verdict"]
     assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("kernel-oom-killed-process", [logs.culprit])
 
 
-def test_compressed_logs_say_the_same(logs: Any, tmp_path: Path) -> None:
+def test_compressed_logs_say_the_same(logs: Any, calm: Incident, tmp_path: Path) -> None:
     import zstandard
 
     for number, path in enumerate(sorted(p for p in logs.folder.rglob("*") if p.is_file())):
@@ -68,7 +74,7 @@ def test_compressed_logs_say_the_same(logs: Any, tmp_path: Path) -> None:
         target = tmp_path / path.relative_to(logs.folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.with_name(target.name + suffix).write_bytes(pack(path.read_bytes()))
-    plain, packed = (text(read(folder)) for folder in (logs.folder, tmp_path))
+    plain, packed = text(calm), text(read(tmp_path))
     for suffix in (".gz", ".zst"):
         packed = packed.replace(f".log{suffix}", ".log").replace(f".txt{suffix}", ".txt")
     told, packed_told = (json.loads(t) for t in (plain, packed))
@@ -76,7 +82,7 @@ def test_compressed_logs_say_the_same(logs: Any, tmp_path: Path) -> None:
         assert told[part] == packed_told[part], part
 
 
-def test_a_flood_changes_no_verdict(logs: Any, tmp_path: Path) -> None:
+def test_a_flood_changes_no_verdict(logs: Any, calm: Incident, tmp_path: Path) -> None:
     """Caps keep the first and last hits of a pattern.
     Ten thousand warnings in front of them, behind them and on all ranks hide nothing."""
     line = (
@@ -93,9 +99,9 @@ def test_a_flood_changes_no_verdict(logs: Any, tmp_path: Path) -> None:
             if path.suffix == ".txt"
             else data[: (cut := data.index(b"\n", len(data) // 2) + 1)] + flood + data[cut:]
         )
-    calm, flooded = (read(folder).document["verdict"] for folder in (logs.folder, tmp_path))
+    before, flooded = calm.document["verdict"], read(tmp_path).document["verdict"]
     for name in ("outcome", "category", "pattern", "culprit", "headline"):
-        assert flooded[name] == calm[name]
+        assert flooded[name] == before[name]
 
 
 def divided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,9 +154,11 @@ def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(
         assert event.text.strip()[-20:] in lines[(event.where.line or 0) - 1]
 
 
-def test_a_small_share_of_lines_changes_no_verdict(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_share_of_lines_changes_no_verdict(
+    logs: Any, calm: Incident, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As if the 24 ranks were 16,000: twelve ordinary lines of each are read, and those with hits."""
-    whole = read(logs.folder).document["verdict"]
+    whole = calm.document["verdict"]
     monkeypatch.setattr(reading, "LINES", 100)
     few = read(logs.folder).document["verdict"]
     for name in ("outcome", "category", "pattern", "culprit", "headline"):

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from conftest import Command
 from postmortem import cli, output
 from postmortem.errors import PostmortemError, UsageError
 
@@ -85,9 +86,9 @@ def test_json_on_standard_output_is_the_document_and_nothing_else(crashed: Path,
 
 @pytest.mark.parametrize(("name", "start"), [("out.json", "{"), ("out.md", "#"), ("out.html", "<!")])
 def test_the_format_follows_the_name_of_the_output(
-    crashed: Path, tmp_path: Path, name: str, start: str
+    in_process: Command, crashed: Path, tmp_path: Path, name: str, start: str
 ) -> None:
-    assert postmortem("analyze", crashed, "--output", tmp_path / name).returncode == 0
+    assert in_process("analyze", crashed, "--output", tmp_path / name).returncode == 0
     assert (tmp_path / name).read_text().startswith(start)
 
 
@@ -114,13 +115,13 @@ def test_interrupt_exits_130_without_a_traceback() -> None:
 # ── exit codes ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_exit_code_of_an_incident(crashed: Path, tmp_path: Path) -> None:
-    assert postmortem("analyze", crashed, cwd=tmp_path).returncode == 0
+def test_exit_code_of_an_incident(in_process: Command, crashed: Path, tmp_path: Path) -> None:
+    assert in_process("analyze", crashed).returncode == 0
     assert postmortem("analyze", crashed, "--exit-code", cwd=tmp_path).returncode == 10
 
 
-def test_exit_code_of_a_healthy_run(fine: Path, tmp_path: Path) -> None:
-    assert postmortem("analyze", fine, "--exit-code", "--strict", cwd=tmp_path).returncode == 0
+def test_exit_code_of_a_healthy_run(in_process: Command, fine: Path) -> None:
+    assert in_process("analyze", fine, "--exit-code", "--strict").returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -141,21 +142,21 @@ def test_exit_codes_are_the_documented_ones(outcome: str, strict: bool, asked: b
 # ── what the user can mend ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_missing_path(tmp_path: Path) -> None:
-    assert "nowhere" in one_sentence_and_a_hint(postmortem("analyze", "nowhere", cwd=tmp_path), 2)
+def test_missing_path(in_process: Command) -> None:
+    assert "nowhere" in one_sentence_and_a_hint(in_process("analyze", "nowhere"), 2)
 
 
-def test_empty_folder(tmp_path: Path) -> None:
+def test_empty_folder(in_process: Command, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    one_sentence_and_a_hint(postmortem("analyze", "logs", cwd=tmp_path), 3)
+    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
     assert not (tmp_path / "postmortem-report.html").exists()
 
 
-def test_folder_without_readable_logs(tmp_path: Path) -> None:
+def test_folder_without_readable_logs(in_process: Command, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "model.bin").write_bytes(bytes(range(256)) * 64)
     os.mkfifo(tmp_path / "logs" / "pipe")
-    one_sentence_and_a_hint(postmortem("analyze", "logs", cwd=tmp_path), 3)
+    one_sentence_and_a_hint(in_process("analyze", "logs"), 3)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +167,8 @@ def test_folder_without_readable_logs(tmp_path: Path) -> None:
         ("analyze", ".", "--output", "."),
         ("analyze", ".", "--patterns", "nowhere"),
         ("analyze", "a.log", "--output", "a.log"),
+        ("analyze", "a.log", "--anonymise-map", "a.log"),
+        ("analyze", ".", "--anonymise-map", "no/such/folder/key.json"),
         ("analyze", ".", "--open", "--format", "json"),
         ("explain", "kernel-oom"),
         ("patterns", "show", "no-such-thing"),
@@ -173,25 +176,40 @@ def test_folder_without_readable_logs(tmp_path: Path) -> None:
     ],
     ids=" ".join,
 )
-def test_usage_is_explained_before_anything_is_read(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+def test_usage_is_explained_before_anything_is_read(
+    in_process: Command, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     (tmp_path / "a.log").write_text(PROGRESS)
-    one_sentence_and_a_hint(postmortem(*arguments, cwd=tmp_path), 2)
+    one_sentence_and_a_hint(in_process(*arguments), 2)
     assert (tmp_path / "a.log").read_text() == PROGRESS
+
+
+def test_the_key_of_the_pseudonyms_is_for_its_owner(crashed: Path, tmp_path: Path) -> None:
+    host = crashed / "falcon-x1"
+    host.mkdir()
+    (crashed / "rank1.log").rename(host / "rank1.log")
+    key, shown = tmp_path / "key.json", tmp_path / "out.json"
+    key.write_text("{}")
+    key.chmod(0o644)
+    postmortem("analyze", crashed, "--anonymise-map", key, "--output", shown, cwd=tmp_path)
+    said = json.loads(key.read_text())
+    assert "falcon-x1" in said.values() and "falcon" not in shown.read_text()
+    assert key.stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(
     "arguments", [("analyze",), ("analize", "."), ("analyze", ".", "--format", "pdf")], ids=" ".join
 )
-def test_unknown_words_exit_2(arguments: tuple[str, ...]) -> None:
-    assert postmortem(*arguments).returncode == 2
+def test_unknown_words_exit_2(in_process: Command, arguments: tuple[str, ...]) -> None:
+    assert in_process(*arguments).returncode == 2
 
 
-def test_a_pattern_that_does_not_load_is_named_with_its_line(crashed: Path, tmp_path: Path) -> None:
+def test_a_pattern_that_does_not_load_is_named_with_its_line(
+    in_process: Command, crashed: Path, tmp_path: Path
+) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "broken.yaml").write_text("id: broken\nrole: guess\n")
-    words = one_sentence_and_a_hint(
-        postmortem("analyze", crashed, "--patterns", tmp_path / "mine", cwd=tmp_path), 2
-    )
+    words = one_sentence_and_a_hint(in_process("analyze", crashed, "--patterns", tmp_path / "mine"), 2)
     assert "broken.yaml:" in words
 
 

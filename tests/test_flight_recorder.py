@@ -265,6 +265,20 @@ def test_a_gpu_that_did_not_start_what_all_enqueued() -> None:
     assert "started on all ranks but rank 1" in found.because
 
 
+def test_where_one_has_completed_it_or_never_started_anything_no_gpu_is_accused() -> None:
+    def accused(pending: dict[int, set[int]], started: dict[int, int]) -> tuple[int, ...]:
+        group = recorder._Group("0", last=dict.fromkeys(range(3), 2), pending=pending, started=started)
+        found = recorder._not_started(group)
+        return () if found is None else found.odd
+
+    waits = {rank: {2} for rank in range(3)}
+    assert accused(waits, {0: 2, 1: 1, 2: 2}) == (1,)
+    assert accused(waits | {2: set()}, {0: 2, 1: 1, 2: 2}) == ()
+    assert accused(waits, {0: 2, 1: 1}) == ()
+    assert accused(waits, {0: 2, 1: 1, 2: 1}) == ()
+    assert accused(waits, {0: 2, 1: 2, 2: 2}) == ()
+
+
 def test_a_rank_left_in_a_collective_that_the_others_completed() -> None:
     found = together(
         dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED])

@@ -12,23 +12,18 @@ from __future__ import annotations
 
 import json
 import re
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conftest import solved
 from postmortem import report
-from postmortem.analyze import Incident, Options, analyze
+from postmortem.analyze import analyze
 
 SAMPLES = Path(__file__).parent.parent / "sample_logs"
 SYNTHETIC = Path(__file__).parent / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
-
-
-@cache
-def solved(case: Path) -> Incident:
-    return analyze([str(case / "logs")], Options())
 
 
 def squash(text: str) -> str:

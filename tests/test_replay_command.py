@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import ROOT, SAMPLES
+from conftest import ROOT, SAMPLES, Command
 from postmortem.analyze import analyze
 from postmortem.errors import ReplayError, UsageError
 from postmortem.replay import able, command, documents, parameters, pick, script, verify
@@ -453,10 +453,10 @@ def test_reproduced_means_that_everything_agrees(
     ],
 )
 def test_what_cannot_be_done_is_said_before_anything_starts(
-    tmp_path: Path, words: tuple[str, ...], code: int, said: str
+    in_process: Command, tmp_path: Path, words: tuple[str, ...], code: int, said: str
 ) -> None:
     if code == 7 and able.gpus():
         pytest.skip("this machine has a GPU")
     (tmp_path / "old.log").touch()
-    done = cli(*words, cwd=tmp_path)
+    done = in_process("replay", *words)
     assert done.returncode == code and said in done.stderr and "Traceback" not in done.stderr

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from report_cases import NAMES, PAYLOADS, Case, load, mixed
 
-from conftest import chromium
+from conftest import SCREENS
 from postmortem import report
 
 if TYPE_CHECKING:
@@ -21,16 +20,6 @@ pytestmark = pytest.mark.browser
 ELEMENTS = (
     "[...document.querySelectorAll('*')].map(e => e.tagName + [...e.attributes].map(a => a.name).join())"
 )
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 class Watched:
@@ -63,8 +52,7 @@ class Watched:
         return self.page
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_it_opens_without_a_request_an_error_or_a_sideways_scroll(
     browser: Browser, tmp_path: Path, width: int, scheme: Any
 ) -> None:

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ import pytest
 from report_cases import PAYLOADS, Case, frames, load
 from test_report_timeline import COLUMNS, ZERO, many
 
-from conftest import ROOT, chromium, needs
+from conftest import ROOT, SCREENS, needs
 from postmortem import report
 from postmortem.report import columns, text
 from postmortem.report.events import read_events
@@ -24,16 +23,6 @@ if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
 SCRIPTS = ROOT / "reports" / "scripts"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as play:
-        running = play.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
-        yield running
-        running.close()
 
 
 def opened(browser: Browser, folder: Path, case: Case, hash_: str = "", **options: Any) -> Page:
@@ -165,8 +154,7 @@ def test_pointer_shows_the_line_and_its_address(browser: Browser, tmp_path: Path
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
 def test_accessible_in_both_colour_schemes(browser: Browser, tmp_path: Path, scheme: Any, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = opened(

@@ -115,6 +115,21 @@ def console(*parts: Lines) -> dict[str, Lines]:
     return {"train.log": [line for part in parts for line in part]}
 
 
+def block(*ends: tuple[int, int]) -> Lines:
+    """torchrun's report: ranks with their exit codes."""
+    lines = ["=" * 60, "train.py FAILED", "-" * 60, "Failures:"]
+    for n, (rank, code) in enumerate(ends):
+        lines += [
+            f"[{n}]:",
+            "  time      : 2026-11-21_11:47:24",
+            "  host      : localhost",
+            f"  rank      : {rank} (local_rank: {rank})",
+            f"  exitcode  : {code} (pid: {8200 + rank})" + ("  (SIGTERM)" if code == -15 else " "),
+            "  error_file: <N/A>",
+        ]
+    return [*lines, "=" * 60]
+
+
 def each(world: int, of: Callable[[int], Lines]) -> dict[str, Lines]:
     """A file for every rank."""
     return {f"rank{r}.log": of(r) for r in range(world)}
@@ -342,6 +357,50 @@ SITUATIONS = [
     Situation(
         "the step counters tell who is behind",
         each(4, lambda r: [*steps(r, 4, 40 if r != 3 else 30), *gloo(r)]),
+        "hang",
+        (3,),
+    ),
+    Situation(
+        "two are silent, and one opened what all others closed",
+        each(
+            5,
+            lambda r: [
+                *(["building groups", "building expert groups"]),
+                *(["expert groups ready"] if r != 3 else []),
+                *(["warm-up"] if r not in (3, 4) else []),
+                *(gloo(r) if r < 3 else []),
+            ],
+        ),
+        "hang",
+        (3,),
+        says="`building expert groups` is the last that rank 3 said",
+    ),
+    Situation(
+        "a guard of the team speaks for all ranks but one",
+        console(
+            *(
+                [f"2026-11-21T11:50:5{n}.951 [{r}] step {n}0" for r in range(4)]
+                + [f"2026-11-21T11:50:5{n}.961 [{r}] writing shard {n}" for r in (2, 0, 3, 1)]
+                + [
+                    f"2026-11-21T11:50:5{n}.972 [{r}] wrote shard {n}"
+                    for r in (1, 0, 2, 3)
+                    if r != 3 or n < 3
+                ]
+                for n in range(4)
+            ),
+            [f"2026-11-21T11:51:23.92{r} [{r}] WATCHDOG: no progress for 20 s, aborting" for r in (1, 2, 0)],
+        ),
+        "hang",
+        (3,),
+    ),
+    Situation(
+        "torchrun lists all but one of the ranks that spoke",
+        console(
+            *([f"[rank{r}]: 11 pages, {n} mine"] for r, n in ((0, 3), (3, 0), (1, 3), (2, 3))),
+            ["[rank3]: nothing to do, leaving"],
+            *(lost(r) for r in (1, 2)),
+            block((0, -15), (1, 1), (2, 1)),
+        ),
         "hang",
         (3,),
     ),

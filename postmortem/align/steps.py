@@ -143,8 +143,6 @@ def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | 
     if best is None:
         return None
     best = _sharpened(z, best, left[best][1], right[best][1])
-    if not SIDE <= best <= n - SIDE:
-        return None
     (a, ma), (b, mb) = left[best], right[best]
     gain = a + b - whole
     good = (

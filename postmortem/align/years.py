@@ -120,7 +120,7 @@ def _days(day: int, year: int) -> int | None:
     if date.month == 2 and date.day == 29 and not calendar.isleap(year):
         return None
     turned = date.year - NO_YEAR  # a leap second or a zone may have carried it over
-    return calendar.timegm((year + turned, date.month, date.day, 0, 0, 0)) // DAY - day
+    return int(datetime(year + turned, date.month, date.day, tzinfo=UTC).timestamp()) // DAY - day
 
 
 def _dated(e: Event, year: int, middle: float, latest: float) -> Event:

@@ -19,6 +19,7 @@ from postmortem.diagnose import (
     novelty,
     observe,
     outcome,
+    restarts,
     rules,
 )
 from postmortem.diagnose.case import Case
@@ -78,7 +79,7 @@ def solve_job(
 ) -> Solution:
     """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
     recovery."""
-    events = attempts.infer(events, library)
+    events = restarts.infer(events, library)
     numbers = attempts.numbers(events)
     if len(numbers) < 2:
         return replace(solve(events, sources, library, numbers[0] if numbers else None), job=name)
@@ -150,8 +151,6 @@ def solve(
     ranks = blame.culprits(case, root, claims) if root else ()
     root = blame.told_by_the_group(root, ranks, claims) if root else None
     end = outcome.of(case, root, claims)
-    if end == "healthy":
-        root, ranks = None, ()
     return Solution(case, end, root, ranks, tuple(claims), tuple(ordered[1 : 1 + ALTERNATIVES]))
 
 

@@ -8,25 +8,23 @@ an attempt join it by their text or time.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from postmortem.diagnose import endings, life
-from postmortem.diagnose.case import BROAD
+from postmortem.diagnose.case import moment
 from postmortem.diagnose.wording import gist
 from postmortem.digits import number
-from postmortem.library import Library
 from postmortem.model import Event, Source
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
 
 
+Copy = tuple[str, str, int | None]
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder or the job's number before a file's rank
 _JOB_OF_FILE = re.compile(r"(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
 SLACK_S = 1.0
-REST = 3  # lines that a launcher's report of a death still takes
 
 
 @dataclass
@@ -125,9 +123,9 @@ def _show(unit: _Unit, e: Event) -> None:
         unit.ranks.add(e.rank)
     if e.kind == "finished":
         unit.goodbyes.add(e.rank)
-    if e.at is not None and e.at_sigma < BROAD:
-        lo, hi = unit.span or (e.at, e.at)
-        unit.span = (min(lo, e.at), max(hi, e.at))
+    if (at := moment(e)) is not None:
+        lo, hi = unit.span or (at, at)
+        unit.span = (min(lo, at), max(hi, at))
 
 
 def _common_depth(paths: Sequence[str]) -> int:
@@ -193,12 +191,14 @@ def _separate(a: _Unit, b: _Unit) -> bool:
         # the driver's console and the session's folder: the same processes, however long one of them was
         # silent
         return False
-    apart = a.span and b.span and (a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0])
-    if a.ranks and b.ranks:
-        return bool(a.ranks & b.ranks) and (
-            bool(apart) if a.span and b.span else a.ended_well != b.ended_well
-        )
-    return a.ended_well != b.ended_well and (bool(apart) or not (a.span and b.span))
+    named = bool(a.ranks and b.ranks)
+    if named and a.ranks.isdisjoint(b.ranks):
+        return False
+    unlike = a.ended_well != b.ended_well
+    if a.span is None or b.span is None:
+        return unlike
+    apart = a.span[1] + SLACK_S < b.span[0] or b.span[1] + SLACK_S < a.span[0]
+    return apart and (named or unlike)
 
 
 def _start(units: dict[Unit, _Unit], group: set[Unit]) -> tuple[bool, float, str]:
@@ -218,173 +218,61 @@ def numbers(events: Sequence[Event]) -> list[int]:
     return sorted({e.attempt for e in events if e.attempt is not None})
 
 
-def infer(events: Sequence[Event], library: Library) -> list[Event]:
-    """Number the lives of a job whose launcher log is all there is.
-
-    torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves
-    again in the same file. A script's own loop around its launcher says how a process ended, and the next
-    that is counted is counted from the beginning. Ray Train says each time that it attempts to start a worker group, HyperPod that
-    it retries the step.
-    """
-    if any(e.attempt is not None for e in events):
-        return list(events)
-    cuts = _last_lines_of_lives(events, library)
-    if not cuts:
-        return list(events)
-
-    def number(e: Event) -> Event:
-        if e.where.source not in cuts or e.where.line is None:
-            return e
-        return e._replace(attempt=sum(1 for cut in cuts[e.where.source] if e.where.line > cut))
-
-    return [number(e) for e in events]
-
-
-def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
-    """Source -> the line after which each new life of the job begins there."""
-    words = [library.telling(word) for word in ("death", "birth", "again", "end")]
-    begun = [e for e in events if e.kind == "anew"]
-    anew = any(e.fields.get("first") for e in begun)
-    known: frozenset[str] = frozenset().union(*words[: 4 if begun else 3])
-    if not anew and {e.pattern for e in events}.isdisjoint(known):
-        return {}
-    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
-    return {source: lines for source, lines in cuts.items() if lines}
-
-
-def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
-    found: dict[str, list[Event]] = defaultdict(list)
-    for e in events:
-        if e.where.line is not None:
-            found[e.where.source].append(e)
-    return found
-
-
-def _cuts(
-    own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str], ends: Set[str]
-) -> list[int]:
-    """The last lines of all lives but the last in one source: by the launcher's word, else by that of the
-    controller or srun who begin anew (never a rank's), and by tracebacks that nobody caught with a new
-    launch behind them."""
-    blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
-    deaths = [e for e in own if e.pattern in death]
-    if deaths:
-        return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
-    told = _told(own, again) or _told(own, birth)[1:]
-    return sorted({*_ends(_falls(own), blocks), *told, *_ends(_losses(own, ends), [])})
-
-
-def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
-    """Tracebacks that nobody caught, with the launches in the same log."""
-    launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
-    for e in own:
-        if e.kind == "exception" and life.uncaught(e) and not e.fields.get("chained"):
-            yield _last_line(e), launches
-
-
-def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[int]]]:
-    """Bad ends of processes, with the lines behind each where the counts of all writers fall to their
-    beginning without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
-    fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
-    for e in own if fell else ():
-        if e.pattern in ends and _is_bad(e):
-            births = [x for x in fell if _stands_still(x, _last_line(e))]
-            if _all_begin(own, {x.rank for x in births}, _last_line(e)):
-                yield _last_line(e), [_last_line(x) for x in births]
-
-
-def _all_begin(own: Sequence[Event], begun: Set[int | None], line: int) -> bool:
-    """Whether all whose counts grow behind this line are among those who begin there."""
-    at_work = {
-        x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line
-    }
-    return begun >= at_work
-
-
-def _is_bad(e: Event) -> bool:
-    """Whether a process ended by a fault or by a kill, and was not asked to."""
-    end = endings.told(e)
-    return end is not None and end.kind not in ("clean", "stop")
-
-
-def _stands_still(x: Event, line: int) -> bool:
-    """Whether a count falls behind this line, and had last grown before it."""
-    return (number(x.fields["grew"]) or 0) < line < _last_line(x)
-
-
-def _told(own: Sequence[Event], words: Set[str]) -> list[int]:
-    """The lines before those in which somebody who is no rank says one of these."""
-    return sorted(_last_line(e) - 1 for e in own if e.rank is None and e.pattern in words)
-
-
-def _last_line(e: Event) -> int:
-    return e.where.end_line or e.where.line or 0
-
-
-def _births(own: Sequence[Event], death: Event) -> list[int]:
-    """Lines at which ranks are at work or begin anew. What they had printed before, and a pipe kept until
-    they ended, stands behind the report of a death with earlier stamps: that is no new life."""
-    found = []
-    for e in own:
-        works = e.kind in ("progress", "finished") and e.source_kind in ("agent", "console")
-        earlier = e.at is not None and death.at is not None and e.raw_time and e.at < death.at - SLACK_S
-        if (works or e.kind == "anew") and not earlier:
-            found.append(e.where.line or 0)
-    return found
-
-
-def _ends(deaths: Iterable[tuple[int, Sequence[int]]], blocks: Sequence[int]) -> list[int]:
-    """The last line of each life that ends with a death: what ranks and the launcher still print belongs to
-    it, up to the birth of the next. A death without a birth behind it ends the last life."""
-    cuts = set()
-    for death, births in deaths:
-        birth = min((b for b in births if b > death), default=0)
-        if birth:
-            cuts.add(max([death, *(b for b in blocks if death <= b < birth)]))
-    return sorted(cuts)
-
-
 def of_attempt(events: Sequence[Event], wanted: int) -> list[Event]:
-    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy, else to the
-    one whose time it falls in."""
-    copies: dict[tuple[str, str], set[int]] = defaultdict(set)
+    """Events of one attempt. A line without an attempt belongs to the attempt that has its copy (the second
+    such line to the second of several), else to the one whose time it falls in."""
+    copies: dict[Copy, set[int]] = defaultdict(set)
     starts: dict[int, float] = {}
     pids: dict[int, int] = {}
     for e in events:
         if e.attempt is None:
             continue
-        copies[(e.kind, gist(e.text))].add(e.attempt)
-        if e.at is not None and e.at_sigma < BROAD:
-            starts[e.attempt] = min(e.at, starts.get(e.attempt, e.at))
+        copies[_copy(e)].add(e.attempt)
+        if (at := moment(e)) is not None:
+            starts[e.attempt] = min(at, starts.get(e.attempt, at))
         pid = e.fields.get("pid", e.pid)
         if isinstance(pid, int):
             pids.setdefault(pid, e.attempt)
     order = sorted(starts.items(), key=lambda x: x[1])
     out = []
+    seen: Counter[tuple[str, Copy]] = Counter()
     for e in events:
-        at = e.attempt
-        if at is None:
-            at = _guess(e, copies, pids, order)
-        if at is None or at == wanted:
+        own = e.attempt
+        if own is None:
+            own = _guess(e, copies, pids, order, seen[(e.where.source, _copy(e))])
+            seen[(e.where.source, _copy(e))] += 1
+        if own is None or own == wanted:
             out.append(e)
     return out
 
 
+def _copy(e: Event) -> Copy:
+    """What the copies of a line in other logs have in common with it."""
+    return e.kind, gist(e.text), e.rank
+
+
 def _guess(
-    e: Event, copies: dict[tuple[str, str], set[int]], pids: dict[int, int], order: list[tuple[int, float]]
+    e: Event,
+    copies: dict[Copy, set[int]],
+    pids: dict[int, int],
+    order: list[tuple[int, float]],
+    before: int,
 ) -> int | None:
+    """`before`: how many such lines without an attempt stand above it in its log."""
     if e.pid is not None and e.kind == "exit" and e.pid in pids:
         return pids[e.pid]
     pid = e.fields.get("pid")
     if (told := number(pid)) in pids:
         return pids[told]
-    found = copies.get((e.kind, gist(e.text)), set())
-    if len(found) == 1:
-        return next(iter(found))
-    if e.at is None or e.at_sigma > BROAD or not order:
+    found = sorted(copies.get(_copy(e), set()))
+    timed = {attempt for attempt, _ in order}
+    if len(found) == 1 or (found and (e.at is None or not timed.issuperset(found))):
+        return found[min(before, len(found) - 1)]
+    at = moment(e)
+    if at is None or not order:
         return None
     guess = order[0][0]
     for attempt, start in order:
-        if start <= e.at + e.at_sigma:
+        if start <= at + e.at_sigma:
             guess = attempt
     return guess

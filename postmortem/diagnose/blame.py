@@ -33,7 +33,9 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _other_model(root)
     if root.pattern.category == "host-oom" and root.pattern.entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
-    return _nameless(case, root, claims) if root.pattern.entity == "self" else ()
+    if root.pattern.entity != "self":
+        return ()
+    return _whole_nodes(case, root, claims) or _nameless(case, root, claims)
 
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
@@ -124,8 +126,6 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
             f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice"
         )
         return (absent[0],)
-    if whole := _whole_nodes(case, root, claims):
-        return whole
     ends = case.ends or exits.told_of(claims)
     failed = [r for r, end in ends.items() if end.kind == "crash"]
     if root.pattern.category != "native-crash":

@@ -147,9 +147,8 @@ class Case:
 
     @cached_property
     def _life(self) -> tuple[float | None, float | None]:
-        own = [
-            e.at for e in self.events if e.speaker not in OTHERS and e.at is not None and e.at_sigma < BROAD
-        ]
+        told = (moment(e) for e in self.events if e.speaker not in OTHERS)
+        own = [at for at in told if at is not None]
         return min(own, default=None), max(own, default=None)
 
     # ── who was handed in ───────────────────────────────────────────────────────────────────────────────────
@@ -162,6 +161,11 @@ class Case:
     @property
     def has_kernel_log(self) -> bool:
         return any(s.kind == "kernel" for s in self.sources.values())
+
+
+def moment(e: Event) -> float | None:
+    """When it was, on the job's clock; None where that is not known to half a minute."""
+    return e.at if e.at_sigma < BROAD else None
 
 
 def _grouped(events: Iterable[Event], key: Callable[[Event], T]) -> dict[T, list[Event]]:

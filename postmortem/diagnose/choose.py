@@ -58,16 +58,10 @@ def tier(claim: Claim) -> float:
         return ENDED.get(category, WEAKEST)
     if claim.strength in ("compared", "silent") and category in COMPARED:
         return COMPARED[category]
-    if category == "external-signal" and claim.tells("stop"):
-        return STOPPED
     level = TIERS.get(category, WEAKEST)
     if level < STRONG and (claim.speaker in OUTSIDE or claim.pattern.entity in ("job", "gpu", "host")):
         return 0.0
-    if category == "rendezvous" and claim.pattern.entity == "self":
-        return 1.5
-    if category == "numerics" and claim.pattern.severity == "fatal":
-        return 1.0
-    return level
+    return _nearer(claim, category, level)
 
 
 def candidates(claims: Sequence[Claim]) -> list[Claim]:
@@ -79,19 +73,19 @@ def candidates(claims: Sequence[Claim]) -> list[Claim]:
     return [*_ordered(free), *_ordered(explained)]
 
 
+def _nearer(claim: Claim, category: str, level: float) -> float:
+    """What a line of this kind is worth where it says more, or less, than its kind."""
+    if category == "external-signal" and claim.tells("stop"):
+        return STOPPED
+    if category == "rendezvous" and claim.pattern.entity == "self":
+        return 1.5
+    return 1.0 if category == "numerics" and claim.pattern.severity == "fatal" else level
+
+
 def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """Where nothing tells the cause, the failure that the job's own lines complain of, of nobody's doing:
     the most telling kind, and of that the earliest."""
-    loud = [
-        c
-        for c in claims
-        if outcome.complains(case, c) and c.pattern.severity != "info" and _suffered(c) in SUFFERED
-    ]
-    told = [
-        c
-        for c in loud
-        if not c.fell_by or c.fell_by == "transport" or c.pattern.category == "external-signal"
-    ]
+    told = [c for c in claims if outcome.complains(case, c) and _counts(c)]
     if not told:
         return None
     first = min(told, key=lambda c: (c.tells("stop"), SUFFERED[_suffered(c)], in_time(c.event)))
@@ -102,7 +96,15 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     return first if pattern.entity in ACCUSING else replace(first, ranks=(), hosts=())
 
 
+def _counts(c: Claim) -> bool:
+    """Whether its kind of failure is known, and no rule explained it away but one that says what it is."""
+    if c.pattern.severity == "info" or _suffered(c) not in SUFFERED:
+        return False
+    return c.fell_by in ("", "transport") or c.pattern.category == "external-signal"
+
+
 def _suffered(c: Claim) -> str:
+    """The kind of failure that a complaint tells."""
     if c.fell_by == "transport":  # an exception that says that a peer did not answer
         return "peer-lost"
     return c.pattern.stands_for or c.pattern.category or ""
@@ -162,10 +164,10 @@ def _key(c: Claim) -> tuple[object, ...]:
 
 def same_failures(causes: Sequence[Claim]) -> list[Claim]:
     """The same exception on several ranks is one failure; different ones are several."""
-    groups: dict[tuple[str, str, int | None], list[Claim]] = {}
+    groups: dict[tuple[str, str, int | None, int], list[Claim]] = {}
     for c in sorted(causes, key=_place):
         said = shape(str(c.event.fields.get("line") or c.event.text)) if c.pattern.entity == "self" else ""
-        groups.setdefault((c.pattern.id, said, c.attempt), []).append(c)
+        groups.setdefault((c.pattern.id, said, c.attempt, c.step), []).append(c)
     return [_one(members) for members in groups.values()]
 
 

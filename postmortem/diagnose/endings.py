@@ -15,7 +15,6 @@ from postmortem.model import Event
 SHELL = 128  # a shell, a container and srun report a signal as 128 + its number
 CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 LIMITS = {24: "SIGXCPU", 25: "SIGXFSZ"}
-STOPS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 10: "SIGUSR1", 12: "SIGUSR2", 14: "SIGALRM", 15: "SIGTERM"}
 KILL = {9: "SIGKILL"}
 KINDS = {**dict.fromkeys(CRASHES, "crash"), **dict.fromkeys(LIMITS, "limit"), **dict.fromkeys(KILL, "kill")}
 SHOWN = CRASHES | LIMITS | KILL | {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}

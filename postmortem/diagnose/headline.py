@@ -23,6 +23,7 @@ from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
+from postmortem.privacy import cut
 
 LIMIT = 105  # characters that a headline quotes
 MANY = 6  # culprits of which the host is not named
@@ -127,7 +128,8 @@ def _subject(root: Claim, who: str) -> str:
 
 def _crash(e: Event) -> str:
     """`segmentation fault`, `signal 11`, `SIGSEGV`."""
-    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))[:100].lower()
+    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))
+    said = cut(said, 100).lower()
     return _SIGNAL.sub(lambda m: m[0].upper(), said)
 
 
@@ -159,10 +161,10 @@ def _quoted(text: str, bare: bool = True) -> str:
     shown = _BARE.sub("", shown) if bare else shown
     if len(shown) <= LIMIT:
         return shown.rstrip(".: ")
-    cut = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))
-    if cut > 0:
-        return shown[:cut]
-    shown = shown[:LIMIT].rsplit(" ", 1)[0]
+    clause = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))
+    if clause > 0:
+        return shown[:clause]
+    shown = cut(shown, LIMIT).rsplit(" ", 1)[0]
     while shown.count("(") > shown.count(")") and shown.rfind("(") > LIMIT // 3:
         shown = shown[: shown.rfind("(")]
     return shown.rstrip(" ,:;(") + "…"

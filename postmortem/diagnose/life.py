@@ -30,6 +30,11 @@ def is_alive(case: Case) -> bool:
     return bool(case.by_kind["worked"] or case.by_kind["finished"] or case.telling("works"))
 
 
+def shown_at_work(case: Case) -> bool:
+    """Whether anybody is seen at work or done, and not only up, or with a result."""
+    return bool(case.telling("works")) or any(at_work(e) for e in case.of_kind("worked", "finished"))
+
+
 def at_work(e: Event) -> bool:
     """Whether an event shows its writer at work or at its end, and not only that it could still write."""
     return e.kind == "finished" or (e.kind == "worked" and e.fields.get("by") in AT_WORK)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from postmortem.diagnose.case import BROAD, Case
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import DATED, ranks_text
@@ -90,7 +90,8 @@ def _kernel(o: Open) -> Iterator[Item]:
 
 
 def _moment(e: Event | None) -> float | None:
-    return e.at if e is not None and e.at is not None and e.at > DATED and e.at_sigma < BROAD else None
+    at = moment(e) if e is not None else None
+    return at if at is not None and at > DATED else None
 
 
 def _when(e: Event | None) -> str:

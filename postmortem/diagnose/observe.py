@@ -237,7 +237,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
         other = _named_nearby(c.event, named[source], ends.get(source, ())) if c.pattern.generic else None
         if c.pattern.generic and c.event.fields.get("wrapper"):
             if other is None and not c.event.fields.get("uttered"):
-                kind = str(c.event.fields.get("type", "")).split("(")[0].rsplit(".", 1)[-1]
+                kind = str(c.event.fields.get("type", "")).partition("(")[0].rpartition(".")[2]
                 out.append(
                     replace(c, role="symptom", because=f"{kind} only carries another process's failure")
                 )

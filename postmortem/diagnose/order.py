@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 
 from postmortem.align.place import UNSEEN
-from postmortem.diagnose.case import BROAD
+from postmortem.diagnose.case import moment
 from postmortem.diagnose.claims import Claim
 from postmortem.model import Event
 
@@ -93,6 +93,5 @@ def told(a: Event, b: Event) -> str:
 
 def _gap(a: Event, b: Event) -> float | None:
     """Seconds from a to b; None where one has no place on the clock."""
-    if a.at is None or b.at is None or a.at_sigma > BROAD or b.at_sigma > BROAD:
-        return None
-    return b.at - a.at
+    first, second = moment(a), moment(b)
+    return None if first is None or second is None else second - first

@@ -16,6 +16,7 @@ from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 
 LOUD = ("fatal", "error")
+SEVERAL = 3
 PROSE = ("console", "environment")  # kinds of source that any text may be
 
 
@@ -44,7 +45,7 @@ def lacking(case: Case) -> str:
     if ranks := life.left_behind(case):
         return f"{ranks_text(ranks)} worked and never said goodbye, as the others did further on"
     if life.is_alive(case):
-        return ""
+        return "" if life.shown_at_work(case) or not _errors(case) else "errors stand above its results"
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
         return "nothing shows a rank at work, or that one finished"
     if _complaints(case):
@@ -52,6 +53,15 @@ def lacking(case: Case) -> str:
     if all(s.kind in PROSE for s in case.sources.values()) and not any(map(_reads_as_log, case.events)):
         return "nothing here tells of a job"
     return ""
+
+
+def _errors(case: Case) -> bool:
+    """Whether several lines tell of errors of which no pattern knows that they are benign."""
+    known = {
+        e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"
+    }
+    cries = {e.where for e in case.of_kind("notice") if e.fields.get("cries") and e.speaker not in OTHERS}
+    return len(cries - known) >= SEVERAL
 
 
 def _complaints(case: Case) -> bool:

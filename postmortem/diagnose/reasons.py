@@ -13,6 +13,7 @@ from postmortem.diagnose.explain import declared
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, gist, ranks_text, sentence
 from postmortem.library.titles import inside
+from postmortem.privacy import cut
 
 NAMED = 4  # culprits whose end is told
 GUESS = "That it is of this job is a guess: it has no date or number of a job, and nothing that the ranks say bears it out."
@@ -119,7 +120,7 @@ def _leads(solution: Solution) -> Iterator[str]:
     for e in solution.leads:
         rank = solution.case.rank_of(e)
         who = f"Only rank {rank} printed" if rank is not None else "Not seen in a healthy run"
-        yield f"{who}: `{gist(e.text)[:160]}` ({e.where})."
+        yield f"{who}: `{cut(gist(e.text), 160)}` ({e.where})."
 
 
 # ── alternatives ────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from postmortem.privacy import cut
+
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
 _NAME = re.compile(r"[a-z]+[A-Z.]\w")
 _PATH = re.compile(r"\S*[./:_]\S")
@@ -21,7 +23,7 @@ _PREFIX = re.compile(
 def gist(text: str) -> str:
     """A line without prefixes and blanks: what the copies of one event share, however they were carried."""
     prefix = _PREFIX.match(text)
-    return " ".join((text[prefix.end() :] if prefix else text).split())[:300]
+    return cut(" ".join((text[prefix.end() :] if prefix else text).split()), 300)
 
 
 def shape(text: str) -> str:

@@ -7,7 +7,7 @@ and the line stays in its file for a human.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 
 import regex
@@ -34,6 +34,7 @@ from postmortem.parsers import (
 from postmortem.parsers.envelope import Style
 from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.parsers.marks import bare
+from postmortem.privacy import may_hold, window
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -175,10 +176,22 @@ def _may_stand(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
 
 def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
     line = next(excerpt.following())
-    fields: dict[str, object] = dict(match.captures)
+    fields: dict[str, object] = {**_whole(match.captures, excerpt.text)}
     if m := _LOCAL.search(excerpt.text) if "local_rank" not in fields else None:
         fields["local_rank"] = int(m[1])
     return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+def _whole(captures: Mapping[str, str], text: str) -> dict[str, str]:
+    """What a pattern captured, without parts of secrets: with a part goes what would show that it is one."""
+    if not may_hold(text):
+        return dict(captures)
+    kept = {}
+    for name, said in captures.items():
+        at = max(0, text.find(said))
+        start, end = window(text, at, at + len(said))
+        kept[name] = text[start:end] if text.startswith(said, at) else said
+    return kept
 
 
 _LOCAL = regex.compile(r"\blocal_rank: ?(\d{1,4})\b")
@@ -226,7 +239,8 @@ class _Decisive:
         for pattern, forms in self.forms.get(kind, ()):
             m = next((m for form in forms if (m := form.search(text))), None)
             if m is not None:
-                found.append((pattern, {k: v for k, v in m.groupdict().items() if v is not None}))
+                told = {k: v for k, v in m.groupdict().items() if v is not None}
+                found.append((pattern, _whole(told, text)))
         return tuple(found)
 
 

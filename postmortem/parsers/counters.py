@@ -25,6 +25,7 @@ from collections.abc import Iterator
 
 from postmortem.model import Event, Source, Where, speaker_in
 from postmortem.parsers.excerpt import Line
+from postmortem.privacy import cut
 
 MARKS = 300  # kept for each writer: more do not make a clock better
 FAMILIES = 16
@@ -202,7 +203,7 @@ def _event(
     return Event(
         kind="sync",
         where=Where(source.path, family.first.number, None, env.line),
-        text=family.first.text[:200],
+        text=cut(family.first.text, 200),
         time=env.stamp.time,
         clock=env.stamp.clock,
         sigma=family.sigma,

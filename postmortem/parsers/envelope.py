@@ -47,7 +47,9 @@ class Envelope(NamedTuple):
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
 _TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
-_RANK_WORD = re.compile(r"\[(?:rank|RANK|Rank)[ _-](\d{1,6})\] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))")
+_RANK_WORD = re.compile(
+    r"[\[<(](?:rank|RANK|Rank)[ _-](\d{1,6})[\]>)] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))"
+)
 # Gloo: `[3]<stderr>:`
 _MPI = re.compile(
     r"\[(?:(?:prterun-[\w.-]{1,80}@)?\d+,(?:mpirank:)?)?(\d+)(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"

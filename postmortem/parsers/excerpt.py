@@ -14,6 +14,7 @@ from typing import NamedTuple
 from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
 from postmortem.parsers.envelope import Envelope, Style, clean, peel
 from postmortem.parsers.marks import bare
+from postmortem.privacy import cut
 
 CONTEXT = 5
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
@@ -38,6 +39,23 @@ def split(data: bytes) -> list[str]:
     if not data:
         return []
     return _texts(data[:-1] if data.endswith(b"\n") else data)
+
+
+def starts_of_lines(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
+    """Where the first and the last lines begin;
+    all lines, if they are no more than `first + last` or `all_of`."""
+    found: list[int] = []
+    at = 0
+    while at < len(data) and len(found) <= max(first + last, all_of):
+        found.append(at)
+        at = data.find(b"\n", at) + 1 or len(data)
+    if len(found) <= max(first + last, all_of):
+        return set(found)
+    out, end = set(found[:first]), len(data) - data.endswith(b"\n")
+    for _ in range(last):
+        out.add(start := data.rfind(b"\n", 0, end) + 1)
+        end = start - 1
+    return out
 
 
 def first_lines(data: bytes, most: int) -> list[str]:
@@ -134,7 +152,7 @@ class Excerpt:
         lines = [*self.before, self.text, *self.after]
         at = len(self.before) + number - self.number
         lo = max(0, at - CONTEXT)
-        return tuple(bare(text)[:2000] for text in lines[lo : at + CONTEXT + 1]), at - lo
+        return tuple(cut(bare(text), 2000) for text in lines[lo : at + CONTEXT + 1]), at - lo
 
     def event(
         self,
@@ -165,7 +183,7 @@ class Excerpt:
         return Event(
             kind=kind,
             where=Where(self.source.path, line.number, end if end != line.number else None, env.line),
-            text=(line.text if text is None else text)[:4000],
+            text=cut(line.text if text is None else text, 4000),
             time=stamp.time if stamp else None,
             clock=stamp.clock if stamp else "none",
             sigma=stamp.sigma if stamp else 0.0,
@@ -196,7 +214,7 @@ def document_event(
     return Event(
         kind=kind,
         where=Where(source.path, at + 1),
-        text=lines[at][:4000],
+        text=cut(lines[at], 4000),
         rank=source.rank,
         host=source.host,
         pid=pid,
@@ -204,7 +222,7 @@ def document_event(
         run=source.run,
         severity=SEVERITIES.get(kind, "info"),
         fields=fields,
-        context=tuple(line[:2000] for line in lines[lo : at + CONTEXT + 1]),
+        context=tuple(cut(line, 2000) for line in lines[lo : at + CONTEXT + 1]),
         before=at - lo,
         source_kind=source.kind,
         speaker=speaker_in(source.kind),

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt, Line
+from postmortem.privacy import cut
 
 # Linux, include/uapi/asm-generic/errno*.h; glibc's strerror
 ERRORS: dict[str, tuple[int, tuple[str, ...]]] = {
@@ -192,7 +193,7 @@ def parse_library(excerpt: Excerpt) -> Iterator[Event]:
         line = _last_error(excerpt, body)
         if line is not None:
             said = line.envelope.body.strip()
-            yield _event(excerpt, line, read(said, "nccl"), warned=f"x.cc:0 NCCL WARN {said}"[:2000])
+            yield _event(excerpt, line, read(said, "nccl"), warned=cut(f"x.cc:0 NCCL WARN {said}", 2000))
         return
     library, said = speaker_of(body)
     if _tried_again(excerpt):
@@ -235,7 +236,7 @@ def _last_error(excerpt: Excerpt, body: str) -> Line | None:
 def read(text: str, library: str = "", inner: str = "") -> Fault | None:
     """What a complaint says of the system; None if it names no error. `inner` is where an exception was
     raised."""
-    text = text[:2000]
+    text = cut(text, 2000)
     if m := _CUDA_SAYS.search(text):
         return Fault(library or "-", "cuda", "", f"'{m['text']}'")
     reason, at = _reason(text)

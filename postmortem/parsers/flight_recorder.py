@@ -32,6 +32,7 @@ from postmortem.parsers.excerpt import decode
 from postmortem.parsers.frames import code_line
 from postmortem.parsers.pickle_machine import PlainPickleError
 from postmortem.parsers.plain_pickle import loads
+from postmortem.privacy import cut
 
 KEPT = 2000  # entries of a dump; torch's own buffer holds as many unless told otherwise
 MAX_JSON = 32 << 20
@@ -134,7 +135,7 @@ def _word(value: object, most: int = 300) -> str:
     """Text that may be shown. Surrogates and controls do not leave here as they are."""
     if not isinstance(value, str):
         return ""
-    text = decode(value[:most].encode("utf-8", "backslashreplace"))
+    text = decode(cut(value, most).encode("utf-8", "backslashreplace"))
     return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 

@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.parsers import interest, introductions, signs
+from postmortem.parsers import interest, introductions, signs, words
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
-from postmortem.parsers.excerpt import Line, decode, visible
+from postmortem.parsers.excerpt import Line, decode, starts_of_lines, visible
 from postmortem.parsers.marks import bare
+from postmortem.privacy import cut
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
@@ -85,6 +86,7 @@ class _Writer:
     steps: list[Line] = field(default_factory=list)
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
+    words: tuple[int, ...] = ()  # the shapes of its last ordinary lines, as numbers
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
@@ -111,6 +113,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         yield from _pairs(source, line)
     for (rank, _), writer in writers.items():
         _settle(writer, notices)
+        if most >= LINES:
+            writer.words = words.shapes(writer.tail)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
 
@@ -123,9 +127,13 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
         data = sample.text
         marks = interest.Marks(data, asked_all)
         if len(samples) == 1:
-            wanted = _starts(data, head, most - head)
+            wanted = starts_of_lines(data, head, most - head)
         else:
-            wanted = _starts(data, head, 0, most - head) if i == 0 else _starts(data, 0, most - head)
+            wanted = (
+                starts_of_lines(data, head, 0, most - head)
+                if i == 0
+                else starts_of_lines(data, 0, most - head)
+            )
         if asked_all:
             wanted |= marks.picked()
         number, at = sample.line, 0
@@ -135,23 +143,6 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             raw = data[start : end if end >= 0 else len(data)]
             text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
             yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | asked_all
-
-
-def _starts(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
-    """Where the first and the last lines begin;
-    all lines, if they are no more than `first + last` or `all_of`."""
-    found: list[int] = []
-    at = 0
-    while at < len(data) and len(found) <= max(first + last, all_of):
-        found.append(at)
-        at = data.find(b"\n", at) + 1 or len(data)
-    if len(found) <= max(first + last, all_of):
-        return set(found)
-    out, end = set(found[:first]), len(data) - data.endswith(b"\n")
-    for _ in range(last):
-        out.add(start := data.rfind(b"\n", 0, end) + 1)
-        end = start - 1
-    return out
 
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
@@ -337,7 +328,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
-        yield _event(source, "line", writer.last, rank, {"last": True} | _cry(writer.last))
+        fields = {"last": True} | ({"words": writer.words} if writer.words else {}) | _cry(writer.last)
+        yield _event(source, "line", writer.last, rank, fields)
 
 
 def _cry(line: Line) -> dict[str, object]:
@@ -375,11 +367,11 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     if env.writer:
         fields.setdefault("writer", env.writer)
     if env.line is not None and len(env.body) > len(line.text):
-        fields["said"] = env.body[:1000]  # with the level that the record has beside its text
+        fields["said"] = cut(env.body, 1000)  # with the level that the record has beside its text
     return Event(
         kind=kind,
         where=Where(source.path, line.number, None, env.line),
-        text=line.text[:1000],
+        text=cut(line.text, 1000),
         time=stamp.time if stamp else None,
         clock=stamp.clock if stamp else "none",
         sigma=stamp.sigma if stamp else 0.0,

@@ -32,6 +32,8 @@ COLUMNS = {
     "colon": re.compile(r"(\d{1,5}): "),
     "angle": re.compile(r"<(?:r|rank ?)?(\d{1,5})> "),
     "slash": re.compile(r"[^\[\n]{0,40}\[(\d{1,5})/\d{1,5}\] "),
+    "square": re.compile(r"(?:[\d:.,TZ +-]{8,35} )?\[(\d{1,5})\] "),  # `[3] step 9`, with a time before it
+    "key": re.compile(r".{0,300}\s(?:global_)?rank=(\d{1,5})(?:\s+\w+=\S+)*\s*$"),  # structlog's console
 }
 LABELS = {  # the process that a runner, or the pod that an export puts in front
     "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman

@@ -25,6 +25,7 @@ from postmortem.parsers import times
 from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import code_line, collective_of
 from postmortem.parsers.traceback import WRAPPERS
+from postmortem.privacy import cut
 
 OPENER = Signature(":failure-entry", r"rank      : \d+ \(local_rank: \d+\)", after=12288, before=512)
 
@@ -93,8 +94,8 @@ def _quoted(
     context, before = excerpt.context(line.number)
     fields: dict[str, object] = {
         "type": m["type"],
-        "message": m["message"][:2000],
-        "line": line.text.strip()[:2000],
+        "message": cut(m["message"], 2000),
+        "line": cut(line.text.strip(), 2000),
         "frames": tuple(frames[-60:]),
         "code": code_line(frames),
         "collective": collective_of(frames),
@@ -104,7 +105,7 @@ def _quoted(
     return exit_event._replace(
         kind="exception",
         where=Where(excerpt.source.path, line.number, None, line.envelope.line),
-        text=line.text[:4000],
+        text=cut(line.text, 4000),
         severity="fatal",
         fields=fields,
         context=context,
@@ -141,8 +142,8 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
     kind, _, detail = decisive.partition(": ")
     fields: dict[str, object] = {
         "type": kind[:200],
-        "message": detail[:2000],
-        "line": decisive[:2000],
+        "message": cut(detail, 2000),
+        "line": cut(decisive, 2000),
         "frames": tuple(frames[-60:]),
         "code": code_line(frames),
         "collective": collective_of(frames),
@@ -154,7 +155,7 @@ def error_file(source: Source, content: bytes) -> Iterator[Event]:
     yield Event(
         kind="exception",
         where=Where(source.path, None),
-        text=decisive[:4000],
+        text=cut(decisive, 4000),
         time=stamp,
         clock="absolute" if stamp else "none",
         sigma=0.6,

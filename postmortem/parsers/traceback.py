@@ -25,6 +25,7 @@ from postmortem.model import Event
 from postmortem.parsers import boxed, carried, circumstances, rank_table, utterances
 from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
+from postmortem.privacy import cut
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
 HEADLESS = Signature(
@@ -49,7 +50,7 @@ _CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
 _CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
 _ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
 _RECORDED = re.compile(
-    r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,2000})'
+    r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,16000})'
 )
 _GLUED = re.compile(r"((?:\w+\.)*[A-Z]\w{5,60}?)\1+")
 # BackendCompilerFailed: backend='inductor' raised: and what it was
@@ -282,7 +283,7 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
         reading.frames.append((frame["file"], int(frame["line"]), (frame["func"] or "").strip()[:200]))
         reading.source = ""
     elif not reading.source and reading.frames and reading.exception is None and body[:4] == "    ":
-        reading.source = body.strip()[:200]
+        reading.source = cut(body.strip(), 200)
     elif _CHAIN.match(body):
         reading.chained = True
         return False
@@ -336,8 +337,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     outside = before_signal(reading.frames)
     fields: dict[str, object] = {
         "type": kind,
-        "message": (m["message"] or "" if m else "")[:2000],
-        "line": body[:2000],
+        "message": cut(m["message"] or "" if m else "", 2000),
+        "line": cut(body, 2000),
         "frames": tuple(reading.frames[-60:]),
         "code": code_line(outside),
         "collective": collective_of(outside),

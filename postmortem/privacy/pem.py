@@ -14,7 +14,25 @@ END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 BODY = re.compile(r"(?:^|[\s:>|\]])(?:[A-Za-z0-9+/]{16,}={0,2}|\[REDACTED:private-key:\d+\])\s*$")
 TAIL = re.compile(r"(?:^|[\s:>|\]])[A-Za-z0-9+/]{1,64}={0,2}\s*$")
 HEADER = re.compile(r"\s*(?:Proc-Type|DEK-Info|Version|Comment): ")
+# A line of a key whose first and last lines are not in sight: 64 characters, 70 in ssh's own form.
+LONE_LENGTH = 64
+LONE = re.compile(
+    r"(?m)(?:^|[\s:>|\]])(?P<s>(?=[^\n]{0,63}[a-z])(?=[^\n]{0,63}[A-Z])(?=[^\n]{0,63}\d)"
+    r"[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{6})?)[ \t]*$"
+)
+_NOT_LONE = frozenset(" \t:.,;()[]{}<>'\"_-=")
 MAX_LINES = 400  # an RSA-16384 key has 200
+
+
+def may_have_lone(text: str) -> bool:
+    """A cheap look: most lines of a log have a blank among their last 64 characters."""
+    if "\n" in text:
+        return any(map(_may_be_lone, text.split("\n")))
+    return " " not in text[-LONE_LENGTH:] and _may_be_lone(text)
+
+
+def _may_be_lone(text: str) -> bool:
+    return len(text) >= LONE_LENGTH and _NOT_LONE.isdisjoint(text[-LONE_LENGTH:].rstrip())
 
 
 def body_end(lines: list[str], at: int) -> int:

@@ -48,7 +48,8 @@ def read_events(incident: view.Incident, ordered: bool = False) -> list[Row]:
     those of the evidence alone where the timeline is no longer at hand."""
     rows = _read(incident, ordered)
     # as written: the user asked for it (`--no-redact`)
-    return rows if getattr(incident, "as_written", False) else redacted(rows)
+    done = getattr(incident, "as_written", False) or getattr(incident, "redacted", False)
+    return rows if done else redacted(rows)
 
 
 def _read(incident: view.Incident, ordered: bool) -> list[Row]:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from postmortem.model import Around, Hit
+from postmortem.privacy import window
 from postmortem.scan.cleaning import WHOLE, WINDOW, raw_index
 from postmortem.scan.confirm import Confirm
 from postmortem.scan.engine import Engine
@@ -101,7 +102,9 @@ def part_of(raw: bytes, found: Found) -> bytes:
         return raw
     middle = raw_index(raw, min((at for at, _ in found.values()), default=0))
     start = max(0, min(middle - WINDOW, len(raw) - WHOLE))
-    return raw[start : start + WHOLE]
+    # one character for each byte, and no secret in two at the ends
+    start, end = window(raw.decode("latin-1"), start, start + WHOLE)
+    return raw[start:end]
 
 
 def start_before(data: bytes, start: int, most: int) -> int:

@@ -237,6 +237,10 @@ def test_a_zone_by_the_life_of_the_same_host() -> None:
     inside = {NAIVE: (NOON + 7300, NOON + 7700), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(inside) == {NAIVE: 7200.0}
     assert zones.named_by_span({NAIVE: lifes[NAIVE]}) == {}
+    early = {NAIVE: (NOON + 7200 - 120, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
+    assert zones.named_by_span(early) == {NAIVE: 7200.0}
+    dump = {NAIVE: (NOON + 7200, NOON + 7200 + 9000), DATED: (NOON + 8990, NOON + 9000)}
+    assert zones.named_by_span(dump) == {NAIVE: 7200.0}
     far = {NAIVE: (NOON + 15 * 3600, NOON + 15 * 3600 + 600), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(far) == {}
     yearless = {NAIVE: (1000.0, 1600.0), DATED: (NOON, NOON + 600)}
@@ -291,6 +295,13 @@ def test_new_year_inside_one_file() -> None:
         "2027-01-01",
     ]
     assert dated(new_year, yearless(1, 1, 2), yearless(12, 31, 1))[1:] == ["2027-01-01", "2026-12-31"]
+
+
+def test_lines_written_out_of_order_around_new_year_keep_their_year() -> None:
+    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
+    days = ((12, 31), (1, 1), (12, 31), (1, 1))
+    told = dated(new_year, *(yearless(*day, line) for line, day in enumerate(days, 1)))
+    assert told[1:] == ["2026-12-31", "2027-01-01", "2026-12-31", "2027-01-01"]
 
 
 def test_29_february_is_in_a_leap_year() -> None:

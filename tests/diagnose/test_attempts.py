@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from claims import NOON, bye, event, library, pattern, source, steps
-from postmortem.diagnose.attempts import infer, numbers, of_attempt, split
+from postmortem.diagnose.attempts import numbers, of_attempt, split
+from postmortem.diagnose.restarts import infer
 from postmortem.model import Event, Source
 
 DEATH = pattern("death", None, role="confirms", tells=("death",))
@@ -47,6 +50,54 @@ def test_the_same_ranks_at_one_time_are_one_job() -> None:
 def test_without_clocks_two_lives_of_which_one_ended_well_are_two_jobs() -> None:
     assert jobs(job("a", 0, at=None), job("b", 0, at=None)) == [["all"]]
     assert jobs(job("a", 0, at=None), job("b", 0, at=None, well=True)) == [["a"], ["b"]]
+
+
+def test_where_one_of_them_has_no_clock_their_ends_tell() -> None:
+    assert jobs(job("a", 0, at=None), job("b", 0, at=NOON)) == [["all"]]
+    assert len(jobs(job("a", 0, at=None, well=True), job("b", 0, at=NOON))) == 2
+    assert jobs(job("a", 0, at=None, well=True), job("b", 1, at=NOON)) == [["all"]]
+
+
+def nameless(folder: str, at: float | None, well: bool) -> tuple[list[Event], list[Source]]:
+    file = f"{folder}/train.log"
+    said = [event(f"step {n}", file, n, "progress", at=at, source_kind="console") for n in (1, 2)]
+    return said + ([bye(None, file=file, at=at)] if well else []), [source(file)]
+
+
+def test_of_nameless_logs_both_the_time_and_the_end_have_to_differ() -> None:
+    early, later = NOON, NOON + 999
+    assert jobs(nameless("a", early, True), nameless("b", later, False)) == [["a"], ["b"]]
+    assert jobs(nameless("a", early, True), nameless("b", early, False)) == [["all"]]
+    assert jobs(nameless("a", early, False), nameless("b", later, False)) == [["all"]]
+    assert len(jobs(nameless("a", None, True), nameless("b", None, False))) == 2
+    assert jobs(nameless("a", early, True), job("b", 0, at=later, well=True)) == [["all"]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "several"), [("console", 2), ("agent", 2), ("json-lines", 2), ("kernel", 1)]
+)
+def test_jobs_are_told_apart_by_what_their_own_logs_say(kind: str, several: int) -> None:
+    def of(folder: str, at: float) -> tuple[list[Event], list[Source]]:
+        events, sources = job(folder, 0, at=at)
+        return [e._replace(source_kind=kind) for e in events], sources
+
+    assert len(jobs(of("a", NOON), of("b", NOON + 999))) == several
+
+
+@pytest.mark.parametrize(
+    ("kind", "several"),
+    [
+        *((k, 2) for k in ("line", "progress", "identity", "exception", "crash", "pattern", "exit")),
+        ("sync", 1),
+        ("notice", 1),
+    ],
+)
+def test_what_shows_when_a_job_lived(kind: str, several: int) -> None:
+    def of(folder: str, at: float) -> tuple[list[Event], list[Source]]:
+        events, sources = job(folder, 0, at=at)
+        return [e._replace(kind=kind) for e in events], sources
+
+    assert len(jobs(of("a", NOON), of("b", NOON + 999))) == several
 
 
 def test_two_pids_in_common_are_one_job_however_far_apart() -> None:

@@ -77,6 +77,15 @@ def test_of_two_ranks_neither_is_known_to_be_right() -> None:
     assert blame.culprits(case(ranks=range(2)), root, [root]) == ()
 
 
+def test_only_a_difference_of_parameters_shows_another_model() -> None:
+    root = params((0, 4, 2, 6), (1, 4, 2, 6), (2, 6, 0, 4))
+    other = claim(RAISED, *root.events)
+    assert blame.culprits(case(ranks=range(3)), other, [other]) == ()
+    unused = claim(pattern("unused", "ddp-usage"), event())
+    seen = case(*exits(r0=-15, r1=1, r2=-15), ranks=range(3))
+    assert blame.culprits(seen, unused, [unused]) == (1,)
+
+
 # ── memory ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

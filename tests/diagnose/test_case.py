@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from claims import NOON, bye, case, event, exits, pattern, source
+from postmortem.diagnose.case import moment
 from postmortem.model import Event
 
 EXIT = pattern("worker-ended", None, role="confirms", entity="pid", tells=("exit",))
@@ -41,6 +42,12 @@ def test_nobody_is_harmed_of_whom_nobody_tells_a_bad_end() -> None:
     told = case(*exits(r0=0, r1=1), ranks=(0, 1, 2))
     assert [told.unharmed(rank) for rank in (0, 1, 2, None)] == [True, False, True, True]
     assert told.end_of(None) is None
+
+
+def test_a_moment_is_known_to_half_a_minute_or_not_at_all() -> None:
+    assert moment(event(at=NOON, at_sigma=29.9)) == NOON
+    assert moment(event(at=NOON, at_sigma=30.0)) is None
+    assert moment(event()) is None
 
 
 def test_a_job_lives_by_its_own_lines_and_not_by_the_kernels() -> None:

@@ -58,7 +58,10 @@ def test_only_a_code_of_its_own_is_an_end_by_itself() -> None:
 @pytest.mark.parametrize(
     "named, short",
     [("Killed", "SIGKILL"), ("SIGSEGV", "SIGSEGV"), ("Segmentation fault", "SIGSEGV"), ("Terminated", "SIGTERM"),
-     ("9", "SIGKILL"), ("15", "SIGTERM"), ("11", "SIGSEGV")],
+     ("9", "SIGKILL"), ("15", "SIGTERM"), ("11", "SIGSEGV"), ("KILL", "SIGKILL"), ("SIGBUS", "SIGBUS"),
+     ("Bus error", "SIGBUS"), ("SIGABRT", "SIGABRT"), ("abort", "SIGABRT"), ("Aborted", "SIGABRT"),
+     ("SIGFPE", "SIGFPE"), ("Floating point exception", "SIGFPE"), ("SIGILL", "SIGILL"),
+     ("Illegal instruction", "SIGILL"), ("illegal hardware instruction", "SIGILL"), ("SIGTERM", "SIGTERM")],
 )  # fmt: skip
 def test_a_line_may_name_the_signal_instead(named: str, short: str) -> None:
     told = event("task 3: …", signal=named)

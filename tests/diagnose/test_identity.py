@@ -241,6 +241,9 @@ def test_separate_processes_that_say_they_are_one_rank() -> None:
     reg = known(*(who(1, file=f, source_kind="console") for f in ("a.out", "a.err", "b.out")))
     assert reg.claims == {1: {"a", "b"}}
     assert known(who(1, file="a", source_kind="agent")).claims == {}
+    assert known(who(1, file="a", source_kind="json-lines")).claims == {1: {"a"}}
+    local = who(1, file="a", source_kind="console", fields={"local_rank": 1})
+    assert known(local).claims == {}
 
 
 def test_a_pid_is_a_ranks_once_however_often_it_is_said() -> None:

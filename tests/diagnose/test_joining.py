@@ -86,6 +86,9 @@ def test_one_that_came_after_the_others_had_given_up_was_late() -> None:
     assert found([*undated, outside(2)], *began, world=3) == [("rank-joined-late", (2,))]
     patient = outside(2, timeout_ms="60000")
     assert found([*undated, patient], *began, world=3) == [("rank-found-no-store", (2,))]
+    assert found([*gave_up, patient], *began, world=3) == [("rank-joined-late", (2,))]
+    some_time = [claim(WAIT, c.event._replace(at_sigma=30.0), ranks=c.ranks) for c in gave_up]
+    assert found([*some_time, patient], *began, world=3) == [("rank-found-no-store", (2,))]
     vague = [e._replace(at_sigma=30.0) for e in began]
     assert found([*gave_up, outside(2)], *vague, world=3) == [("rank-found-no-store", (2,))]
 

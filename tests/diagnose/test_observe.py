@@ -286,3 +286,10 @@ def test_hosts_are_kept_apart_where_the_pattern_speaks_of_hosts() -> None:
 
 def test_roles_are_kept_apart() -> None:
     assert len(group([claim(pattern(), ranks=(0,)), claim(pattern(), ranks=(0,), role="context")])) == 2
+
+
+@pytest.mark.parametrize("kind", ["exception", "exit", "crash", "stack", "cut"])
+def test_behind_the_next_traceback_or_report_no_message_goes_on(kind: str) -> None:
+    other = event("another", "rank1.log", 22, kind, rank=1)
+    assert names(raised(), other, named(25, text="further")) == ["raised", "out-of-memory"]
+    assert names(raised(), other._replace(kind="line"), named(25, text="further")) == ["out-of-memory"]

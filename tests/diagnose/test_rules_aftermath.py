@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, case, claim, event, pattern
+from claims import NOON, case, claim, event, parts, pattern
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import aftermath
 from postmortem.diagnose.rules.view import Rule, View
@@ -18,7 +18,7 @@ NAN = pattern("nan", "numerics", spreads=True)
 
 
 def fallen(rule: Rule, *claims: Claim) -> dict[int, str]:
-    return {d.claim: d.to for d in rule(View(case(), claims))}
+    return parts(rule(View(case(), claims)))
 
 
 def of_rank(p: Any, line: int, rank: int = 1, **more: Any) -> Claim:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, explains, pattern, source, steps
+from claims import NOON, bye, case, claim, event, exits, explains, parts, pattern, source, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import foreign
@@ -21,7 +21,7 @@ LOST = pattern("lost", "peer-lost", role="symptom")
 
 
 def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
-    return {d.claim: d.to for d in rule(View(seen, claims))}
+    return parts(rule(View(seen, claims)))
 
 
 # ── rows of tables ───────────────────────────────────────────────────────────────────────────────────────────────────

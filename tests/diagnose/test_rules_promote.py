@@ -82,6 +82,14 @@ def test_a_cancellation_is_the_cause_where_nothing_failed_before_it() -> None:
     assert roles(case(), cancelled(), complaint(4)) == ["symptom", "symptom"]
 
 
+def test_an_address_that_only_its_own_host_reaches_is_the_cause_where_there_are_two() -> None:
+    loopback = claim(pattern("loopback", "network", role="symptom", cause_if="several-hosts"))
+    assert roles(case(hosts={0: "a", 1: "b"}), loopback) == ["cause"]
+    assert roles(case(hosts={0: "a", 1: "a.cluster"}), loopback) == ["symptom"]
+    assert roles(case(event(host="b"), hosts={0: "a"}), loopback) == ["cause"]
+    assert roles(case(event(host="b", speaker="kernel"), hosts={0: "a"}), loopback) == ["symptom"]
+
+
 def test_not_where_all_had_finished() -> None:
     assert roles(case(bye(0), ranks=(0,)), cancelled()) == ["symptom"]
 
@@ -205,6 +213,7 @@ def test_not_where_the_rank_worked_on_or_the_pattern_is_no_cause() -> None:
     work = event("step", "a.log", 9, "progress")
     assert promoted_lines(uttered(5), events=[*LEFT, work]) == []
     assert promoted_lines(uttered(12), events=[*LEFT, work]) == [12]
+    assert promoted_lines(uttered(9), events=[*LEFT, work]) == [9]
     assert promoted_lines(
         uttered(5), events=[*LEFT, work._replace(where=work.where._replace(source="b"))]
     ) == [5]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import case, claim, event, pattern
+from claims import case, claim, event, parts, pattern
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import reading
 from postmortem.diagnose.rules.view import Rule, View
@@ -16,7 +16,7 @@ CRASH = pattern("crashed", "native-crash")
 
 
 def fallen(rule: Rule, *claims: Claim) -> list[tuple[int, str]]:
-    return [(d.claim, d.to) for d in rule(View(case(), claims))]
+    return list(parts(rule(View(case(), claims))).items())
 
 
 def raised(type: str = "ValueError", **fields: Any) -> Claim:

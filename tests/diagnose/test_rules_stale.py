@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, pattern, steps
+from claims import NOON, bye, case, claim, event, exits, parts, pattern, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import stale
@@ -27,7 +27,7 @@ def kill(pid: int = 9991, comm: str = "python3", p: Any = OOM, **more: Any) -> C
 
 
 def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
-    return {d.claim: d.to for d in rule(View(seen, claims))}
+    return parts(rule(View(seen, claims)))
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import bye, case, claim, event, exits, pattern
+from claims import bye, case, claim, event, exits, parts, pattern
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.rules.view import Rule, View
@@ -17,7 +17,7 @@ END = pattern("end", None, role="confirms", tells=("end",))
 
 
 def fallen(rule: Rule, *claims: Claim, events: Any = (), **known: Any) -> dict[int, str]:
-    return {d.claim: d.to for d in rule(View(case(*events, patterns=[END], **known), claims))}
+    return parts(rule(View(case(*events, patterns=[END], **known), claims)))
 
 
 def raised(line: int = 5, rank: int | None = None, p: Any = RAISED, **more: Any) -> Claim:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from postmortem.diagnose.case import BROAD, Case
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import MOST, make
 from postmortem.diagnose.wording import ranks_text
@@ -133,21 +133,15 @@ def _late(m: Meeting) -> Claim | None:
 
 def _too_late(m: Meeting, e: Event, start: float, others: float) -> bool:
     """Whether the others had given up, or the client's own patience was over, when it came."""
-    gave_up = [x.at for x in m.complaints if x.at is not None and _placed(x)]
+    gave_up = [at for x in m.complaints if (at := moment(x)) is not None]
     patience = (number(e.fields.get("timeout_ms")) or PATIENCE_S * 1000) / 1000
     return start > min(gave_up, default=float("inf")) - MARGIN_S or start - others > 0.8 * patience
 
 
-def _placed(e: Event) -> bool:
-    return e.at is not None and e.at_sigma < BROAD
-
-
 def _start(case: Case, rank: int) -> float | None:
     """When a rank is first heard of."""
-    return min(
-        (e.at for e in case.by_rank[rank] if e.kind in START and e.at is not None and _placed(e)),
-        default=None,
-    )
+    told = (moment(e) for e in case.by_rank[rank] if e.kind in START)
+    return min((at for at in told if at is not None), default=None)
 
 
 def _larger_world(m: Meeting) -> Claim | None:

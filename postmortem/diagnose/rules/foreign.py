@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose import life
-from postmortem.diagnose.case import BROAD, Case
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.explain import declared
@@ -166,16 +166,12 @@ def _guessed(case: Case, c: Claim) -> bool:
         return True
     if c.speaker != "kernel":
         return False
-    return not any(_dated(e) if case.start is None else _within(case, e) for e in c.events)
-
-
-def _dated(e: Event) -> bool:
-    return e.at is not None and e.at_sigma < BROAD
+    return not any(moment(e) is not None and not outside(case, e) for e in c.events)
 
 
 def _within(case: Case, e: Event) -> bool:
     """Whether it surely fell into the job's life."""
-    return _dated(e) and case.start is not None and not outside(case, e)
+    return moment(e) is not None and case.start is not None and not outside(case, e)
 
 
 def _borne_out(case: Case, c: Claim, own: Sequence[Claim]) -> bool:

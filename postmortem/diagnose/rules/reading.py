@@ -11,6 +11,7 @@ from postmortem.diagnose.derive import tables
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
+from postmortem.privacy import cut
 
 _TRANSPORT = re.compile(
     r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bc10d\b|TCPStore"
@@ -100,7 +101,7 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
         fields = claim.event.fields
         told = f"{fields.get('terminate') or ''} {fields.get('what') or ''}".strip()
         if claim.pattern.category == "native-crash" and _ABORT.search(told):
-            why = f"the process aborted on an exception of the collective library ({told[:60]})"
+            why = f"the process aborted on an exception of the collective library ({cut(told, 60)})"
             yield Defeat(number, "symptom", why)
 
 

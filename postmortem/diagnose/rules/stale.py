@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose.case import BROAD, Case
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
@@ -61,7 +61,7 @@ def nobody_left(view: View) -> Iterator[Defeat]:
         return
     raised = {r for c in view.claims if _own_reason(c) for r in c.ranks}
     for at, claim in _loose(view):
-        undated = claim.event.at is None or case.start is None or claim.event.at_sigma >= BROAD
+        undated = moment(claim.event) is None or case.start is None
         ends = case.finished | raised if undated else case.finished
         if _about_processes(claim) and ends >= ranks and (ends or case.of_kind("finished")):
             yield Defeat(at, "context", "every rank's end is known, and none was killed")
@@ -124,9 +124,10 @@ def _about_processes(c: Claim) -> bool:
 
 def outside(case: Case, e: Event) -> bool:
     """Whether an event lies well before or after all that is known of the job."""
-    if e.at is None or case.start is None or case.end is None or e.at_sigma >= BROAD:
+    at = moment(e)
+    if at is None or case.start is None or case.end is None:
         return False
-    return e.at < case.start - BEFORE_S - 3 * e.at_sigma or e.at > case.end + AFTER_S
+    return at < case.start - BEFORE_S - 3 * e.at_sigma or at > case.end + AFTER_S
 
 
 def _fits_container(case: Case, c: Claim) -> bool:

@@ -12,6 +12,7 @@ from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.privacy import cut
 
 _OVERCOME = re.compile(
     r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE
@@ -48,7 +49,7 @@ def went_on(view: View) -> Iterator[Defeat]:
             continue
         if rank is None and claim.pattern.survivable != "anyone" and _ended_one(view.case, claim.event):
             continue
-        yield Defeat(at, "context", f"the rank went on: `{later.text.strip()[:80]}` at {later.where}")
+        yield Defeat(at, "context", f"the rank went on: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
 def finished(view: View) -> Iterator[Defeat]:

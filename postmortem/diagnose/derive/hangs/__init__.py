@@ -25,6 +25,7 @@ STEPS: tuple[Callable[[Scene], Claim | None], ...] = (
     placed.left,
     placed.all_receive,
     placed.cut_off,
+    silent.overtaken,
     placed.code,
     silent.silence,
     silent.late,

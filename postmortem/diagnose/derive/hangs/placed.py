@@ -69,12 +69,25 @@ def _told(groups: dict[Place, list[int]]) -> str:
 def left(scene: Scene) -> Claim | None:
     """A rank that ended its work, or left with exit code 0, while others still wait for it."""
     waiting = [r for r, v in scene.views.items() if v.complaint or v.lost]
-    gone = [r for r in scene.quiet if scene.views[r].left]
+    gone = [r for r in scene.quiet if scene.views[r].left] or _unlisted(scene)
     if not waiting or not gone or len(gone) >= len(scene.views):
         return None
-    proof = [scene.views[r].finished for r in gone] + [scene.views[r].proof for r in waiting]
+    proof = [scene.views[r].finished or scene.views[r].last for r in gone]
+    proof += [scene.views[r].proof for r in waiting]
     because = f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
     return scene.make("rank-left-early", gone, proof, because)
+
+
+def _unlisted(scene: Scene) -> list[int]:
+    """Ranks of one host that spoke, and that torchrun does not list among those that failed or that it
+    stopped: they had left with exit code 0."""
+    case = scene.case
+    hosts = {case.registry.host_of.get(r) for r in scene.views} - {None}
+    unlisted = sorted(set(scene.views) - set(case.ends))
+    if len(case.ends) < 2 or len(hosts) > 1 or len(unlisted) >= len(case.ends):
+        return []
+    told = all(scene.views[r].silent and scene.views[r].lines for r in unlisted)
+    return unlisted if told else []
 
 
 def code(scene: Scene) -> Claim | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import Scene, View, words_of
@@ -75,6 +75,30 @@ def elsewhere(scene: Scene, quiet: Sequence[int]) -> list[int]:
     if not usual or odd == [0] or len(odd) >= len(quiet):
         return []
     return odd if all(r in words for r in quiet) else []
+
+
+def overtaken(scene: Scene) -> Claim | None:
+    """Ranks that stand where all others went on: their last words opened what the others closed
+    (`writing shard` without `wrote`), or stand earlier in what all say."""
+    words = {r: v.words for r, v in scene.views.items() if v.words}
+    if len(words) < 3 or not scene.waiting or set(words) < set(scene.views):
+        return None
+    behind = [r for r in scene.quiet if r in words and _went_beyond(words[r], words, r)]
+    last = [said for r in behind for said in scene.views[r].last_words[:1]]
+    if not last or 2 * len(behind) >= len(words):
+        return None
+    because = f"`{gist(last[0].text)[:SHOWN]}` is the last that {ranks_text(behind)} said, and all others got beyond it"
+    return scene.make("rank-never-arrived", behind, [*last, *_proofs(scene)], because)
+
+
+def _proofs(scene: Scene) -> Iterator[Event]:
+    yield from (v.proof for v in scene.views.values() if v.proof is not None)
+
+
+def _went_beyond(own: tuple[int, ...], words: dict[int, tuple[int, ...]], rank: int) -> bool:
+    """Whether each other rank said what this one said last, and something else after it."""
+    others = [w for r, w in words.items() if r != rank]
+    return all(own[-1] in w[:-1] and w[-1] != own[-1] for w in others)
 
 
 def late(scene: Scene) -> Claim | None:

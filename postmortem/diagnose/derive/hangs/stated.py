@@ -12,6 +12,7 @@ from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
 from postmortem.diagnose.observe import numbers
 from postmortem.diagnose.wording import gist, ranks_text
 from postmortem.model import Event
+from postmortem.privacy import cut
 
 _SELF = re.compile(
     r"Rank (?P<rank>\d{1,7}) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d{1,7})|$)"
@@ -48,7 +49,7 @@ def _said(scene: Scene) -> _Fingerprints:
     said = _Fingerprints({}, Counter())
     for e in scene.case.telling("announces"):
         if m := _SELF.search(e.text):
-            said.own.setdefault(int(m["rank"]), (m["print"][:300], e))
+            said.own.setdefault(int(m["rank"]), (cut(m["print"], 300), e))
             if m["peer"]:
                 said.named[int(m["peer"])] += 1
     return said
@@ -80,7 +81,7 @@ def laggards(scene: Scene) -> Claim | None:
     for e in scene.case.telling("laggards"):
         named = numbers(e.fields.get("ranks"))
         if named and scene.case.rank_of(e) not in named:
-            because = f"torch's desync report says `{gist(e.text)[:110]}`"
+            because = f"torch's desync report says `{cut(gist(e.text), 110)}`"
             return scene.make("rank-never-arrived", named, [e], because)
     return None
 

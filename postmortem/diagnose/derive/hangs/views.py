@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from postmortem.diagnose.case import BROAD, Case
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.wording import ranks_text, shape
@@ -73,6 +73,12 @@ class View:
         """Its last ordinary line in each of its files, latest first."""
         ordinary = [e for e in self.lines if not e.fields.get("first") and not _TROUBLE.search(e.text)]
         return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:WORDS]
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """The shapes of its last ordinary lines, oldest first."""
+        told = (e.fields.get("words") for e in self.lines)
+        return max((words for words in told if isinstance(words, tuple)), key=len, default=())
 
     @property
     def place(self) -> tuple[str, str] | None:
@@ -154,8 +160,9 @@ def _while_dying(e: Event, death: Event | None) -> bool:
     that shows where a victim waited, and no hang. What py-spy or gdb saw stands in a file of its own."""
     if death is None or e.speaker == "tool":
         return False
-    if e.at is not None and death.at is not None and e.at_sigma < BROAD:
-        return e.at >= death.at - DYING_S
+    at = moment(e)
+    if at is not None and death.at is not None:
+        return at >= death.at - DYING_S
     return any("SIGTERM" in line or "Signal 15" in line for line in e.context)
 
 

@@ -1,0 +1,22 @@
+"""An incident with pseudonyms in place of names, and the key to them in a file of its own.
+
+{"host-1": "node-0112", "user-1": "alice", "address-1": "10.3.0.17"}
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from postmortem import output
+from postmortem.privacy.anonymise import Anonymiser, anonymised
+from postmortem.report.json import dump
+
+
+def put(incident: Any, key: Path | None = None) -> Any:
+    """Anonymise; who is who goes into `key`, which only its owner can read."""
+    names = Anonymiser()
+    hidden = anonymised(incident, names)
+    if key is not None:
+        output.write_file(key, dump(names.key, indent=1, order=False) + "\n", private=True)
+    return hidden

@@ -1,0 +1,189 @@
+"""`--anonymise` leaves no name: forty identities in a job's logs, in the forms in which logs print them, and
+every output gone through."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from postmortem import report
+from postmortem.analyze import analyze
+from postmortem.privacy.anonymise import Anonymiser, anonymised
+
+OUTPUTS: tuple[Callable[[Any], str], ...] = (
+    report.render_html,
+    report.render_markdown,
+    report.render_json,
+    report.render_terminal,
+    report.render_verbose,
+    report.render_brief,
+    report.render_ndjson,
+    report.render_trace,
+    report.render_github,
+    report.render_junit,
+)
+
+HOSTS = ("falcon-x1", "dgx17", "kestrel03b", "ip-10-91-7-33", "peregrine-gpu-2", "osprey", "zh4-rack9-n12")
+USERS = ("gertrude", "m_okafor", "jdoe42", "Lindqvist", "petra.nov")
+DOMAINS = ("cluster.zephyrlabs.io", "mail.quantosaurus.com", "hpc.uni-gotham.edu", "zephyrlabs.io")
+FOURS = ("10.91.7.33", "172.29.113.8", "192.168.211.77", "203.0.113.199", "100.64.9.250")
+SIXES = (
+    "2001:db8:77::91",
+    "fd12:3456:789a:1::7",
+    "fe80::9c1e:44ff:fe12:ab77",
+    "2001:db8:a:b:c:d:e:f1",
+    "2001:DB8:CAFE::B00C",
+    "fd77::1:2:3",
+)
+MACS = ("0c:42:a1:5f:00:9e", "B8-59-9F-AA-01-7C")
+WORK = ("moonshot", "bluebird-7b", "project_tanager", "run-quetzal-19", "narwhal_ablation", "okapi")
+BUCKETS = ("zephyr-ckpts", "gotham-datasets")
+OTHERS = ("artifacts.zephyr-build.net", "ghost-loader", "pangolin_v3")
+ALL = (*HOSTS, *USERS, *DOMAINS, *FOURS, *SIXES, *MACS, *WORK, *BUCKETS, *OTHERS)
+
+
+def told(host: str, user: str, rank: int) -> list[str]:
+    """Lines that say by their place who is who, and lines where the same names stand bare."""
+    four, six, work = FOURS[rank % len(FOURS)], SIXES[rank % len(SIXES)], WORK[rank % len(WORK)]
+    domain = DOMAINS[rank % len(DOMAINS)]
+    return [
+        f"{work} starts on {host.upper()}",  # before anything tells what it is
+        f"{host}:{812 + rank}:{912 + rank} [0] NCCL INFO Bootstrap : Using eth0:{four}<0>",
+        f"{host}:{812 + rank}:{912 + rank} [0] NCCL INFO NET/Socket : Using [0]eth0:{six}<0>",
+        f"{host}:{812 + rank}:{912 + rank} [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE ; OOB {host}_ib0:{four}<0>",
+        f"ssh {user}@{host}.{domain} uptime; mail {user}@{domain} and {domain.upper()}",
+        f"cd /home/{user}/{work}/src && python {OTHERS[2]}.py --out s3://{BUCKETS[rank % 2]}/{work}/x.pt",
+        f"user={user} run_name={work} host is {host.upper()}-ib1, {host}_eth2, {host.capitalize()}.{domain}",
+        f"connect to [{six}]:29500 failed; peer {six.upper()}; tcp://[{six}]:23456; ::ffff:{four} {four}:29500",
+        f"lladdr {MACS[rank % 2]} dev eth0; https://{OTHERS[0]}/{user}/wheels?x={work}, see {OTHERS[0]}",
+        f"{user.upper()}_JOB={work.upper()} {work}_step12 {work}.train:main TMP_{user} Owner: {user}",
+        f"loaded {work}-ckpt and {OTHERS[1]} from /scratch/datasets/{OTHERS[1]}/{work}/a.bin on {host}",
+        f"bucket {BUCKETS[rank % 2]} of {work}; {OTHERS[2]}.fit in {OTHERS[2].upper()}",
+        f'  File "/home/{user}/{work}/{OTHERS[2]}.py", line 12, in {work.replace("-", "_")}_loop',
+    ]
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("job")
+    for rank in range(len(HOSTS)):
+        host, user = HOSTS[rank], USERS[rank % len(USERS)]
+        lines = []
+        for n, line in enumerate(told(host, user, rank)):
+            lines += [
+                f"2026-11-20 21:0{rank}:{n:02},633 INFO [rank{rank}] {line}",
+                f"[rank{rank}]: Traceback (most recent call last):",
+                f'[rank{rank}]:   File "/home/{user}/{WORK[rank % len(WORK)]}/train.py", line {n + 7}, in <module>',
+                f"[rank{rank}]:     main()",
+                f"[rank{rank}]: RuntimeError: {line}",
+            ]
+        folder = root / "logs" / WORK[rank % len(WORK)] / host
+        folder.mkdir(parents=True)
+        (folder / f"rank{rank}.log").write_text("\n".join(lines) + "\n")
+    return root / "logs"
+
+
+def block(html: str) -> str:
+    """The packed events of the page as text."""
+    packed = re.findall(r'"(H4sI[A-Za-z0-9+/=]+)"|>(H4sI[A-Za-z0-9+/=]+)<', html)
+    return "\n".join(gzip.decompress(base64.b64decode(a or b)).decode("latin-1") for a, b in packed)
+
+
+def forms(identity: str) -> set[str]:
+    lower = identity.lower()
+    return {
+        lower,
+        lower.replace("-", "_"),
+        lower.replace("_", "-"),
+        lower.replace(".", "-"),
+        lower.replace(":", "-"),
+    }
+
+
+def test_forty_identities_survive_in_no_output(job: Path) -> None:
+    assert len(ALL) == 40
+    found = analyze([str(job)])
+    plain = report.render_ndjson(found).lower()
+    missing = [name for name in ALL if name.lower() not in plain]
+    assert not missing, f"not planted where it shows: {missing}"
+    hidden = anonymised(found)
+    for render in OUTPUTS:
+        shown = render(hidden)
+        shown = (shown + (block(shown) if render is report.render_html else "")).lower()
+        left = {form: _around(shown, form) for name in ALL for form in forms(name) if form in shown}
+        assert not left, (render.__name__, left)
+
+
+def _around(text: str, word: str) -> str:
+    at = text.find(word)
+    return text[max(0, at - 60) : at + 60]
+
+
+def test_the_page_has_a_block_to_look_into(job: Path) -> None:
+    assert "falcon" in block(report.render_html(analyze([str(job)]))).lower()
+
+
+def test_the_key_names_everybody_and_is_the_same_every_time(job: Path) -> None:
+    names, again = Anonymiser(), Anonymiser()
+    found = analyze([str(job)])
+    anonymised(found, names)
+    anonymised(found, again)
+    said = {value.lower() for value in names.key.values()}
+    assert names.key == again.key
+    assert {host.lower() for host in HOSTS} <= said and {user.lower() for user in USERS} <= {
+        v.lower() for v in said
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Using [0]eth0:2001:db8::91<0>", "Using [0]eth0:address-1<0>"),
+        ("to 2001:db8:1:2:3:4:5:6:29500 and 2001:db8:1:2:3:4:5:6", "to address-1:29500 and address-1"),
+        (
+            "[2001:db8::91]:29500, 2001:DB8::91, 2001:db8::91:29500",
+            "[address-1]:29500, address-1, address-1:29500",
+        ),
+        ("::ffff:10.3.0.17 is 10.3.0.17", "address-1 is address-1"),
+        ("fe80::1%eth0 and http://[fd00::2]:80/x", "address-2 and http://[address-1]:80/dir-1"),
+        ("GUID 506b:4b03:00ca:7b30", "GUID address-1"),
+        (
+            "12:54:37.104 c10::add at::native 0000:17:00.0 a::b",
+            "12:54:37.104 c10::add at::native 0000:17:00.0 a::b",
+        ),
+        ("::1 and :: stay", "::1 and :: stay"),
+    ],
+)
+def test_addresses_of_six_groups_in_every_form(said: str, shown: str) -> None:
+    assert Anonymiser().text(said) == shown
+
+
+NAME = st.text(string.ascii_lowercase, min_size=5, max_size=9).map(lambda s: f"q{s}-{len(s)}x")
+
+
+@given(
+    host=NAME,
+    change=st.sampled_from([str, str.upper, str.capitalize]),
+    before=st.sampled_from(["", "on ", "@", "_", "/", '"', "(", "%2F", "\\n", "x-", "10."]),
+    behind=st.sampled_from(
+        ["", "_ib0", "-eth1", ".acme.example", ":29500", "/x.log", "'s", '"', "%2F", "[0]", ".local"]
+    ),
+)
+@settings(max_examples=300, deadline=None)
+def test_a_known_host_is_hidden_in_every_form(
+    host: str, change: Callable[[str], str], before: str, behind: str
+) -> None:
+    names = Anonymiser()
+    names.learn({"host": host})
+    said = json.dumps({"x": names.text(before + change(host) + behind)}).lower()
+    assert host.lower() not in said
