@@ -283,6 +283,7 @@ WORK = "".join(f"[{r}] step {n}\n" for n in range(0, 80, 20) for r in (1, 0))
         ("ERROR: Job failed: exit code 137", "external-signal"),
         ("make: *** [Makefile:12: train] Error 139", "native-crash"),
         ("Command exited with non-zero status 3", "python-exception"),
+        ('level=error msg="job failed: signal: killed"', "external-signal"),
         ("xargs: python3: terminated by signal 9", "external-signal"),
     ],
 )

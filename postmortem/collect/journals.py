@@ -19,12 +19,14 @@ _DAEMONS = re.compile(
 )
 
 
-_IDENTIFIER = re.compile(rb"^SYSLOG_IDENTIFIER=(.{1,200})$", re.MULTILINE)
+_IDENTIFIER = re.compile(
+    rb'^SYSLOG_IDENTIFIER=(.{1,200})$|"SYSLOG_IDENTIFIER" ?: ?"([^"\n]{1,200})"', re.MULTILINE
+)
 
 
 def of_programs(head: bytes) -> bool:
-    """Whether an export holds what programs printed, and next to nothing of the system's daemons."""
-    tags = _IDENTIFIER.findall(head)
+    """Whether an export, or its JSON, holds what programs printed, and next to nothing of the system's daemons."""
+    tags = [plain or quoted for plain, quoted in _IDENTIFIER.findall(head)]
     own = [tag for tag in tags if not _DAEMONS.match(tag)]
     return bool(own) and len(own) * 10 >= 9 * len(tags)
 

@@ -214,6 +214,7 @@ CGROUP_LINE = r"(?:==> )?/sys/fs/cgroup/|\d+$|max$|[a-z_]+ \d+$|-{3}|=+>"
 CGROUP_COUNTER = (
     r"(?:low|high|max|oom|oom_kill|oom_group_kill|anon|file|kernel|shmem|pgfault|(?:in)?active_\w+) \d+$"
 )
+JSON_JOURNAL = r"\s*[\[{]"
 EXPORT = r"(?:__CURSOR=s=|__REALTIME_TIMESTAMP=\d{15,17}$)"
 SACCT = r"\s*(?:JobID|JOBID|JobIDRaw|PARTITION|NODELIST)[ |].*\b(?:State|STATE|ST|ExitCode)\b"
 CONTAINER_STATE = re.compile(
@@ -279,6 +280,20 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("gpu-report", "a GPU tool's output by its name", name=GPU_TOOLS),
     # schedulers, and the kernel
+    Rule(
+        "agent",
+        "JSON of units in which torchrun's logger speaks",
+        start=JSON_JOURNAL,
+        holds=(b'"__REALTIME_TIMESTAMP"',),
+        test=lambda head: of_programs(head.text) and _launcher(head),
+    ),
+    Rule(
+        "console",
+        "journalctl -o json of units",
+        start=JSON_JOURNAL,
+        holds=(b'"__REALTIME_TIMESTAMP"',),
+        test=lambda head: of_programs(head.text),
+    ),
     Rule("kernel", "journalctl -o json", start=r"\{", holds=(b'"__REALTIME_TIMESTAMP"',)),
     Rule(
         "agent",

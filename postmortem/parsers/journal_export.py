@@ -1,4 +1,4 @@
-r"""`journalctl -o export` -> the lines of each MESSAGE, with the host, program, process and time of its record.
+r"""`journalctl -o export` or `-o verbose` -> the lines of each MESSAGE, with the host, program, process and time of its record.
 
     __REALTIME_TIMESTAMP=1795349130924762       one field a line, in any order, an empty line between records
     _HOSTNAME=node-a
@@ -8,6 +8,10 @@ r"""`journalctl -o export` -> the lines of each MESSAGE, with the host, program,
 
 A value that is no plain text (a line end, a colour) stands under its name, behind eight bytes that give its
 length, little-endian (systemd, Journal Export Formats).
+
+    Sun 2026-11-22 12:05:30.924762 UTC [s=4d833a1568aa47eea76528c69b815aeb;i=48a;b=...]
+        _HOSTNAME=node-a                        verbose: indented, and a value of several lines further on
+        MESSAGE=[rank2]: step 20
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from postmortem.parsers import records
 from postmortem.parsers.framing import MULTILINE, Group, Logical, Numbered
 
 _FIELD = re.compile(r"([A-Z_][A-Z0-9_]{0,63})(?:=|$)")
+_HEADER = re.compile(r"[A-Z][a-z]{2} (\d{4}-\d\d-\d\d [\d:.]{8,18} [\w+:-]{1,8}) \[s=[0-9a-f]{8,32};i=")
+_MARGIN, _UNDER = " " * 4, " " * len("    MESSAGE=")
 _TOLD = frozenset(("_HOSTNAME", "SYSLOG_IDENTIFIER", "_COMM", "_PID", "_TRANSPORT", "__REALTIME_TIMESTAMP"))
 _BYTE = re.compile(r"\\x([0-9a-f]{2})")
 _ANY_BYTE = re.compile(r"\\x([0-9a-f]{2})|.", re.DOTALL)
@@ -30,6 +36,33 @@ def looks(lines: list[str]) -> bool:
     some = lines[:40]
     fields = sum(1 for line in some if _FIELD.match(line))
     return fields * 5 >= len(some) * 4 and any(line.startswith("__REALTIME_TIMESTAMP=") for line in lines)
+
+
+def looks_verbose(lines: list[str]) -> bool:
+    """Whether the lines are records of a journal with all their fields."""
+    some = lines[:40]
+    fields = sum(1 for line in some if line.startswith(_MARGIN) or _HEADER.match(line))
+    return fields * 5 >= len(some) * 4 and any(map(_HEADER.match, some))
+
+
+def verbose(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """One group for each record, from its header to the next."""
+    record: dict[str, str] = {}
+    message: list[Numbered] = []
+    field = ""
+    for number, text in lines:
+        if header := _HEADER.match(text):
+            yield from _group(record, message)
+            record, message, field = {"time": header[1]}, [], ""
+        elif (m := _FIELD.match(text, len(_MARGIN))) and text.startswith(_MARGIN) and "=" in m[0]:
+            field = m[1]
+            if field == "MESSAGE":
+                message = [(number, text[m.end() :])]
+            elif field in _TOLD:
+                record[field] = text[m.end() : m.end() + 400]
+        elif field == "MESSAGE":
+            message.append((number, text.removeprefix(_UNDER)))
+    yield from _group(record, message)
 
 
 def export(lines: Iterator[Numbered]) -> Iterator[Group]:

@@ -65,12 +65,13 @@ def _beneath(below: Iterable[Line]) -> Iterator[Row]:
 
 def _inside(line: Line) -> Iterator[Row]:
     body = line.envelope.body[:4000]
-    if m := _LIST.search(body):
+    named = list(_INLINE.finditer(body))
+    if len(named) < ENOUGH and (m := _LIST.search(body)):
         values = m["list"].split(",") if m["list"] else []
         yield from (_row(rank, value, line) for rank, value in enumerate(values))
         yield from (_row(int(p["rank"]), p["value"], line) for p in _PAIR.finditer(m["dict"] or ""))
     else:
-        yield from (_row(int(p["rank"]), p["value"], line) for p in _INLINE.finditer(body))
+        yield from (_row(int(p["rank"]), p["value"], line) for p in named)
 
 
 def _row(rank: int, value: str, line: Line) -> Row:

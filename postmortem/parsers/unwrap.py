@@ -1,7 +1,7 @@
 r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of the file's line.
 
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
-    __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export
+    __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export, -o verbose
     [ {                                                                  a pretty-printed export, newest first
         "textPayload": "[rank1]: ValueError: ..."
     time,host,message                                                  a table with fields of several lines
@@ -156,15 +156,20 @@ def learn(first: bytes) -> Framer | None:
 
 
 def _journal(first: bytes) -> Framer | None:
-    """A machine's journal as an export; its other forms are lines as they stand."""
-    lines = decode(first[: 1 << 13]).split("\n")[:-1]
-    return journal_export.export if journal_export.looks(lines) else None
+    """A machine's journal as an export, or as JSON over several lines; its other forms are lines as they
+    stand."""
+    text = decode(first)
+    lines = text[: 1 << 13].split("\n")[:-1]
+    if journal_export.looks(lines):
+        return journal_export.export
+    pretty = text[:1] in ("{", "[") and lines and records.load(lines[0]) is None
+    return framing.document if pretty and exports.looks(text) else None
 
 
 def _json(text: str, lines: list[str]) -> Framer | None:
     found = [records.load(line) for line in lines[:40]]
     known = [record for record in found if record is not None and records.body_of(record) is not None]
-    if len(known) * 2 > min(len(found), 40) and not all("__REALTIME_TIMESTAMP" in record for record in known):
+    if len(known) * 2 > min(len(found), 40):
         return framing.json_lines
     return framing.document if exports.looks(text) else None
 
@@ -179,6 +184,7 @@ def _descending(stamps: list[Stamp | None]) -> bool:
 
 _TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
     (journal_export.looks, journal_export.export),
+    (journal_export.looks_verbose, journal_export.verbose),
     (framing.mostly_pairs, framing.logfmt),
     (framing.partial, framing.cri),
     (framing.folded, framing.unfolded),
