@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import zlib
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,20 +24,12 @@ FEW = (
     "early-rank-waits-in-barrier",
     "healthy-torchrun",
 )
-MORE = (
-    "accelerate-rank-killed",
-    "bad-record-in-worker",
-    "checkpoint-of-other-model",
-    "disk-full-at-checkpoint",
-    "elastic-recovers-on-one-console",
-    "healthy-scary-words",
-    "larger-last-batch",
-    "lightning-rank-killed",
-    "nan-after-bad-sample",
-    "port-in-use",
-    "sigterm-to-one-rank",
-    "swapped-collectives",
-)
+OWN_CLOCKS = (
+    "firewall-before-master",
+    "healthy-clock-ahead",
+)  # their hosts' clocks are wrong, a collector's is not
+ALL = sorted(p.parent.name for p in SAMPLES.glob("*/truth.json") if p.parent.name not in OWN_CLOCKS)
+SHARE = 5  # of the other incidents every fifth envelope
 OWN_HOST = frozenset(  # envelopes that name a host, so the verdict may name it, too
     (
         "kubectl logs --prefix",
@@ -84,8 +77,9 @@ def pairs() -> list[Any]:
     slow = pytest.mark.slow
     return [
         pytest.param(case, name, id=f"{case}: {name}", marks=() if (case, name) in FAST else slow)
-        for case in (*FEW, *MORE)
+        for case in ALL
         for name in ENVELOPES
+        if case in FEW or zlib.crc32(f"{case} {name}".encode()) % SHARE == 0
     ]
 
 
@@ -93,9 +87,9 @@ def pairs() -> list[Any]:
 def test_a_collector_changes_no_verdict(case: str, name: str, tmp_path: Path) -> None:
     copy = tmp_path / "logs"
     shutil.copytree(SAMPLES / case / "logs", copy)
-    for path in (p for p in copy.rglob("*") if p.suffix in (".log", ".err", ".out")):
-        if path.read_text():
-            lines = arrived(path.read_text().splitlines(), host_of(path, copy))
+    for path in (p for p in copy.rglob("*") if p.is_file() and p.suffix in (".log", ".err", ".out")):
+        if text := path.read_text(errors="replace"):
+            lines = arrived(text.splitlines(), host_of(path, copy))
             path.write_text(ENVELOPES[name](lines))
     hosts = name not in OWN_HOST
     assert told(analyze([str(copy)]).document, hosts) == told(before(case), hosts)

@@ -26,6 +26,7 @@ from postmortem.model import Event
 from postmortem.privacy import cut
 
 LIMIT = 105  # characters that a headline quotes
+OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complain of each other
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
@@ -51,7 +52,7 @@ def headline(solution: Solution) -> str:
 
 def _of_root(solution: Solution, root: Claim) -> str:
     if root.strength == "suffered":
-        return f"{capital(_suffered(solution))}{clock_time(root.event.at, root.event.at_sigma)}, and the cause is not in these logs."
+        return f"{_suffered(solution, root)}{clock_time(root.event.at, root.event.at_sigma)}, and the cause is not in these logs."
     who = _who(root, solution.ranks)
     if root.strength in ("compared", "silent") and root.because:
         said = _compared(root, who, solution.ranks)
@@ -188,7 +189,7 @@ def _rootless(solution: Solution) -> str:
         n = len(case.finished)
         goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
         return f"No failure in these logs{goodbyes or _left_behind(solution)}."
-    seen = _suffered(solution)
+    seen = "; ".join(_told(solution)) or _seen(solution)
     if not seen:
         return (
             f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
@@ -197,10 +198,20 @@ def _rootless(solution: Solution) -> str:
     return f"{life} {seen}, and the cause is not in these logs."
 
 
-def _suffered(solution: Solution) -> str:
-    """What happened to the ranks, as their complaints tell; else the first complaint."""
-    told = [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
-    return "; ".join(told) or _seen(solution)
+def _suffered(solution: Solution, root: Claim) -> str:
+    """What happened to the ranks, where they complain of each other; else what the line says that stands for
+    the failure."""
+    told = _told(solution)
+    if told and root.pattern.category in OF_OTHERS:
+        return capital("; ".join(told))
+    detail = _detail(root)
+    said = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
+    return said + _effects(solution.victims, said)
+
+
+def _told(solution: Solution) -> list[str]:
+    """`ranks 1 and 2 timed out`"""
+    return [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
 
 
 def _left_behind(solution: Solution) -> str:

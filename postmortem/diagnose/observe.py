@@ -116,7 +116,7 @@ def _of_missing(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
 
 def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
     for pid in pids:
-        rank = case.registry.rank_of_pid(pid, e.host)
+        rank = case.registry.rank_of_pid(pid, str(e.fields.get("host") or "") or e.host)
         rank = _of_child(case, pid) if rank is None else rank
         if rank is not None:
             return (rank,)
