@@ -213,3 +213,12 @@ def test_the_bytes_of_a_journals_json_are_text() -> None:
 def test_no_bytes_break_the_reading_of_an_export(junk: bytes) -> None:
     found = unwrapped(journal_record("up") * 2 + b"MESSAGE\n" + junk + b"\n\n" + journal_record("x"))
     assert found is not None
+
+
+def test_the_pid_of_a_journals_stream_is_a_ranks_only_where_its_name_is() -> None:
+    own = unwrapped(journal_record("up") * 2)
+    units = unwrapped(journal_record("[rank1]: up", SYSLOG_IDENTIFIER="train.sh") * 2)
+    assert own is not None and units is not None
+    mine, shared = (peel(marks.marked(1, marks.head(rows[0][1]), rows[0][2])) for rows in (own, units))
+    assert (mine.rank, mine.pid) == (2, 777)
+    assert (shared.rank, shared.pid, shared.program) == (1, None, "train.sh")

@@ -138,6 +138,8 @@ def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
     """A line of a record: the line knows its rank and host better, the record its time."""
     if env.rank is not None and said.rank is not None and env.rank != said.rank:
         said = said._replace(local_rank=None)
+    # a journal has the process that opened the stream, which all children of a unit share
+    own = not said.program or said.rank is not None
     key = [*env.key, *(part for part in (said.writer, str(said.pid or "")) if part)]
     if said.rank is not None:
         key.append(f"rank {said.rank}")
@@ -147,7 +149,7 @@ def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
         local_rank=said.local_rank if env.local_rank is None else env.local_rank,
         world=said.world if env.world is None else env.world,
         host=env.host or said.host,
-        pid=said.pid if env.pid is None else env.pid,
+        pid=said.pid if env.pid is None and own else env.pid,
         stamp=said.stamp or env.stamp,
         line=number,
         writer=env.writer or said.writer,
