@@ -72,7 +72,7 @@ def _inside(line: Line) -> Iterator[Row]:
         yield from (_row(rank, value, line) for rank, value in enumerate(values))
         yield from (_row(whole(p["rank"]), p["value"], line) for p in _PAIR.finditer(m["dict"] or ""))
     else:
-        yield from (_row(int(p["rank"]), p["value"], line) for p in named)
+        yield from (_row(whole(p["rank"]), p["value"], line) for p in named)
 
 
 def _row(rank: int, value: str, line: Line) -> Row:
