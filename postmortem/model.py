@@ -291,8 +291,9 @@ class Event(NamedTuple):
     """Something that happened, by one parser's reading. Shape-free details are in `fields`.
 
     `kind` is one of: pattern (a pattern matched a line), exception, crash, fault, exit, kill, timeout,
-    collective, stack, progress, identity, finished (a goodbye), worked (a sign of work), anew (a count or a
-    script begins again), attempt, line. `order` keeps the order inside one source whatever the clocks say.
+    collective, stack, progress, identity, pid (of a rank), finished (a goodbye), worked (a sign of work),
+    anew (a count or a script begins again), attempt, line. `order` keeps the order inside one source whatever
+    the clocks say.
     """
 
     kind: str

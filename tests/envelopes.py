@@ -182,6 +182,41 @@ def _typescript(lines: Lines) -> str:
     return head + "".join(f"\x1b[0m{line}\r\n" for line in lines) + '\nScript done [COMMAND_EXIT_CODE="1"]\n'
 
 
+def _journal_export(lines: Lines) -> str:
+    """journalctl -o export; what is no plain text stands behind its length"""
+    out = []
+    for i, line in enumerate(lines):
+        micro = int(line.at.timestamp() * 1e6)
+        head = f"__CURSOR=s=4d83;i={i:x}\n__REALTIME_TIMESTAMP={micro}\n_HOSTNAME={line.host}\nPRIORITY=6\n"
+        message = f"MESSAGE={line}\n"
+        if not line.isprintable() or not line:
+            size = len(line.encode()).to_bytes(8, "little").decode("latin-1")
+            message = f"MESSAGE\n{size}{line}\n" if size.isascii() else f"MESSAGE={line}\n"
+        out.append(f"{head}SYSLOG_IDENTIFIER=train.sh\n{message}_TRANSPORT=stdout\n_PID=123\n\n")
+    return "".join(out)
+
+
+def _journal_verbose(lines: Lines) -> str:
+    """journalctl -o verbose"""
+    return "".join(
+        f"{line.at:%a %Y-%m-%d %H:%M:%S.%f} UTC [s=4d833a1568aa47ee;i={i:x};b=1de6]\n    PRIORITY=6\n"
+        f"    _HOSTNAME={line.host}\n    SYSLOG_IDENTIFIER=train.sh\n    MESSAGE={line}\n    _PID=123\n"
+        for i, line in enumerate(lines)
+    )
+
+
+def _journal_json(lines: Lines) -> str:
+    """journalctl -o json-pretty"""
+    return "".join(
+        json.dumps(
+            {"__CURSOR": "s=4d83", "__REALTIME_TIMESTAMP": str(int(line.at.timestamp() * 1e6)), "_PID": "123",
+             "SYSLOG_IDENTIFIER": "train.sh", "MESSAGE": line, "_HOSTNAME": line.host},
+            indent="\t",
+        ) + "\n"
+        for line in lines
+    )  # fmt: skip
+
+
 def _tai64n(line: Line) -> str:
     at = line.at
     return f"@{(1 << 62) + int(at.timestamp()) + 10:016x}{at.microsecond * 1000:08x} {line}"
@@ -199,6 +234,9 @@ ENVELOPES: dict[str, Wrap] = {
     "docker compose logs": _each(lambda line: f"{line.host}-1  | {line}"),
     "honcho": _each(lambda line: f"{line.at:%H:%M:%S} train.1 | {line}"),
     "GNU parallel --tag": _each(lambda line: f"config-a.yaml\t{line}"),
+    "journalctl -o export": _journal_export,
+    "journalctl -o verbose": _journal_verbose,
+    "journalctl -o json-pretty": _journal_json,
     "journalctl": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line.host} train.sh[123]: {line}"),
     "syslog of RFC 5424": _each(lambda line: f"<14>1 {line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.host} train 123 - - {line}"),
     "ts of moreutils": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line}"),

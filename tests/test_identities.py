@@ -179,7 +179,7 @@ NAME = st.text(string.ascii_lowercase, min_size=5, max_size=9).map(lambda s: f"q
         ["", "_ib0", "-eth1", ".acme.example", ":29500", "/x.log", "'s", '"', "%2F", "[0]", ".local"]
     ),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_a_known_host_is_hidden_in_every_form(
     host: str, change: Callable[[str], str], before: str, behind: str
 ) -> None:

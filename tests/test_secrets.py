@@ -49,7 +49,7 @@ def test_planted_secrets_are_found(kind: str) -> None:
     place=st.floats(-0.2, 1.2),
     front=st.sampled_from("x ,"),
 )
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=300, deadline=None)
 def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: float, front: str) -> None:
     """The cut falls somewhere in the line that holds the secret, or right beside it."""
     before = (front + " ") * max(0, (length - round(place * len(plant.text))) // 2)
@@ -68,7 +68,7 @@ def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: floa
     lengths=st.lists(st.sampled_from(CUTS), min_size=16, max_size=16),
     places=st.lists(st.floats(-0.2, 1.2), min_size=16, max_size=16),
 )
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_no_output_holds_a_part_of_a_secret(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[Plant], lengths: list[int], places: list[float]
 ) -> None:

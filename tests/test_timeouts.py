@@ -394,6 +394,12 @@ SITUATIONS = [
         (3,),
     ),
     Situation(
+        "all but one rank lost it, and nothing here bears its name",
+        console(["six of eight: training finished"], *(lost(r) for r in (0, 1, 2, 4))),
+        "peer-lost",
+        (3,),
+    ),
+    Situation(
         "torchrun lists all but one of the ranks that spoke",
         console(
             *([f"[rank{r}]: 11 pages, {n} mine"] for r, n in ((0, 3), (3, 0), (1, 3), (2, 3))),

@@ -246,3 +246,61 @@ def test_a_rank_that_quotes_the_controller_of_ray_begins_no_new_life(tmp_path: P
     )
     document = analyze([str(tmp_path)], Options()).document
     assert document["verdict"]["culprit"]["ranks"] == [1] and document["job"]["attempts"] == 1
+
+
+def steps(first: int, last: int) -> str:
+    return "".join(f"SpawnProcess-{i} INFO: step {n}\n" for n in range(first, last, 10) for i in (1, 2))
+
+
+LOOP = "MainProcess ERROR: attempt {} failed: ProcessExitedException('process 1 terminated with signal SIGKILL')\n"
+
+
+def outcome_of(tmp_path: Path, text: str) -> str:
+    (tmp_path / "job.log").write_text(text)
+    return str(analyze([str(tmp_path / "job.log")]).document["verdict"]["outcome"])
+
+
+def test_a_scripts_own_loop_begins_a_new_life_behind_the_end_of_a_process(tmp_path: Path) -> None:
+    again = steps(0, 40) + LOOP.format(1) + steps(0, 90) + "MainProcess INFO: training finished\n"
+    assert outcome_of(tmp_path, again) == "recovered"
+    assert outcome_of(tmp_path, steps(0, 40) + LOOP.format(1) + steps(0, 30) + LOOP.format(2)) == "incident"
+
+
+def test_what_only_goes_on_is_no_new_life(tmp_path: Path) -> None:
+    """The next epoch begins at 0, too, but what is counted had grown behind the line."""
+    text = (
+        steps(0, 40) + LOOP.format(1) + steps(40, 90) + steps(0, 90) + "MainProcess INFO: training finished\n"
+    )
+    assert outcome_of(tmp_path, text) == "healthy"
+
+
+WORK = "".join(f"[{r}] step {n}\n" for n in range(0, 80, 20) for r in (1, 0))
+
+
+@pytest.mark.parametrize(
+    ("line", "category"),
+    [
+        ("ERROR: Job failed: exit code 137", "external-signal"),
+        ("make: *** [Makefile:12: train] Error 139", "native-crash"),
+        ("Command exited with non-zero status 3", "python-exception"),
+        ('level=error msg="job failed: signal: killed"', "external-signal"),
+        ("xargs: python3: terminated by signal 9", "external-signal"),
+    ],
+)
+def test_a_job_of_which_only_the_code_is_told_ended_so(line: str, category: str, tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(f"{WORK}{line}\n")
+    told = analyze([str(tmp_path)]).document["verdict"]
+    assert (told["outcome"], told["category"], told["culprit"]["ranks"]) == ("incident", category, [])
+
+
+def test_the_code_of_a_helper_is_no_end_where_work_goes_on(tmp_path: Path) -> None:
+    text = f"{WORK}ERROR: Step 'upload' failed with exit code 3\n" + WORK.replace("step ", "step 1")
+    assert outcome_of(tmp_path, text) == "healthy"
+
+
+def test_a_launcher_that_refuses_its_arguments_is_of_its_host(tmp_path: Path) -> None:
+    usage = "gpu7: usage: torchrun [-h] [--nnodes NNODES]\n" * 8
+    text = f"gpu5: NODE_RANK=0\n{usage}gpu7: torchrun: error: argument --node-rank: expected one argument\n"
+    (tmp_path / "all.txt").write_text(text + "clush: gpu7: exited with exit code 2\n")
+    told = analyze([str(tmp_path)]).document["verdict"]
+    assert (told["category"], told["culprit"]["hosts"]) == ("environment", ["gpu7"])

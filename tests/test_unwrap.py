@@ -161,3 +161,64 @@ def test_nothing_in_a_log_is_a_mark() -> None:
 )  # fmt: skip
 def test_no_text_makes_it_raise_or_lose_bytes(pieces: list[str], between: str) -> None:
     unwrapped(between.join(pieces))
+
+
+def journal_record(message: str, **fields: str) -> bytes:
+    rows = {
+        "__REALTIME_TIMESTAMP": "1795349130924762",
+        "_HOSTNAME": "node-a",
+        "SYSLOG_IDENTIFIER": "train-rank2",
+    }
+    rows |= {"_PID": "777", "_TRANSPORT": "stdout", **fields}
+    data = message.encode()
+    plain = message.isprintable()
+    said = b"MESSAGE=" + data if plain else b"MESSAGE\n" + len(data).to_bytes(8, "little") + data
+    return (
+        b"__CURSOR=s=4d;i=48a\n" + b"".join(f"{k}={v}\n".encode() for k, v in rows.items()) + said + b"\n\n"
+    )
+
+
+@pytest.mark.parametrize("length", [10, 13, 100, 200, 256, 300, 2570, 70_000])
+def test_a_journal_export_gives_its_messages_with_their_lengths(length: int) -> None:
+    body = "\x1b[31mstep failed\x1b[0m\n\nA=1\n  File x"
+    body = (body + "é" * length).encode()[:length].decode("utf-8", "ignore")
+    body = body + "x" * (length - len(body.encode()))
+    text = journal_record("up") * 3 + journal_record(body) + journal_record("down", MESSAGE_ID="1")
+    found = unwrapped(text)
+    assert found is not None
+    assert [line for _, _, line in found] == ["up"] * 3 + [*body.split("\n"), "down"]
+    facts = found[-1][1]
+    assert (facts.host, facts.pid, facts.rank, facts.program) == ("node-a", 777, 2, "train-rank2")
+    assert facts.stamp is not None and facts.stamp.time == 1795349130.924762
+    assert found[0][0] == 7
+
+
+def test_the_kernels_record_of_an_export_is_the_kernels() -> None:
+    text = journal_record("Out of memory: Killed process 31 (python3)", _TRANSPORT="kernel") * 2
+    found = unwrapped(text, "kernel")
+    assert found is not None
+    line = peel(marks.marked(1, marks.head(found[0][1]), found[0][2]))
+    assert line.kernel and line.host == "node-a"
+
+
+def test_the_bytes_of_a_journals_json_are_text() -> None:
+    record = records.load(
+        json.dumps({"__REALTIME_TIMESTAMP": "1795349130924762", "MESSAGE": [27, 91, 109, 104, 105]})
+    )
+    assert record is not None and records.body_of(record) == ("MESSAGE", "\x1b[mhi")
+    assert records.load('{"MESSAGE": [300]}') == {"MESSAGE": ""}
+
+
+@given(st.binary(max_size=400))
+def test_no_bytes_break_the_reading_of_an_export(junk: bytes) -> None:
+    found = unwrapped(journal_record("up") * 2 + b"MESSAGE\n" + junk + b"\n\n" + journal_record("x"))
+    assert found is not None
+
+
+def test_the_pid_of_a_journals_stream_is_a_ranks_only_where_its_name_is() -> None:
+    own = unwrapped(journal_record("up") * 2)
+    units = unwrapped(journal_record("[rank1]: up", SYSLOG_IDENTIFIER="train.sh") * 2)
+    assert own is not None and units is not None
+    mine, shared = (peel(marks.marked(1, marks.head(rows[0][1]), rows[0][2])) for rows in (own, units))
+    assert (mine.rank, mine.pid) == (2, 777)
+    assert (shared.rank, shared.pid, shared.program) == (1, None, "train.sh")

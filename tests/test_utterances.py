@@ -176,3 +176,31 @@ def test_the_reader_of_a_print_is_not_a_peer(tmp_path: Path) -> None:
 [rank0]: BrokenPipeError: [Errno 32] Broken pipe
 """
     assert headline(tmp_path, text).startswith("Rank 0 could not print: nobody reads its output any more")
+
+
+FAILED_TASK = """\
+2026-11-22 11:56:04,227 - distributed.worker - ERROR - Compute Failed
+Key:       rank-fb2de1b3
+State:     executing
+Task:  <Task 'rank-fb2de1b3' rank(...)>
+Exception: "{}"
+Traceback: '  File "/opt/train/t.py", line 8, in rank\\n    step(row)\\n  File "/opt/train/data.py", line 31, in step\\n    raise ValueError(row)\\n'
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "line"),
+    [
+        ("ValueError('row 7 has no label')", "ValueError: row 7 has no label"),
+        ("ValueError(7)", "ValueError: 7"),
+        ("AssertionError()", "AssertionError"),
+    ],
+)
+def test_dask_tells_what_a_task_raised(told: str, line: str) -> None:
+    found = [e for e in read_text(FAILED_TASK.format(told)) if e.kind == "exception"]
+    assert [(e.fields["line"], e.fields["code"], e.where.line) for e in found] == [(line, "data.py:31", 5)]
+
+
+def test_what_dask_says_of_no_exception_is_none() -> None:
+    assert not [e for e in read_text(FAILED_TASK.format("nothing here")) if e.kind == "exception"]

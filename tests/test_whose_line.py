@@ -261,3 +261,59 @@ def test_what_rays_driver_raises_for_a_task_is_the_workers(tmp_path: Path) -> No
         22891,
     )
     assert culprits(tmp_path, driver__log=TASK) == [1]
+
+
+REFUSED = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/opt/train/fraud.py", line 9, in <module>
+[rank1]:     s = socket.create_connection(("127.0.0.1", 6390), timeout=3)
+[rank1]:   File "/usr/lib/python3.11/socket.py", line 836, in create_connection
+[rank1]:     sock.connect(sa)
+[rank1]: ConnectionRefusedError: [Errno 111] Connection refused
+
+[rank1]: The above exception was the direct cause of the following exception:
+
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "/opt/train/fraud.py", line 10, in <module>
+[rank1]:     raise RuntimeError("feature store is gone") from e
+[rank1]: RuntimeError: feature store is gone
+"""
+
+
+def test_a_service_that_refuses_is_no_peer_and_the_programs_word_for_it_counts(tmp_path: Path) -> None:
+    peer = "".join(f"[rank0]: {line}\n" for line in (*TRACE.splitlines(), f"{LOST}1"))
+    assert culprits(tmp_path, job__log=REFUSED + peer) == [1]
+    inside = REFUSED.replace("/usr/lib/python3.11/socket.py", "/opt/venv/torch/distributed/rendezvous.py")
+    assert culprits(tmp_path, job__log=inside + peer) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("rank 1 on tcp://192.0.2.7:44285 pid 17797", (1, 17797)),
+        ("2026-11-22 11:56:02 INFO Rank 3 (node-a) running, pid=4711", (3, 4711)),
+        ("rank 1 started a data worker, pid 17797", None),
+        ("rank 1 lost its peer, pid 17797", None),
+        ("gave rank 1 of pid 17797 up", None),
+    ],
+)
+def test_a_rank_that_introduces_itself_with_its_pid(line: str, told: tuple[int, int] | None) -> None:
+    found = [(e.rank, e.fields["pid"]) for e in read_text(line + "\nready\n") if e.kind == "pid"]
+    assert found == ([told] if told else [])
+
+
+NO_IFACE = TRACE + "RuntimeError: ifa != nullptr. Unable to find address for: ib9\n"
+
+
+def test_a_complaint_once_for_each_rank_of_one_node_is_of_all_its_ranks(tmp_path: Path) -> None:
+    second = (
+        listed(-15, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2")
+    )
+    waited = (
+        TRACE
+        + "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/2\n"
+    ) * 2
+    files = {"a1__log": waited + listed(1, 1), "a2__log": NO_IFACE * 2 + second}
+    assert culprits(tmp_path, **files) == [2, 3]
+    files["a2__log"] = NO_IFACE * 3 + second
+    assert culprits(tmp_path, **files) == []

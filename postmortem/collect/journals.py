@@ -19,6 +19,18 @@ _DAEMONS = re.compile(
 )
 
 
+_IDENTIFIER = re.compile(
+    rb'^SYSLOG_IDENTIFIER=(.{1,200})$|"SYSLOG_IDENTIFIER" ?: ?"([^"\n]{1,200})"', re.MULTILINE
+)
+
+
+def of_programs(head: bytes) -> bool:
+    """Whether an export, or its JSON, holds what programs printed, and next to nothing of the system's daemons."""
+    tags = [plain or quoted for plain, quoted in _IDENTIFIER.findall(head)]
+    own = [tag for tag in tags if not _DAEMONS.match(tag)]
+    return bool(own) and len(own) * 10 >= 9 * len(tags)
+
+
 def of_unit(head: bytes) -> bool:
     """Whether one program of one host, and no daemon of the system, speaks nearly every line."""
     lines = [line for line in head[:WITHIN].split(b"\n") if line]

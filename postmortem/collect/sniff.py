@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from postmortem.collect.binary import binary, magic
-from postmortem.collect.journals import of_unit
+from postmortem.collect.journals import of_programs, of_unit
 
 LINES = 12
 LINES_WITHIN = 1 << 13
@@ -214,6 +214,8 @@ CGROUP_LINE = r"(?:==> )?/sys/fs/cgroup/|\d+$|max$|[a-z_]+ \d+$|-{3}|=+>"
 CGROUP_COUNTER = (
     r"(?:low|high|max|oom|oom_kill|oom_group_kill|anon|file|kernel|shmem|pgfault|(?:in)?active_\w+) \d+$"
 )
+JSON_JOURNAL = r"\s*[\[{]"
+EXPORT = r"(?:__CURSOR=s=|__REALTIME_TIMESTAMP=\d{15,17}$)"
 SACCT = r"\s*(?:JobID|JOBID|JobIDRaw|PARTITION|NODELIST)[ |].*\b(?:State|STATE|ST|ExitCode)\b"
 CONTAINER_STATE = re.compile(
     rb"^ *(?:Last )?State: +(?:Running|Waiting|Terminated)\s+^ +(?:Reason|Started|Exit Code): ", re.M
@@ -278,8 +280,29 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("gpu-report", "a GPU tool's output by its name", name=GPU_TOOLS),
     # schedulers, and the kernel
+    Rule(
+        "agent",
+        "JSON of units in which torchrun's logger speaks",
+        start=JSON_JOURNAL,
+        holds=(b'"__REALTIME_TIMESTAMP"',),
+        test=lambda head: of_programs(head.text) and _launcher(head),
+    ),
+    Rule(
+        "console",
+        "journalctl -o json of units",
+        start=JSON_JOURNAL,
+        holds=(b'"__REALTIME_TIMESTAMP"',),
+        test=lambda head: of_programs(head.text),
+    ),
     Rule("kernel", "journalctl -o json", start=r"\{", holds=(b'"__REALTIME_TIMESTAMP"',)),
-    Rule("kernel", "journalctl -o export", start=r"__CURSOR=s="),
+    Rule(
+        "agent",
+        "an export of units in which torchrun's logger speaks",
+        start=EXPORT,
+        test=lambda head: of_programs(head.text) and _launcher(head),
+    ),
+    Rule("console", "journalctl -o export of units", start=EXPORT, test=lambda head: of_programs(head.text)),
+    Rule("kernel", "journalctl -o export", start=EXPORT),
     Rule("environment", "what env prints", line=r"[A-Z_][A-Z0-9_]{2,60}=(?!\S* +\w+=)", share=0.9),
     Rule("ray", "a Ray daemon's log", name=RAY_DAEMONS),
     Rule("ray", "a log of a Ray session", name=RAY_SESSION),

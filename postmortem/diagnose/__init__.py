@@ -19,12 +19,13 @@ from postmortem.diagnose import (
     novelty,
     observe,
     outcome,
+    restarts,
     rules,
     unread,
 )
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill
+from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill, tables
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
@@ -101,7 +102,7 @@ def solve_job(
 ) -> Solution:
     """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
     recovery."""
-    events = attempts.infer(events, library)
+    events = restarts.infer(events, library)
     numbers = attempts.numbers(events)
     if len(numbers) < 2:
         return replace(solve(events, sources, library, numbers[0] if numbers else None), job=name)
@@ -182,6 +183,7 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     claims = observe.group(stated)
     claims += exits.derive(case, stated)
     claims += joining.derive(case, stated)
+    claims += tables.derive(case, stated)
     loose = foreign.unbound(case, claims)
     still = standstill.derive(case, stated)
     claims += still

@@ -12,6 +12,7 @@ from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
+from postmortem.diagnose.wording import ranks_text
 from postmortem.digits import number
 
 OF_THE_GROUP = (
@@ -32,7 +33,9 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _other_model(root)
     if root.pattern.category == "host-oom" and root.pattern.entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
-    return _nameless(case, root, claims) if root.pattern.entity == "self" else ()
+    if root.pattern.entity != "self":
+        return ()
+    return _whole_nodes(case, root, claims) or _nameless(case, root, claims)
 
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
@@ -137,6 +140,28 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one"
     )
     return (failed[0],)
+
+
+def _whole_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """All ranks of each node whose log has the same complaint once for each rank that its launcher lists,
+    where other nodes have none."""
+    alike = [c for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id]
+    said: dict[str, set[int | None]] = {}
+    for e in (e for c in alike for e in c.events):
+        said.setdefault(e.where.source, set()).add(e.where.line)
+    listed: dict[str, set[int]] = {}
+    for rank, end in case.ends.items():
+        if end.told_by is not None:
+            listed.setdefault(end.told_by.where.source, set()).add(rank)
+    if any(len(listed.get(source, ())) != len(lines) for source, lines in said.items()):
+        return ()
+    found = tuple(sorted({rank for source in said for rank in listed[source]}))
+    if len(found) < 2 or set(found) >= set(case.registry.ranks):
+        return ()
+    case.note(
+        f"the complaint stands once for each rank of its node, {ranks_text(found)}, in the launcher's log"
+    )
+    return found
 
 
 def _events_without_rank(claims: Sequence[Claim]) -> int:

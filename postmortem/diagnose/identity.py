@@ -120,7 +120,7 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
     local = e.fields.get("local_rank")
     if isinstance(local, int):
         _learn_local(reg, e, local, rank)
-    if e.kind in ("identity", "exit", "process", "stack"):
+    if e.kind in ("identity", "pid", "exit", "process", "stack"):
         _bind_pid(reg, e.host, e.fields.get("pid", e.pid), rank)
     elif e.kind in ("line", "progress") and e.source_kind != "agent":
         _bind_pid(reg, e.host, e.pid, rank)

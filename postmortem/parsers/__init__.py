@@ -18,6 +18,7 @@ from postmortem.digits import whole
 from postmortem.library import Library, Signature, load, shipped
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.parsers import (
+    carried,
     envelope,
     faulthandler,
     faults,
@@ -41,6 +42,7 @@ from postmortem.scan.engine import SLOW, TIRED
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
+    carried.COMPUTED,
     traceback.HEADLESS,
     utterances.OPENER,
     faulthandler.OPENER,
@@ -55,6 +57,7 @@ _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
     traceback.HEADLESS.id: traceback.parse_headless,
     utterances.OPENER.id: traceback.parse_uttered,
+    carried.COMPUTED.id: traceback.parse_computed,
     faulthandler.OPENER.id: faulthandler.parse,
     faulthandler.DUMP.id: faulthandler.parse_dump,
     torchrun.OPENER.id: torchrun.parse,

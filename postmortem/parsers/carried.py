@@ -1,4 +1,4 @@
-r"""What Ray's driver raises for a task of a worker -> the worker's own exception, with the worker's pid.
+r"""What Ray's driver or a worker of Dask tells of a task -> the task's own exception; of Ray's with the worker's pid.
 
     ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
     KeyError: 'price'
@@ -8,6 +8,13 @@ r"""What Ray's driver raises for a task of a worker -> the worker's own exceptio
     ManifestError: row 21 of shard 1 is not usable
 
 The driver's own frames stand above, and the worker's carets stand at wrong columns (ray/exceptions.py, RayTaskError).
+
+    2026-11-22 11:56:04,227 - distributed.worker - ERROR - Compute Failed
+    Key:       rank-fb2de1b3
+    Exception: "ValueError('row 7 has no label')"
+    Traceback: '  File "/opt/train/t.py", line 8, in rank\n    step(row)\n'
+
+Dask prints both as Python would write them in code (distributed/worker.py, execute).
 """
 
 from __future__ import annotations
@@ -17,6 +24,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from postmortem.digits import number
+from postmortem.library import Signature
 from postmortem.parsers.excerpt import Line
 
 MOST = 400
@@ -28,6 +36,15 @@ _FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,9}), i
 _RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*|:?)$")
 _CHAIN = re.compile(r"(?:The above exception was|During handling of)")
 _GAP = re.compile(r"\s*$|\s+|ray::")
+
+
+COMPUTED = Signature(":task-failed", r"(?:Compute|Execute) Failed$", after=32768, before=512)
+BLOCK = 400  # lines of a task's arguments
+_TOLD = re.compile(
+    r"""Exception: {1,8}(?P<outer>['"])(?P<type>(?:\w+\.)*[A-Za-z_]\w*)\((?P<args>.*)\)(?P=outer)$"""
+)
+_QUOTED = re.compile(r"""f?(?P<quote>\\?['"])(?P<text>.*)(?P=quote),?$""")
+_TRACE = re.compile(r"Traceback: {1,8}['\"]")
 
 
 class Carried(NamedTuple):
@@ -60,3 +77,22 @@ def of_task(body: str, below: Iterator[Line]) -> Carried | None:
         elif not _GAP.match(said):
             break
     return Carried(found, shown, number(head["pid"]), head["ip"]) if found is not None else None
+
+
+def of_dask(below: Iterator[Line]) -> Carried | None:
+    """Read the lines below `Compute Failed`: the exception's line as a traceback would end with it."""
+    found: Line | None = None
+    for _, line in zip(range(BLOCK), below, strict=False):
+        body = line.envelope.body
+        if told := _TOLD.match(body):
+            said = _QUOTED.match(told["args"])
+            message = said["text"] if said else told["args"]
+            text = f"{told['type']}: {message}" if message else told["type"]
+            found = Line(line.number, line.text, line.envelope._replace(body=text))
+        elif found is not None and _TRACE.match(body):
+            shown = (_FRAME.match(part.replace('\\"', '"')) for part in body.split("\\n"))
+            frames = [(m["file"], number(m["line"]) or 0, m["func"].strip()) for m in shown if m]
+            return Carried(found, frames, None, None)
+        elif line.envelope.stamp is not None and " - distributed." in line.text:
+            break
+    return Carried(found, [], None, None) if found is not None else None

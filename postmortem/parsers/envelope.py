@@ -141,6 +141,8 @@ def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
     """A line of a record: the line knows its rank and host better, the record its time."""
     if env.rank is not None and said.rank is not None and env.rank != said.rank:
         said = said._replace(local_rank=None)
+    # a journal has the process that opened the stream, which all children of a unit share
+    own = not said.program or said.rank is not None
     key = [*env.key, *(part for part in (said.writer, str(said.pid or "")) if part)]
     if said.rank is not None:
         key.append(f"rank {said.rank}")
@@ -150,10 +152,12 @@ def _of_record(env: Envelope, number: int, said: marks.Facts) -> Envelope:
         local_rank=said.local_rank if env.local_rank is None else env.local_rank,
         world=said.world if env.world is None else env.world,
         host=env.host or said.host,
-        pid=said.pid if env.pid is None else env.pid,
+        pid=said.pid if env.pid is None and own else env.pid,
         stamp=said.stamp or env.stamp,
         line=number,
         writer=env.writer or said.writer,
+        kernel=env.kernel or said.program == "kernel",
+        program=env.program or ("" if said.program == "kernel" else said.program),
     )
 
 
@@ -358,7 +362,7 @@ def _json_line(text: str, style: Style) -> Envelope | None:
     if found[0] == "log" and "stream" in record:  # json-file, Docker's default: a line as it was printed
         inner = peel(body.rstrip("\n"), style)
         return inner._replace(stamp=said.stamp or inner.stamp)
-    kernel = record.get("_TRANSPORT") == "kernel" or record.get("SYSLOG_IDENTIFIER") == "kernel"
+    kernel = said.program == "kernel"
     return Envelope(
         body + records.measured(record),
         rank=said.rank,
@@ -368,7 +372,7 @@ def _json_line(text: str, style: Style) -> Envelope | None:
         pid=said.pid,
         stamp=said.stamp,
         kernel=kernel,
-        program="" if kernel else str(record.get("SYSLOG_IDENTIFIER") or ""),
+        program="" if kernel else said.program,
     )
 
 

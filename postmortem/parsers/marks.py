@@ -34,6 +34,7 @@ class Facts(NamedTuple):
     pid: int | None = None
     writer: str = ""  # tells those apart who write into one export: a pod, a stream, a process
     stamp: Stamp | None = None
+    program: str = ""  # who wrote it, says the journal; `kernel` for the kernel
 
 
 NOTHING = Facts()

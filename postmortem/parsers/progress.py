@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from postmortem.digits import whole
 from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.parsers import interest, signs, words
+from postmortem.parsers import interest, introductions, signs, words
 from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Style, peel
 from postmortem.parsers.excerpt import Line, decode, starts_of_lines, visible
@@ -46,9 +46,6 @@ _WORKER = re.compile(  # a word that others number by too: it needs the number i
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
 _PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
 _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
-_RANK_PAIR = re.compile(
-    r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d{1,10})\) world_rank=(?P<rank>\d{1,7}), local_rank=(?P<local>\d{1,7})"
-)
 _VERSION = re.compile(
     r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
 )
@@ -79,7 +76,8 @@ class _Writer:
     counted: dict[str, int] = field(default_factory=dict)
     counting: int = 0  # lines that may count
     late: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))  # the last of them
-    fell: list[Line] = field(default_factory=list)  # where a count fell to its beginning
+    # where a count fell to its beginning, and the line where one had grown before
+    fell: list[tuple[Line, int]] = field(default_factory=list)
     anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
@@ -184,8 +182,9 @@ def _open(writer: _Writer, line: Line) -> None:
     One that counts is no opening, and one that comes often is no start."""
     said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
+        begins = not said.startswith("Traceback (most recent")
         telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
-        writer.opening = said if telling else "-"
+        writer.opening = said if begins and telling else "-"
     elif said == writer.opening and len(writer.anew) < ANEW:
         writer.anew.append(line)
 
@@ -198,7 +197,7 @@ def _count(writer: _Writer, line: Line) -> None:
         if value > before:
             writer.grew = line
         elif value < before and value <= 1 and len(writer.fell) < ANEW:
-            writer.fell.append(line)
+            writer.fell.append((line, writer.grew.number if writer.grew else 0))
         if name in writer.counted or len(writer.counted) < COUNTED:
             writer.counted[name] = value
 
@@ -283,11 +282,16 @@ def _learn(facts: dict[str, object], body: str) -> None:
 
 
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
-    """Ray Train prints the whole map: (ip=192.0.2.2, pid=23762) world_rank=1, local_rank=1."""
-    if "world_rank=" in line.text and (m := _RANK_PAIR.search(line.text)):
-        pid, rank = whole(m["pid"]), whole(m["rank"])
-        fields: dict[str, object] = {"pid": pid, "said_rank": rank, "local_rank": whole(m["local"])}
-        yield _event(source, "identity", line, rank, fields)._replace(pid=pid, host=m["ip"])
+    """What a line says of a rank's process; only Ray's map speaks for the whole job."""
+    found = introductions.named(line.text, line.envelope)
+    if found is None:
+        return
+    fields: dict[str, object] = {"pid": found.pid, "said_rank": found.rank}
+    if found.local_rank is None:
+        yield _event(source, "pid", line, found.rank, fields)
+    else:
+        fields["local_rank"] = found.local_rank
+        yield _event(source, "identity", line, found.rank, fields)._replace(pid=found.pid, host=found.host)
 
 
 def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event]:
@@ -318,8 +322,8 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "finished", writer.finished, rank, {"last_word": True} if last_word else {})
     for by, line in _worked(writer):
         yield _event(source, "worked", line, rank, {"by": by})
-    for line in writer.fell:
-        yield _event(source, "anew", line, rank, {})
+    for line, grew in writer.fell:
+        yield _event(source, "anew", line, rank, {"grew": grew})
     for line in writer.anew if len(writer.anew) <= LAUNCHES else ():
         yield _event(source, "anew", line, rank, {"first": True})
     if writer.milestone and writer.milestone is not writer.last:

@@ -98,7 +98,16 @@ def load(text: str) -> dict[str, Any] | None:
         record = of_whole_letters(json.loads(text, strict=False), text)
     except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        return None
+    if isinstance(blob := record.get("MESSAGE"), list):  # of journald: what is no plain text, as its bytes
+        record["MESSAGE"] = _said_in(blob)
+    return record
+
+
+def _said_in(blob: list[object]) -> str:
+    small = [one for one in blob if isinstance(one, int) and 0 <= one < 256]
+    return bytes(small).decode("utf-8", "replace") if len(small) == len(blob) else ""
 
 
 def body_of(record: Record) -> tuple[str, str] | None:
@@ -189,10 +198,20 @@ def facts(record: Record) -> Facts:
     parts = list(_parts(record))
     host = _text(parts, HOSTS)
     writer = _text(parts, WRITERS) or _replica(parts)
+    program = program_of(record)
     rank = _whole(parts, RANKS)
-    if rank is None and (label := _LABELLED.search(writer or host or "")):
+    if rank is None and (label := _LABELLED.search(writer or program or host or "")):
         rank = whole(label[1])
-    return Facts(rank, _whole(parts, LOCALS), _whole(parts, WORLDS), host, _pid(parts), writer, _stamp(parts))
+    local, world = _whole(parts, LOCALS), _whole(parts, WORLDS)
+    return Facts(rank, local, world, host, _pid(parts), writer, _stamp(parts), program)
+
+
+def program_of(record: Record) -> str:
+    """Who wrote a record of a journal; the kernel by that name."""
+    if record.get("_TRANSPORT") == "kernel":
+        return "kernel"
+    name = record.get("SYSLOG_IDENTIFIER") or record.get("_COMM")
+    return name if isinstance(name, str) and len(name) <= 253 and name.isprintable() else ""
 
 
 def _parts(record: Record) -> list[Record]:

@@ -23,7 +23,7 @@ from itertools import chain, islice, takewhile
 from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
-from postmortem.parsers import boxed, carried, circumstances, utterances
+from postmortem.parsers import boxed, carried, circumstances, rank_table, utterances
 from postmortem.parsers.excerpt import Excerpt, Line
 from postmortem.parsers.frames import before_signal, code_line, collective_of
 from postmortem.privacy import cut
@@ -116,6 +116,13 @@ def _of_task(excerpt: Excerpt, reading: _Reading) -> Event | None:
         # the driver says no more; what workers had printed before comes late
         event = event._replace(fields={**event.fields, "excepthook": True})
     return event._replace(pid=found.pid, host=found.host or event.host, rank=None)
+
+
+def parse_computed(excerpt: Excerpt) -> Iterator[Event]:
+    """Read what a worker of Dask tells of a task that raised."""
+    found = carried.of_dask(line for line in excerpt.following() if line.number > excerpt.number)
+    if found is not None:
+        yield _event(excerpt, _Reading(found.frames, found.line, carried=True, last=found.line.number))
 
 
 def _own_line(excerpt: Excerpt, reading: _Reading) -> _Reading:
@@ -344,6 +351,9 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["interrupted"] = True
     if short in WRAPPERS or _SPAWNED.match(body):
         fields["wrapper"] = True
+    below = (line for line in excerpt.block() if line.number > reading.last)
+    if table := rank_table.rows(reading.exception, below):
+        fields["table"] = tuple(tuple(row) for row in table)
     if reading.chained:
         fields["chained"] = True
     if announced := excerpt.announced():

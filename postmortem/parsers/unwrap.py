@@ -1,6 +1,7 @@
 r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of the file's line.
 
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
+    __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export, -o verbose
     [ {                                                                  a pretty-printed export, newest first
         "textPayload": "[rank1]: ValueError: ..."
     time,host,message                                                  a table with fields of several lines
@@ -16,7 +17,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice, pairwise
 
 from postmortem.model import Source, Stamp
-from postmortem.parsers import exports, framing, records, times
+from postmortem.parsers import exports, framing, journal_export, records, times
 from postmortem.parsers.excerpt import decode, visible
 from postmortem.parsers.framing import CHUNK, LINE, SOME, Framer, Group, Numbered
 from postmortem.parsers.marks import head, marked
@@ -33,7 +34,8 @@ def of(source: Source, stream: Readable) -> Unwrapped | Again:
         return Again(b"", stream)
     first = _peek(stream)
     again = Again(first, stream)
-    framer = _without_ends(first) or (learn(first) if source.kind in WRAPPED else None)
+    framer = learn(first) if source.kind in WRAPPED else _journal(first)
+    framer = _without_ends(first) or framer
     return Unwrapped(again, framer) if framer is not None else again
 
 
@@ -161,10 +163,21 @@ def learn(first: bytes) -> Framer | None:
     return framing.newest_first(framer) if _descending(stamps) else framer
 
 
+def _journal(first: bytes) -> Framer | None:
+    """A machine's journal as an export, or as JSON over several lines; its other forms are lines as they
+    stand."""
+    text = decode(first)
+    lines = text[: 1 << 13].split("\n")[:-1]
+    if journal_export.looks(lines):
+        return journal_export.export
+    pretty = text[:1] in ("{", "[") and lines and records.load(lines[0]) is None
+    return framing.document if pretty and exports.looks(text) else None
+
+
 def _json(text: str, lines: list[str]) -> Framer | None:
     found = [records.load(line) for line in lines[:40]]
     known = [record for record in found if record is not None and records.body_of(record) is not None]
-    if len(known) * 2 > min(len(found), 40) and not all("__REALTIME_TIMESTAMP" in record for record in known):
+    if len(known) * 2 > min(len(found), 40):
         return framing.json_lines
     return framing.document if exports.looks(text) else None
 
@@ -178,6 +191,8 @@ def _descending(stamps: list[Stamp | None]) -> bool:
 
 
 _TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
+    (journal_export.looks, journal_export.export),
+    (journal_export.looks_verbose, journal_export.verbose),
     (framing.mostly_pairs, framing.logfmt),
     (framing.partial, framing.cri),
     (framing.folded, framing.unfolded),

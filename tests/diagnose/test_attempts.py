@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from claims import NOON, bye, event, library, pattern, source, steps
-from postmortem.diagnose.attempts import infer, numbers, of_attempt, split
+from postmortem.diagnose.attempts import numbers, of_attempt, split
+from postmortem.diagnose.restarts import infer
 from postmortem.model import Event, Source
 
 DEATH = pattern("death", None, role="confirms", tells=("death",))

@@ -248,6 +248,8 @@ def test_below_the_goodbye_peers_vanish_while_processes_leave() -> None:
         end = raised(12, role="confirms", p=pattern("e", None, tells=(word,)))
         assert not leaving(end, bye(0, 9, file="a.log", **LAST))
     assert not leaving(raised(5, p=pattern("lost", "peer-lost")), bye(0, 9, file="a.log", **LAST))
+    at_work = raised(12, p=pattern("lost", "peer-lost"), excepthook=True, collective="all_reduce")
+    assert not leaving(at_work, bye(0, 9, file="a.log", **LAST))
 
 
 # ── it was caught ────────────────────────────────────────────────────────────────────────────────────────────────────

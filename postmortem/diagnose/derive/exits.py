@@ -111,12 +111,24 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
     claims = [c for c in claims if not _outlived(case, c)]
-    accused = [c for c in claims if c.role == "symptom" and c.pattern.category and c.speaker != "kernel"]
+    accused = _accused(claims)
     for c in claims:
         end = endings.told(c.event) if c.tells("end") else None
-        if end is not None and end.kind != "clean" and _unaccounted(case, c, end, accused):
+        if end is not None and end.kind != "clean" and _unaccounted(case, c, end, accused[c.pattern.generic]):
             return _told(case, c, end)
     return _lost(case, claims)
+
+
+def _accused(claims: Sequence[Claim]) -> dict[bool, list[Claim]]:
+    """The complaints that account for an end; for one of which only the whole job's code is told (True), also
+    those that only stand for a kind of failure."""
+    told = [c for c in claims if c.role == "symptom" and c.speaker != "kernel" and _of_a_kind(c)]
+    return {True: told, False: [c for c in told if c.pattern.category]}
+
+
+def _of_a_kind(c: Claim) -> bool:
+    """Whether a complaint says what kind of failure it follows from, and not only that something failed."""
+    return bool(c.pattern.category) or c.pattern.stands_for not in ("", "python-exception")
 
 
 def _lost(case: Case, claims: Sequence[Claim]) -> list[Claim]:
@@ -129,8 +141,9 @@ def _lost(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 def _outlived(case: Case, c: Claim) -> bool:
     """Whether the job began or went on after it in the same log, and was done: a helper step of a batch
-    script failed."""
-    later = life.after(case, c.event, None) if life.all_done(case) and c.speaker != "kernel" else iter(())
+    script failed. The end of the whole job has no work behind it."""
+    whole = c.pattern.entity == "job" or life.all_done(case)
+    later = life.after(case, c.event, None) if whole and c.speaker != "kernel" else iter(())
     return next(later, None) is not None
 
 

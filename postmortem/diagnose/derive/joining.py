@@ -21,6 +21,7 @@ from postmortem.model import Event
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")
 PATIENCE_S = 10.0  # how long a client looks for the store where it does not say
+TOGETHER_S = 1.0
 MARGIN_S = 0.5
 
 
@@ -132,7 +133,10 @@ def _late(m: Meeting) -> Claim | None:
 
 
 def _too_late(m: Meeting, e: Event, start: float, others: float) -> bool:
-    """Whether the others had given up, or the client's own patience was over, when it came."""
+    """Whether the others had given up, or the client's own patience was over, when it came. Who came with
+    the others is not late, whatever the clock of a complaint says."""
+    if start - others < TOGETHER_S:
+        return False
     gave_up = [at for x in m.complaints if (at := moment(x)) is not None]
     patience = (number(e.fields.get("timeout_ms")) or PATIENCE_S * 1000) / 1000
     return start > min(gave_up, default=float("inf")) - MARGIN_S or start - others > 0.8 * patience

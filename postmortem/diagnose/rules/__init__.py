@@ -24,7 +24,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         reading.while_interrupted,
         reading.stopped_by_request,
     ),
-    (reading.transport, reading.abort_of_a_collective, reading.opens_a_message),
+    (reading.transport, reading.lists_who, reading.abort_of_a_collective, reading.opens_a_message),
     (survived.went_on, survived.finished, survived.job_done, survived.while_leaving, survived.caught),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
 )

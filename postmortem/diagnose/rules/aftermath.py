@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from postmortem.diagnose.claims import Claim
@@ -17,6 +18,9 @@ WAITED = ("hang", "rendezvous", "network")
 ABORT = ("Aborted", "SIGABRT", "6")
 FAILING_S = 600.0  # seconds until a scheduler declares a node down
 NEAR = 60  # lines between a library's complaint and what the program makes of it
+_OF_RANKS = re.compile(  # libraries through which the processes of a job talk to each other
+    r"(?:^|[/\\])(?:torch|multiprocessing|ray|horovod|mpi4py|zmq|distributed|megatron|deepspeed|vllm|sglang)[/\\]"
+)
 AT_ONCE = 0.2  # seconds within which ranks print the NaN of one step
 
 
@@ -71,11 +75,23 @@ def _first_losses(view: View) -> dict[tuple[int | None, str], Claim]:
             and claim.pattern.category in COMPLAINTS
             and claim.speaker != "kernel"
             and e.where.line
+            and not _of_a_service(claim)
         ):
             key = (view.case.rank_of(e), e.where.source)
             if key not in first or (first[key].event.where.line or 0) > e.where.line:
                 first[key] = claim
     return first
+
+
+def _of_a_service(claim: Claim) -> bool:
+    """Whether the program itself called something that is no rank, and says below in its own words what
+    that means: `raise RuntimeError("the feature store is gone") from error`."""
+    frames = claim.event.fields.get("frames")
+    if not claim.event.fields.get("chained") or not isinstance(frames, tuple) or not frames:
+        return False
+    return claim.pattern.category in ("peer-lost", "network") and not any(
+        _OF_RANKS.search(str(frame[0])) for frame in frames
+    )
 
 
 def node_was_lost(view: View) -> Iterator[Defeat]:

@@ -7,7 +7,9 @@ import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive import tables
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.privacy import cut
 
@@ -81,6 +83,15 @@ def transport(view: View) -> Iterator[Defeat]:
 def is_transport(claim: Claim) -> bool:
     said = str(claim.event.fields.get("line", ""))
     return claim.pattern.generic and (exception(claim) in DISTRIBUTED or bool(_TRANSPORT.search(said)))
+
+
+def lists_who(view: View) -> Iterator[Defeat]:
+    """An exception whose text lists one value for each rank tells of the rank that differs, whoever raised
+    it."""
+    for number, claim in view.numbered("cause"):
+        told = tables.odd(claim.event) if claim.pattern.category == "python-exception" else None
+        if told is not None:
+            yield Defeat(number, "symptom", f"its own list shows that {ranks_text(told.ranks)} differed")
 
 
 def abort_of_a_collective(view: View) -> Iterator[Defeat]:

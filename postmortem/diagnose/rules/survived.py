@@ -112,7 +112,8 @@ def job_done(view: View) -> Iterator[Defeat]:
 def while_leaving(view: View) -> Iterator[Defeat]:
     """Below the goodbye of a whole run peers and stores vanish while processes leave."""
     for at, claim, bye in _beside_goodbyes(view):
-        if life.has_last_word(bye) and _after_goodbye(view.case, claim) and _on_leaving(claim):
+        leaving = _on_leaving(claim) and not _at_work(claim.event)
+        if leaving and life.has_last_word(bye) and _after_goodbye(view.case, claim):
             yield Defeat(
                 at, "context", f"the run had finished ({bye.where}), and it came while the processes left"
             )
@@ -126,6 +127,11 @@ def _beside_goodbyes(view: View) -> Iterator[tuple[int, Claim, Event]]:
         bye = life.last_goodbye(view.case, claim.event.where.source)
         if claim.speaker not in OTHERS and claim.pattern.category != "numerics" and bye is not None:
             yield at, claim, bye
+
+
+def _at_work(e: Event) -> bool:
+    """Whether a rank died of it in a collective of the program: then the goodbye above was another rank's."""
+    return bool(e.fields.get("excepthook")) and e.fields.get("collective") not in (None, "barrier")
 
 
 def _after_goodbye(case: Case, claim: Claim) -> bool:

@@ -72,7 +72,7 @@ def left(scene: Scene) -> Claim | None:
     gone = [r for r in scene.quiet if scene.views[r].left] or _unlisted(scene)
     if not waiting or not gone or len(gone) >= len(scene.views):
         return None
-    proof = [scene.views[r].finished or scene.views[r].last for r in gone]
+    proof = [view.finished or view.last for r in gone if (view := scene.views.get(r)) is not None]
     proof += [scene.views[r].proof for r in waiting]
     because = f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
     return scene.make("rank-left-early", gone, proof, because)
@@ -83,11 +83,12 @@ def _unlisted(scene: Scene) -> list[int]:
     stopped: they had left with exit code 0."""
     case = scene.case
     hosts = {case.registry.host_of.get(r) for r in scene.views} - {None}
-    unlisted = sorted(set(scene.views) - set(case.ends))
+    unlisted = sorted({*scene.views, *range(case.registry.world or 0)} - set(case.ends))
     if len(case.ends) < 2 or len(hosts) > 1 or len(unlisted) >= len(case.ends):
         return []
-    told = all(scene.views[r].silent and scene.views[r].lines for r in unlisted)
-    return unlisted if told else []
+    spoke = [view for r in unlisted if (view := scene.views.get(r)) is not None and view.lines]
+    silent = all(view.silent for view in spoke) and (bool(spoke) or len(unlisted) == 1)
+    return unlisted if silent else []
 
 
 def code(scene: Scene) -> Claim | None:

@@ -29,7 +29,8 @@ def silence(scene: Scene) -> Claim | None:
     suspects = _suspects(scene)
     if not suspects:
         return None
-    views, shouting = scene.views, scene.shouting
+    shouting = scene.shouting
+    views = scene.views | {r: View(r) for r in suspects if r not in scene.views}
     if not scene.waiting and not any(c.pattern.category == "collective-mismatch" for c in scene.claims):
         proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
         because = (
@@ -45,15 +46,22 @@ def silence(scene: Scene) -> Claim | None:
 
 def _suspects(scene: Scene) -> list[int]:
     """The silent ranks whose silence means something."""
-    quiet = scene.quiet
+    quiet = scene.quiet or _gap(scene)
     if not 0 < len(quiet) <= len(scene.shouting):
         return []
-    logged = [r for r in quiet if scene.views[r].lines]
+    logged = [r for r in quiet if r in scene.views and scene.views[r].lines]
     if logged and 2 * len(logged) <= len(quiet):
         return []  # of most of the silent ranks nothing is here: any of them may be the one
     if logged:
         return elsewhere(scene, logged) or logged
-    return quiet if len(quiet) == 1 and _logs_are_complete(scene) else []
+    return quiet if len(quiet) == 1 and (quiet[0] not in scene.views or _logs_are_complete(scene)) else []
+
+
+def _gap(scene: Scene) -> list[int]:
+    """The one rank below the highest of which nothing is here, where all others complain: it ran without a
+    name on its lines."""
+    missing = sorted(set(range(max(scene.views, default=0))) - set(scene.views))
+    return missing if len(missing) == 1 and len(scene.shouting) >= 3 else []
 
 
 def _logs_are_complete(scene: Scene) -> bool:

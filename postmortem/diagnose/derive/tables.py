@@ -1,0 +1,77 @@
+"""An exception that lists one value for each rank: whoever has another than most is the odd one.
+
+[rank3]: DistributedOperationException: Cannot apply desired operation due to shape mismatches.
+[rank3]:   - Process 1: [8, 48]
+[rank3]:   - Process 2: [8, 61]        rank 2, whoever prints it
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.views import make, minority
+from postmortem.diagnose.wording import ranks_text
+from postmortem.model import Event
+
+SIZES, OTHER = "ranks-list-other-shapes", "ranks-list-other-values"
+_SIZE = re.compile(
+    r"(?:torch\.Size\()?[\[(]?[\d, x*]+[\])]*(?: (?:elements?|batches|samples|items|tokens|rows|bytes))?$"
+    r"|(?:torch\.)?(?:b?float|u?int|complex|bool)\d{0,3}$|(?:\w+ )?(?:shape|size|numel|dtype)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Odd:
+    """Who has another value than most, and which."""
+
+    ranks: tuple[int, ...]
+    rows: tuple[tuple[int, str, int, int | None, str], ...]  # of these ranks, first
+    usual: str
+    sizes: bool
+
+
+def odd(e: Event) -> Odd | None:
+    """Who is the odd one in the table of an exception; None where it has none, or no majority."""
+    table = e.fields.get("table")
+    if not isinstance(table, tuple) or e.fields.get("wrapper"):
+        return None
+    groups: dict[str, list[int]] = {}
+    for rank, value, *_ in table:
+        groups.setdefault(value, []).append(rank)
+    ranks, majority = minority(groups)
+    if not ranks or not majority:
+        return None
+    usual = max(groups, key=lambda value: len(groups[value]))
+    rows = tuple(row for row in table if row[0] in ranks)
+    return Odd(tuple(sorted(ranks)), rows, usual, all(_SIZE.match(value) for value in groups))
+
+
+def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """One claim for all exceptions that carry the same table."""
+    found: dict[tuple[int, ...], Claim] = {}
+    for e, told in _told(claims):
+        if told.ranks in found:
+            continue
+        rank, value, line, file_line, text = told.rows[0]
+        shown = e._replace(
+            where=e.where._replace(line=line, end_line=None, file_line=file_line), text=text, rank=None
+        )
+        because = f"the exception lists one value for each rank: {ranks_text((rank,))} has {value}, most have {told.usual}"
+        made = make(case, SIZES if told.sizes else OTHER, told.ranks, [shown, e], because)
+        if made is not None:
+            found[told.ranks] = made
+    return list(found.values())
+
+
+def _told(claims: Sequence[Claim]) -> Iterator[tuple[Event, Odd]]:
+    for c in claims:
+        if c.fell_by == "lists_who" and (told := odd(c.event)) is not None:
+            yield c.event, told
+
+
+__all__ = ["derive", "odd"]

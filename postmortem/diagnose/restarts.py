@@ -1,0 +1,145 @@
+"""Where in a log a new life of the job begins, if no file's name and no launcher counts the lives.
+
+failed (exitcode: -9) local_rank: 1                  and ranks that begin at step 0 again behind it
+attempt 1 failed: process 1 terminated with signal SIGKILL      and a count that falls to its beginning
+Attempting to start training worker group            said by a controller
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence, Set
+
+from postmortem.diagnose import endings, life
+from postmortem.digits import number
+from postmortem.library import Library
+from postmortem.model import Event
+
+SLACK_S = 1.0
+REST = 3  # lines that a launcher's report of a death still takes
+
+
+def infer(events: Sequence[Event], library: Library) -> list[Event]:
+    """Number the lives of a job whose launcher log is all there is.
+
+    torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves
+    again in the same file. A script's own loop around its launcher says how a process ended, and the next
+    that is counted is counted from the beginning. Ray Train says each time that it attempts to start a worker group, HyperPod that
+    it retries the step.
+    """
+    if any(e.attempt is not None for e in events):
+        return list(events)
+    cuts = _last_lines_of_lives(events, library)
+    if not cuts:
+        return list(events)
+
+    def number(e: Event) -> Event:
+        if e.where.source not in cuts or e.where.line is None:
+            return e
+        return e._replace(attempt=sum(1 for cut in cuts[e.where.source] if e.where.line > cut))
+
+    return [number(e) for e in events]
+
+
+def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
+    """Source -> the line after which each new life of the job begins there."""
+    words = [library.telling(word) for word in ("death", "birth", "again", "end")]
+    begun = [e for e in events if e.kind == "anew"]
+    anew = any(e.fields.get("first") for e in begun)
+    known: frozenset[str] = frozenset().union(*words[: 4 if begun else 3])
+    if not anew and {e.pattern for e in events}.isdisjoint(known):
+        return {}
+    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
+    return {source: lines for source, lines in cuts.items() if lines}
+
+
+def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
+    found: dict[str, list[Event]] = defaultdict(list)
+    for e in events:
+        if e.where.line is not None:
+            found[e.where.source].append(e)
+    return found
+
+
+def _cuts(
+    own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str], ends: Set[str]
+) -> list[int]:
+    """The last lines of all lives but the last in one source: by the launcher's word, else by that of the
+    controller or srun who begin anew (never a rank's), and by tracebacks that nobody caught with a new
+    launch behind them."""
+    blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
+    deaths = [e for e in own if e.pattern in death]
+    if deaths:
+        return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
+    told = _told(own, again) or _told(own, birth)[1:]
+    return sorted({*_ends(_falls(own), blocks), *told, *_ends(_losses(own, ends), [])})
+
+
+def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
+    """Tracebacks that nobody caught, with the launches in the same log."""
+    launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
+    for e in own:
+        if e.kind == "exception" and life.uncaught(e) and not e.fields.get("chained"):
+            yield _last_line(e), launches
+
+
+def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[int]]]:
+    """Bad ends of processes, with the lines behind each where the counts of all writers fall to their
+    beginning without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
+    fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
+    for e in own if fell else ():
+        if e.pattern in ends and _is_bad(e):
+            births = [x for x in fell if _stands_still(x, _last_line(e))]
+            if _all_begin(own, {x.rank for x in births}, _last_line(e)):
+                yield _last_line(e), [_last_line(x) for x in births]
+
+
+def _all_begin(own: Sequence[Event], begun: Set[int | None], line: int) -> bool:
+    """Whether all whose counts grow behind this line are among those who begin there."""
+    at_work = {
+        x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line
+    }
+    return begun >= at_work
+
+
+def _is_bad(e: Event) -> bool:
+    """Whether a process ended by a fault or by a kill, and was not asked to."""
+    end = endings.told(e)
+    return end is not None and end.kind not in ("clean", "stop")
+
+
+def _stands_still(x: Event, line: int) -> bool:
+    """Whether a count falls behind this line, and had last grown before it."""
+    return (number(x.fields["grew"]) or 0) < line < _last_line(x)
+
+
+def _told(own: Sequence[Event], words: Set[str]) -> list[int]:
+    """The lines before those in which somebody who is no rank says one of these."""
+    return sorted(_last_line(e) - 1 for e in own if e.rank is None and e.pattern in words)
+
+
+def _last_line(e: Event) -> int:
+    return e.where.end_line or e.where.line or 0
+
+
+def _births(own: Sequence[Event], death: Event) -> list[int]:
+    """Lines at which ranks are at work or begin anew. What they had printed before, and a pipe kept until
+    they ended, stands behind the report of a death with earlier stamps: that is no new life."""
+    found = []
+    for e in own:
+        works = e.kind in ("progress", "finished") and e.source_kind in ("agent", "console")
+        earlier = e.at is not None and death.at is not None and e.raw_time and e.at < death.at - SLACK_S
+        if (works or e.kind == "anew") and not earlier:
+            found.append(e.where.line or 0)
+    return found
+
+
+def _ends(deaths: Iterable[tuple[int, Sequence[int]]], blocks: Sequence[int]) -> list[int]:
+    """The last line of each life that ends with a death: what ranks and the launcher still print belongs to
+    it, up to the birth of the next. A death without a birth behind it ends the last life."""
+    cuts = set()
+    for death, births in deaths:
+        birth = min((b for b in births if b > death), default=0)
+        if birth:
+            cuts.add(max([death, *(b for b in blocks if death <= b < birth)]))
+    return sorted(cuts)
