@@ -79,6 +79,12 @@ def _explain(error: Exception) -> int:
         if error.hint:
             output.say(f"  {line(error.hint)}")
         return error.exit_code
+    if (
+        isinstance(error, OSError) and error.errno and error.filename
+    ):  # a folder that may not be searched, EIO
+        output.say(f"postmortem: {line(os.fsdecode(error.filename))}: {os.strerror(error.errno)}")
+        output.say("  see that it can be read here, or name another place")
+        return 1
     output.say(f"postmortem: {line(ours(error))}")
     output.say("  set POSTMORTEM_DEBUG=1 and run again for the traceback to report")
     return 1

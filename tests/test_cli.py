@@ -283,3 +283,21 @@ def test_words_survive_a_terminal_without_unicode(tmp_path: Path) -> None:
     done = postmortem("explain", "√", env={**os.environ, "PYTHONIOENCODING": "ascii", "LC_ALL": "C"})
     assert done.returncode == 2
     assert "\\u221a" in done.stderr
+
+
+@pytest.mark.parametrize("call", ["is_dir", "exists"])
+def test_what_the_system_refuses_is_no_error_of_our_own(
+    call: str, in_process: Command, crashed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder that may not be searched, or a file server that is ill, already where the output is checked."""
+    real = getattr(Path, call)
+
+    def refused(path: Path, **more: bool) -> bool:
+        if path.name == "refused.html":
+            raise PermissionError(13, "Permission denied", str(path))
+        return bool(real(path, **more))
+
+    monkeypatch.setattr(Path, call, refused)
+    done = in_process("analyze", crashed, "--output", "refused.html")
+    assert done.returncode == 1
+    assert "refused.html: Permission denied" in done.stderr and "our own" not in done.stderr
