@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from postmortem import output, process
-from postmortem.errors import PathMissing, PostmortemError, UsageError, ours
+from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
@@ -74,17 +74,12 @@ def run(arguments: list[str]) -> int:
 def _explain(error: Exception) -> int:
     from postmortem.report.text import line
 
+    error = refusal(error) or error
     if isinstance(error, PostmortemError):
         output.say(f"postmortem: {line(error.message)}")  # it may quote a log, or a file's name
         if error.hint:
             output.say(f"  {line(error.hint)}")
         return error.exit_code
-    if (
-        isinstance(error, OSError) and error.errno and error.filename
-    ):  # a folder that may not be searched, EIO
-        output.say(f"postmortem: {line(os.fsdecode(error.filename))}: {os.strerror(error.errno)}")
-        output.say("  see that it can be read here, or name another place")
-        return 1
     output.say(f"postmortem: {line(ours(error))}")
     output.say("  set POSTMORTEM_DEBUG=1 and run again for the traceback to report")
     return 1

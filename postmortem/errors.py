@@ -13,6 +13,7 @@ root of the tree once; nothing else in the package prints an error or exits.
 
 from __future__ import annotations
 
+import os
 import traceback
 from pathlib import PurePath
 
@@ -54,6 +55,16 @@ class ReplayError(PostmortemError):
     """A replay could not be done on this machine."""
 
     exit_code = 7
+
+
+def refusal(error: BaseException) -> PostmortemError | None:
+    """What the system refused by name: a folder that may not be searched, a file server that is ill."""
+    if not isinstance(error, OSError) or not error.errno or not error.filename:
+        return None
+    where = os.fsdecode(error.filename)
+    return PostmortemError(
+        f"{where}: {os.strerror(error.errno)}", "see that it can be read here, or name another"
+    )
 
 
 def ours(error: BaseException) -> str:
