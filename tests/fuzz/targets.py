@@ -220,11 +220,9 @@ def patterns() -> list[bytes]:
 @cache
 def foreign() -> list[bytes]:
     """Reports of this program, and small documents of the same schema."""
-    case = SAMPLES / "host-oom-cache-of-rank-2" / "logs"
-    incident = analyze([str(case)], Options(workers=1))
-    document = {k: v for k, v in incident.document.items() if k in ("schema", "verdict", "replay")}
-    out = [json.dumps(document).encode(), report.render_html(incident)[:30000].encode()]
-    for row in verify.SCENARIOS if hasattr(verify, "SCENARIOS") else pick.SCENARIOS:
+    page = (ROOT / "reports" / "examples" / "oom-on-second-host.html").read_bytes()
+    out = [page[page.rindex(b'<script type="application/json"') :][:30000]]
+    for row in pick.SCENARIOS:
         arguments = {name: row.arguments.get(name, 3) for name in parameters.taken(row)}
         replay = {"scenario": row.id, "arguments": {**arguments, "world_size": 8, "rank": 3}}
         made = {
