@@ -395,7 +395,7 @@ SITUATIONS = [
     ),
     Situation(
         "all but one rank lost it, and nothing here bears its name",
-        console(["six of eight: training finished"], *(lost(r) for r in (0, 1, 2, 4))),
+        console(["pages of the last one: none"], *(lost(r) for r in (0, 1, 2, 4))),
         "peer-lost",
         (3,),
     ),

@@ -83,6 +83,12 @@ MODELS = "".join(
     f"but Rank {r} has {n} params, while rank {x} has inconsistent {m} params.\n"
     for r, n, x, m in ((0, 4, 2, 6), (1, 4, 2, 6), (2, 6, 0, 4))
 )
+MISSED = (
+    "[rank1]: Traceback (most recent call last):\n"
+    '[rank1]:   File "/opt/train/t.py", line 8, in <module>\n'
+    "[rank1]:     dist.all_reduce(t)\n"
+    "[rank1]: RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:4\n"
+)
 CASES = {
     "a read that was tried again": (READ.format("retry 1/3 succeeded"), ("healthy", None, [])),
     "a read that was tried again, in vain": (READ.format("retry 3/3 failed, giving up"),
@@ -101,6 +107,10 @@ CASES = {
                                                       ("incident", "external-signal", [1])),
     "spawn's exception only carries the end that it tells of": (SPAWN_SEGV,
                                                                 ("incident", "native-crash", [1])),
+    "a crash that the shell tells of after the others had missed the process": (
+        MISSED + "go.sh: line 8:  1050 Segmentation fault      RANK=$r python t.py\n",
+        ("incident", "native-crash", []),
+    ),
     "a shell's Killed behind a bar": (" 12%|#2   | 121/1000 [10:11<1:14:00,  5.05s/it]Killed\n",
                                       ("incident", "external-signal", [])),
     "a task's exit code and no word": ("srun: error: node7: task 3: Exited with exit code 7\n",

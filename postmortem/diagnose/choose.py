@@ -15,6 +15,7 @@ the order in which they were read, nor on the names of their files or of the pat
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -43,6 +44,7 @@ SUFFERED = {  # kinds of failure that complaints tell, the most telling first; o
     "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
     "scheduler": 4, "external-signal": 4, "python-exception": 5,
 }  # fmt: skip
+_CONNECTING = re.compile(r"[Cc]onnect(?:ion)? (?:time|refused)|connectFullMesh|[Nn]o route")
 ACCUSING = ("rank", "missing-ranks", "host", "gpu")  # entities of lines that speak of another than who writes
 STOPPED = 4.6  # a launcher that was told to stop: who told it is nearer
 NOBODY, WEAKEST = 5.8, 6.0  # a hang of which nobody is named; what only sounds like trouble
@@ -88,12 +90,17 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     told = [c for c in claims if outcome.complains(case, c) and _counts(c)]
     if not told:
         return None
-    first = min(told, key=lambda c: (c.tells("stop"), SUFFERED[_suffered(c)], in_time(c.event)))
+    first = min(told, key=_telling)
     pattern = replace(first.pattern, category=_suffered(first))
     first = replace(first, pattern=pattern, strength="suffered", pids=())
     if first.speaker == "kernel" or pattern.category == "host-oom":
         return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
     return first if pattern.entity in ACCUSING else replace(first, ranks=(), hosts=())
+
+
+def _telling(c: Claim) -> tuple[object, ...]:
+    """Of two lines of one kind the one that says the kind itself goes first, then the earlier."""
+    return c.tells("stop"), SUFFERED[_suffered(c)], bool(c.pattern.stands_for), in_time(c.event)
 
 
 def _counts(c: Claim) -> bool:
@@ -106,7 +113,7 @@ def _counts(c: Claim) -> bool:
 def _suffered(c: Claim) -> str:
     """The kind of failure that a complaint tells."""
     if c.fell_by == "transport":  # an exception that says that a peer did not answer
-        return "peer-lost"
+        return "rendezvous" if _CONNECTING.search(c.event.text) else "peer-lost"
     return c.pattern.stands_for or c.pattern.category or ""
 
 

@@ -231,7 +231,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
     named: dict[str, list[Claim]] = defaultdict(list)
     said = set()
     for c in claims:
-        if not c.pattern.generic and c.accuses:
+        if not c.pattern.generic and (c.accuses or c.pattern.on == "exception"):
             named[c.event.where.source].append(c)
             said.add(_saying(case, c))
     ends = _message_ends(case)

@@ -33,6 +33,7 @@ ANEW = 24  # new beginnings that are told
 LAUNCHES = 8  # of one script that are told apart
 COUNTS = (24, 96)  # lines of a writer in which counts are followed, first and last
 COUNTED = 64  # names of counts that are followed
+TURNS = 1  # lines within which several processes say the same at one start
 OPENING = 12  # letters in a first line that may be known again
 
 _OF = re.compile(
@@ -80,6 +81,7 @@ class _Writer:
     fell: list[tuple[Line, int]] = field(default_factory=list)
     anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
+    opened: int = 0  # where it stood last
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
@@ -184,9 +186,11 @@ def _open(writer: _Writer, line: Line) -> None:
     if not writer.opening:
         begins = not said.startswith("Traceback (most recent")
         telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
-        writer.opening = said if begins and telling else "-"
-    elif said == writer.opening and len(writer.anew) < ANEW:
-        writer.anew.append(line)
+        writer.opening, writer.opened = said if begins and telling else "-", line.number
+    elif said == writer.opening:
+        if line.number - writer.opened > TURNS and len(writer.anew) < ANEW:
+            writer.anew.append(line)
+        writer.opened = line.number
 
 
 def _count(writer: _Writer, line: Line) -> None:

@@ -296,3 +296,16 @@ def test_what_a_rule_explained_away_or_life_outlived_is_no_complaint() -> None:
     assert complaint(case(), [replace(suffering("external-signal"), fell_by="in_a_handler")]) is not None
     works = event("step 5", "rank0.log", 9, "worked", source_kind="console", fields={"by": "count"})
     assert complaint(case(works), [suffering("hang", severity="warning")]) is None
+
+
+def test_of_two_lines_of_one_kind_the_one_that_says_the_kind_goes_first() -> None:
+    stands = suffering(None, 1, stands_for="network")
+    told = complaint(case(), [stands, suffering("rendezvous", 2)])
+    assert told is not None and told.pattern.category == "rendezvous"
+
+
+def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_never_met() -> None:
+    for text, category in (("Connection closed by peer", "peer-lost"), ("Connect timeout", "rendezvous")):
+        raised = claim(pattern(), event(f"RuntimeError: {text}", speaker="rank"), role="symptom")
+        told = complaint(case(), [replace(raised, fell_by="transport")])
+        assert told is not None and told.pattern.category == category

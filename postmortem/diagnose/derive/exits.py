@@ -151,9 +151,15 @@ def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) ->
     if end.kind == "kill":
         return not any(_stands_before(e, c.event) for e in (*case.telling("forces"), *case.telling("stop")))
     complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _stopped_after(x, c, end)]
-    if end.kind == "crash" and complaints and all(_below(x, c) for x in complaints):
-        return True  # the shell told of the crash before anybody missed the process
+    if end.kind == "crash" and complaints and all(_below(x, c) or _missed(x, end) for x in complaints):
+        return True  # they missed the process, whoever told of it first
     return not complaints or _unspoken(case, c, end, accused)
+
+
+def _missed(x: Claim, end: Ending) -> bool:
+    """Whether a complaint says that a peer has gone, and the crash is not SIGABRT, which such a complaint
+    may end in."""
+    return x.pattern.category == "peer-lost" and end.signal != "SIGABRT"
 
 
 def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
