@@ -1,4 +1,5 @@
-"""A journal's head -> whether it is a machine's, or what one unit printed: `journalctl -u train > console.log` is a console."""
+"""A journal's head -> whether it is a machine's, or what one unit printed: `journalctl -u train >
+console.log` is a console."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _IDENTIFIER = re.compile(
 
 
 def of_programs(head: bytes) -> bool:
-    """Whether an export, or its JSON, holds what programs printed, and next to nothing of the system's daemons."""
+    """Whether an export, or its JSON, holds what programs printed, and next to nothing of the system's
+    daemons."""
     tags = [plain or quoted for plain, quoted in _IDENTIFIER.findall(head)]
     own = [tag for tag in tags if not _DAEMONS.match(tag)]
     return bool(own) and len(own) * 10 >= 9 * len(tags)

@@ -136,7 +136,8 @@ DMESG = "|".join(
 )
 # The word before the colon is a program in a syslog, a level in an application's own log.
 PROGRAM = r"(?!(?:INFO|WARN|WARNING|ERROR|DEBUG|CRITICAL|FATAL|TRACE|NOTICE)\b)[\w./()-]{1,48}(?:\[\d+\])?: "
-# A host stands before it: `Nov 20 21:20:00 GPU available: False` is an application's line behind a collector's time.
+# A host stands before it: `Nov 20 21:20:00 GPU available: False` is an application's line behind a
+# collector's time.
 HOSTED = r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|systemd|[\w./()-]+\[\d+\]):)"
 SYSLOG = "|".join(
     (

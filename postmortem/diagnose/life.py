@@ -79,7 +79,8 @@ def all_done(case: Case) -> bool:
 
 
 def left_behind(case: Case) -> set[int]:
-    """Ranks that worked and said no goodbye, where most others did and got further: their work simply stops."""
+    """Ranks that worked and said no goodbye, where most others did and got further: their work simply
+    stops."""
     silent = case.ranks_of(case.of_kind("worked")) - case.finished
     if len(case.finished) < 2 or not 0 < len(silent) < len(case.finished):
         return set()

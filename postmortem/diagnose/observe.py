@@ -133,7 +133,8 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
     if e.speaker != "kernel" and e.source_kind != "agent":
         return _one(
             e.rank
-            # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation fault
+            # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation
+            # fault
             # (11)`
         )
     return ()

@@ -1,4 +1,5 @@
-"""The joins of one job: whose line an event is, which rank has this pid, local rank or GPU, and how well that is known."""
+"""The joins of one job: whose line an event is, which rank has this pid, local rank or GPU, and how well
+that is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-r"""rich's tracebacks -> their lines as Python prints them (rich/traceback.py, `install()` or `RichHandler(rich_tracebacks=True)`).
+r"""rich's tracebacks -> their lines as Python prints them (rich/traceback.py, `install()` or
+`RichHandler(rich_tracebacks=True)`).
 
     ╭───────────────── Traceback (most recent call last) ─────────────────╮
     │ /opt/train/data.py:10 in encode                                     │   File "data.py", line 10, in encode
@@ -7,7 +8,8 @@ r"""rich's tracebacks -> their lines as Python prints them (rich/traceback.py, `
     ╰─────────────────────────────────────────────────────────────────────╯
     KeyError: 'é'                                                           KeyError: 'é'
 
-A path that is wider than the box goes on in the next row of it; a message wider than the box is broken between two words.
+A path that is wider than the box goes on in the next row of it; a message wider than the box is broken
+between two words.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-r"""What Ray's driver or a worker of Dask tells of a task -> the task's own exception; of Ray's with the worker's pid.
+r"""What Ray's driver or a worker of Dask tells of a task -> the task's own exception; of Ray's with the
+worker's pid.
 
     ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
     KeyError: 'price'
@@ -7,7 +8,8 @@ r"""What Ray's driver or a worker of Dask tells of a task -> the task's own exce
       File "/opt/train/r.py", line 11, in price
     ManifestError: row 21 of shard 1 is not usable
 
-The driver's own frames stand above, and the worker's carets stand at wrong columns (ray/exceptions.py, RayTaskError).
+The driver's own frames stand above, and the worker's carets stand at wrong columns (ray/exceptions.py,
+RayTaskError).
 
     2026-11-22 11:56:04,227 - distributed.worker - ERROR - Compute Failed
     Key:       rank-fb2de1b3

@@ -221,7 +221,8 @@ def speaker_of(body: str) -> tuple[str, str]:
 
 
 def _last_error(excerpt: Excerpt, body: str) -> Line | None:
-    """The line that holds the last error: below the words, or behind them where a logger kept it in one line."""
+    """The line that holds the last error: below the words, or behind them where a logger kept it in one
+    line."""
     lines = excerpt.block()
     first = next(lines)
     head = _LAST.search(body)

@@ -1,4 +1,5 @@
-r"""Ways to read the lines of a wrapped log: each turns the file's numbered lines into groups, one for each record.
+r"""Ways to read the lines of a wrapped log: each turns the file's numbered lines into groups, one for each
+record.
 
     (7, '{"rank": 2, "exc_info": "Traceback ...\n  File ..."}')
         ->  [Logical(7, "Traceback ..."), Logical(7, "  File ...")]

@@ -1,4 +1,5 @@
-r"""`journalctl -o export` or `-o verbose` -> the lines of each MESSAGE, with the host, program, process and time of its record.
+r"""`journalctl -o export` or `-o verbose` -> the lines of each MESSAGE, with the host, program, process and
+time of its record.
 
     __REALTIME_TIMESTAMP=1795349130924762       one field a line, in any order, an empty line between records
     _HOSTNAME=node-a

@@ -1,11 +1,14 @@
-r"""What a record says beside its text, put in front of each of its lines, where the scan does not see it and the parsers do.
+r"""What a record says beside its text, put in front of each of its lines, where the scan does not see it
+and the parsers do.
 
     {"rank": 2, "exc_info": "Traceback ...\n  File ..."}   on line 7
         ->  ESC ]9;KEY;7;[2,...] BEL  Traceback ...
             ESC ]9;KEY;7;[2,...] BEL    File ...
 
-The scan takes escape sequences out of what its regexes see, so `^` of a pattern is the start of the record's own line. KEY is of
-this process and of no log: nothing in a file can be read as a mark. A source is unwrapped and parsed by one process.
+The scan takes escape sequences out of what its regexes see, so `^` of a pattern is the start of the
+record's own line. KEY is of
+this process and of no log: nothing in a file can be read as a mark. A source is unwrapped and parsed by one
+process.
 """
 
 from __future__ import annotations
@@ -48,14 +51,16 @@ def head(facts: Facts) -> str:
 
 
 def marked(number: int, shared: str, text: str, lead: str = "") -> str:
-    """A line with its mark. `number` is that of the file's line that holds it; `lead` is read with it, and not shown."""
+    """A line with its mark. `number` is that of the file's line that holds it; `lead` is read with it, and
+    not shown."""
     return (
         f"{MARK}{number};{shared}{END}{lead}{SEAM}{text}" if lead else f"{MARK}{number};{shared}{END}{text}"
     )
 
 
 def read(text: str) -> tuple[int | None, Facts, str]:
-    """A line's number in its file, what its record says, and the line; (None, NOTHING, text) where it has no mark."""
+    """A line's number in its file, what its record says, and the line; (None, NOTHING, text) where it has
+    no mark."""
     if not text.startswith(MARK):
         return None, NOTHING, text
     mark, _, line = text.partition(END)

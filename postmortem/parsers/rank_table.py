@@ -1,6 +1,7 @@
 """The table of all ranks that an exception's text shows: one value for each.
 
-accelerate.utils.operations.DistributedOperationException: Cannot apply desired operation due to shape mismatches.
+accelerate.utils.operations.DistributedOperationException: Cannot apply desired operation due to shape
+mismatches.
 <blank>
 Input shapes:
   - Process 0: [8, 48]                      accelerate/utils/operations.py verify_operation()

@@ -3,8 +3,10 @@ r"""One record of a structured log -> its lines as a console would show them, an
     {"level": "error", "event": "step failed", "rank": 2, "exception": "Traceback ...\n  File ..."}
         ->  "ERROR step failed", "Traceback ...", "  File ..."     rank 2
 
-Names of fields are those of python-json-logger, structlog, loguru (`serialize=True`), ECS, Cloud Logging, CloudWatch, Loki,
-Docker's json-file, Splunk and journald. The innermost word wins: a line that names its rank knows better than a label.
+Names of fields are those of python-json-logger, structlog, loguru (`serialize=True`), ECS, Cloud Logging,
+CloudWatch, Loki,
+Docker's json-file, Splunk and journald. The innermost word wins: a line that names its rank knows better
+than a label.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ Record = Mapping[str, Any]
 
 
 class Text(NamedTuple):
-    """One line of a record, the field that it stands in, and what a console would have in front: its level, its step."""
+    """One line of a record, the field that it stands in, and what a console would have in front: its level,
+    its step."""
 
     field: str
     text: str
@@ -190,7 +193,7 @@ def _rendered(one: Record) -> str:
     return "\n".join([*lines, f"{one.get('exc_type')}: {one.get('exc_value')}"])
 
 
-# ── what the fields say ──────────────────────────────────────────────────────────────────────────────────────────────
+# ── what the fields say ─────────────────────────────────────────────────────────────────────────────────
 
 
 def facts(record: Record) -> Facts:

@@ -1,4 +1,5 @@
-"""A file's first lines -> how it labels all of them: srun's task, a host, a runner's process, a column of ranks,
+"""A file's first lines -> how it labels all of them: srun's task, a host, a runner's process, a column of
+ranks,
 the margin of a paste."""
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def learn(lines: Iterable[str]) -> Style:
 
 
 def _lead(lines: list[str]) -> str:
-    """What numbered writers have in front of their lines, who write in turns: a regex of it, with the number."""
+    """What numbered writers have in front of their lines, who write in turns: a regex of it, with the
+    number."""
     for form in _LEADS:
         found = [m for line in lines if (m := form.match(line))]
         shapes = Counter((m[1], m[3]) for m in found)
@@ -109,7 +111,8 @@ def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
 
 
 def _of_ranks(name: str, lines: list[str]) -> bool:
-    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again and
+    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again
+    and
     again, up and down."""
     found = [whole(m[1]) for line in lines if (m := COLUMNS[name].match(line))]
     if len(found) < 6:

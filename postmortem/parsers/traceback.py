@@ -157,7 +157,8 @@ def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def parse_uttered(excerpt: Excerpt) -> Iterator[Event]:
-    """Read an exception that a line names: an `exception` where it is its writer's last word, else `uttered`."""
+    """Read an exception that a line names: an `exception` where it is its writer's last word, else
+    `uttered`."""
     line = next(excerpt.following())
     said = utterances.uncaught(line.envelope.body) or utterances.said(line.envelope.body)
     if not said or _quoted_below(excerpt, line):

@@ -1,4 +1,5 @@
-r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of the file's line.
+r"""A log that a collector has wrapped -> its lines as a plain file would have them, each with the number of
+the file's line.
 
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
     __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export, -o verbose
@@ -7,8 +8,10 @@ r"""A log that a collector has wrapped -> its lines as a plain file would have t
     time,host,message                                                  a table with fields of several lines
     2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
 
-Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan, parsers, rules) sees
-plain lines; `marks` carries the record's rank, host, pid and time in front of each. Bytes that cannot be unwrapped pass as they are.
+Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan,
+parsers, rules) sees
+plain lines; `marks` carries the record's rank, host, pid and time in front of each. Bytes that cannot be
+unwrapped pass as they are.
 """
 
 from __future__ import annotations
@@ -66,7 +69,8 @@ class Again:
 
 
 class Unwrapped:
-    """The stream of a wrapped log: its lines as they were printed. `bytes` and `lines` are those of the file."""
+    """The stream of a wrapped log: its lines as they were printed. `bytes` and `lines` are those of the
+    file."""
 
     def __init__(self, stream: Again, framer: Framer) -> None:
         self.bytes = self.lines = 0
@@ -124,7 +128,7 @@ def _written(group: Group) -> bytes:
     return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace") if out else b""
 
 
-# ── which it is ──────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── which it is ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _without_ends(first: bytes) -> Framer | None:

@@ -43,7 +43,8 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
 
 
 def stopped_after_time_out(view: View) -> Iterator[Defeat]:
-    """Who stops a job in which a rank has timed out is a messenger: a person, a wrapper's limit, a platform."""
+    """Who stops a job in which a rank has timed out is a messenger: a person, a wrapper's limit, a
+    platform."""
     waited = [c for c in view.claims if c.accuses and c.pattern.category == "hang" and c.speaker == "rank"]
     for at, claim in view.numbered("cause"):
         if not claim.tells("stop") or claim.pattern.category != "external-signal":
@@ -95,7 +96,8 @@ def _of_a_service(claim: Claim) -> bool:
 
 
 def node_was_lost(view: View) -> Iterator[Defeat]:
-    """What a rank sees of a node that fails is the failure from inside: a GPU that does not answer, a crash."""
+    """What a rank sees of a node that fails is the failure from inside: a GPU that does not answer, a
+    crash."""
     lost = [c for c in view.claims if c.role == "cause" and c.tells("node-lost")]
     for at, claim in view.numbered("cause"):
         if claim.pattern.category not in ("gpu-fault", "native-crash") or claim.speaker == "kernel":

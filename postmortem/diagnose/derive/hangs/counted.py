@@ -1,10 +1,14 @@
-"""A time-out is arithmetic: in one process group, who waits in which operation, who completed what, who is silent.
+"""A time-out is arithmetic: in one process group, who waits in which operation, who completed what, who is
+silent.
 
-[rank1]: … Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, …) ran for 600020 ms
-[rank1]: [PG ID 0 PG GUID 0(default_pg) Rank 1] … at work: 808, last enqueued NCCL work: 811, last completed NCCL work: 807.
+[rank1]: … Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE,
+NumelIn=9801523, …) ran for 600020 ms
+[rank1]: [PG ID 0 PG GUID 0(default_pg) Rank 1] … at work: 808, last enqueued NCCL work: 811, last completed
+NCCL work: 807.
 Rank 3 has launched up to operation 5020 -- GPU 3 managed by process 812 on node n4                                    (NCCL RAS)
 
-Numbers of two process groups have nothing to do with each other, so each group is weighed by itself: numbers or operations that
+Numbers of two process groups have nothing to do with each other, so each group is weighed by itself:
+numbers or operations that
 differ, ranks that enqueued less, then groups in which everybody who speaks waits in the same work.
 """
 
@@ -56,7 +60,8 @@ def _most(a: int | None, b: int | None) -> int | None:
 
 @dataclass
 class Group:
-    """One process group: the waits of its ranks. `key` is None where the watchdog names no group (before torch 2.3)."""
+    """One process group: the waits of its ranks. `key` is None where the watchdog names no group (before
+    torch 2.3)."""
 
     key: str | None
     waits: dict[int, Wait] = field(default_factory=dict)
@@ -122,7 +127,8 @@ def _rank(scene: Scene, e: Event) -> int | None:
 
 
 def _group_of(found: dict[tuple[int, str | None], Wait], wait: Wait) -> str | None:
-    """The group of a line that names none: the one in which the same rank, else another, waits in the same work."""
+    """The group of a line that names none: the one in which the same rank, else another, waits in the same
+    work."""
     same = [
         (rank, name, other)
         for (rank, name), other in found.items()
@@ -136,7 +142,8 @@ def _group_of(found: dict[tuple[int, str | None], Wait], wait: Wait) -> str | No
 
 
 def _several_at_once(scene: Scene, group: Group) -> bool:
-    """Before torch 2.3 the watchdog names no process group: a rank that times out in two numbers at once waits in two groups."""
+    """Before torch 2.3 the watchdog names no process group: a rank that times out in two numbers at once
+    waits in two groups."""
     if group.key is not None:
         return False
     numbers: dict[int, set[object]] = defaultdict(set)
@@ -147,7 +154,7 @@ def _several_at_once(scene: Scene, group: Group) -> bool:
     return any(len(found) > 1 for found in numbers.values())
 
 
-# ── numbers or operations that differ ────────────────────────────────────────────────────────────────────────────────
+# ── numbers or operations that differ ───────────────────────────────────────────────────────────────────
 
 
 def differ(scene: Scene) -> Claim | None:
@@ -205,12 +212,14 @@ def behind(scene: Scene) -> Claim | None:
     return None
 
 
-# ── all who speak wait in the same work ──────────────────────────────────────────────────────────────────────────────
+# ── all who speak wait in the same work ─────────────────────────────────────────────────────────────────
 
 
 def together(scene: Scene) -> Claim | None:
-    """Everybody who speaks waits in the same work, and nobody else is known to be elsewhere. Where that is the group's first
-    work on all ranks, its transport never worked; later, the network or a GPU stopped; where ranks are missing from the logs,
+    """Everybody who speaks waits in the same work, and nobody else is known to be elsewhere. Where that is
+    the group's first
+    work on all ranks, its transport never worked; later, the network or a GPU stopped; where ranks are
+    missing from the logs,
     or nothing tells how many there are, it stays open whom they waited for."""
     found = groups(scene)
     for group in found:
@@ -232,7 +241,8 @@ def together(scene: Scene) -> Claim | None:
 
 
 def _unnamed(scene: Scene) -> Claim | None:
-    """Ranks that timed out in a collective of which nothing tells the number: gloo's, or a log that broke the line."""
+    """Ranks that timed out in a collective of which nothing tells the number: gloo's, or a log that broke
+    the line."""
     if not scene.waiting or _spoken_of(scene, scene.waiting):
         return None
     places = {p for r in scene.waiting if (p := scene.views[r].place) is not None}
@@ -256,7 +266,8 @@ def _is_whole(scene: Scene, group: Group) -> bool:
 
 
 def _spoken_of(scene: Scene, waiting: list[int]) -> list[int]:
-    """Ranks that are in these logs, do not wait, and were not merely stopped: what they did is for other comparisons to tell."""
+    """Ranks that are in these logs, do not wait, and were not merely stopped: what they did is for other
+    comparisons to tell."""
     others = set(scene.views) - set(waiting) - set(scene.waiting)
     return sorted(r for r in others if scene.views[r].lines and not scene.views[r].stopped)
 

@@ -3,8 +3,10 @@
     rank 0: last enqueued collective 19 of default_pg (gloo:all_reduce [] Float), 18 completed
     rank 2: last enqueued collective 18 of default_pg (gloo:all_reduce [26122] Float), 18 completed
 
-In: one `recorder` event for each rank that left a dump. Out: the odd ranks with the reason, or None. A number that all
-ranks have is compared; where the ring buffer has overwritten the start, or a rank left no dump, what is there is compared.
+In: one `recorder` event for each rank that left a dump. Out: the odd ranks with the reason, or None. A
+number that all
+ranks have is compared; where the ring buffer has overwritten the start, or a rank left no dump, what is
+there is compared.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ class _Group:
 
     @property
     def stuck(self) -> int:
-        """The first collective in which a rank waits. gloo retires what failed: where nothing waits, the last one anybody enqueued."""
+        """The first collective in which a rank waits. gloo retires what failed: where nothing waits, the
+        last one anybody enqueued."""
         waits = [min(numbers) for numbers in self.pending.values() if numbers]
         return min(waits) if waits else max(self.last.values(), default=0)
 
@@ -57,7 +60,8 @@ class _Group:
 
 
 def read(dumps: Mapping[int, Event]) -> Reading | None:
-    """Compare the dumps of several ranks. A difference in the program says more than a rank that is late or has no dump."""
+    """Compare the dumps of several ranks. A difference in the program says more than a rank that is late or
+    has no dump."""
     groups = [group for _, group in sorted(_groups(dumps).items())]
     for group in groups:
         if (found := _differing(group)) is not None:
@@ -99,7 +103,8 @@ def _groups(dumps: Mapping[int, Event]) -> dict[str, _Group]:
     for group in groups.values():
         _nothing_recorded(group, dumps)
     recorded = any(group.entries for group in groups.values())
-    # the numbers of a group that only sends and receives differ between the stages of a pipeline: they compare nothing
+    # the numbers of a group that only sends and receives differ between the stages of a pipeline: they
+    # compare nothing
     return {key: group for key, group in groups.items() if group.last and (group.entries or not recorded)}
 
 
@@ -120,7 +125,8 @@ def _rows(value: object) -> tuple[tuple[str, int, str, str], ...]:
 
 
 def _differing(group: _Group) -> Reading | None:
-    """The same number is another operation, size or type. What completed and was followed by agreement was meant so."""
+    """The same number is another operation, size or type. What completed and was followed by agreement was
+    meant so."""
     first = None
     for number in sorted(group.entries):
         here = group.entries[number]
@@ -156,7 +162,8 @@ def _odd(parts: list[list[int]]) -> tuple[int, ...]:
 
 
 def _ahead(group: _Group, busy: set[int]) -> Reading | None:
-    """A few ranks wait in a collective that most ranks of the group, though they wait for nothing, never enqueued: it is one too many."""
+    """A few ranks wait in a collective that most ranks of the group, though they wait for nothing, never
+    enqueued: it is one too many."""
     number = group.stuck
     high = sorted(r for r, n in group.last.items() if n >= number)
     low = sorted(set(group.last) - set(high))
@@ -167,7 +174,8 @@ def _ahead(group: _Group, busy: set[int]) -> Reading | None:
 
 
 def _behind(groups: list[_Group]) -> Reading | None:
-    """Ranks that never enqueued what the others wait in. One that itself waits in another group is a victim of that one's."""
+    """Ranks that never enqueued what the others wait in. One that itself waits in another group is a victim
+    of that one's."""
     found = []
     for group in groups:
         low = {r for r, n in group.last.items() if n < group.stuck}
@@ -188,8 +196,10 @@ def _behind(groups: list[_Group]) -> Reading | None:
 
 
 def _empty(dumps: Mapping[int, Event], busy: set[int]) -> Reading | None:
-    """Most ranks wait, and a few recorded nothing that still runs: these stand outside of any collective. A rank that is stuck
-    so that it cannot even write its entries (the interpreter's lock, a device that hangs) leaves such a dump."""
+    """Most ranks wait, and a few recorded nothing that still runs: these stand outside of any collective. A
+    rank that is stuck
+    so that it cannot even write its entries (the interpreter's lock, a device that hangs) leaves such a
+    dump."""
     empty = sorted(r for r, e in dumps.items() if not _rows(e.fields.get("entries")) and r not in busy)
     if not empty or 2 * len(busy) <= len(dumps) or len(empty) + len(busy) < len(dumps):
         return None
@@ -209,7 +219,8 @@ def _left_in(group: _Group) -> Reading | None:
 
 
 def _not_started(group: _Group) -> Reading | None:
-    """All enqueued it, on some GPUs it did not start: these are still busy with what was queued before (NCCL only)."""
+    """All enqueued it, on some GPUs it did not start: these are still busy with what was queued before
+    (NCCL only)."""
     number = group.stuck
     if not all(number in group.pending[r] for r in group.last) or set(group.started) != set(group.last):
         return None
@@ -221,7 +232,8 @@ def _not_started(group: _Group) -> Reading | None:
 
 
 def _absent(group: _Group) -> Reading | None:
-    """All that left a dump wait in one collective; a few ranks of the group left none. A file may also just not have been kept."""
+    """All that left a dump wait in one collective; a few ranks of the group left none. A file may also just
+    not have been kept."""
     number = group.stuck
     missing = sorted(group.members - set(group.last))
     if (

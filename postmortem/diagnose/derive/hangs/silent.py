@@ -65,7 +65,8 @@ def _gap(scene: Scene) -> list[int]:
 
 
 def _logs_are_complete(scene: Scene) -> bool:
-    """Whether every other rank has a file of its own here, or speaks on a common console, so that one rank's silence means something."""
+    """Whether every other rank has a file of its own here, or speaks on a common console, so that one
+    rank's silence means something."""
     own = set(scene.case.registry.by_source.values())
     world = scene.case.registry.world or len(scene.views)
     stopped = any(
@@ -75,7 +76,8 @@ def _logs_are_complete(scene: Scene) -> bool:
 
 
 def elsewhere(scene: Scene, quiet: Sequence[int]) -> list[int]:
-    """Of several silent ranks those whose last words none who waited said: the others got as far as these, and wait like them.
+    """Of several silent ranks those whose last words none who waited said: the others got as far as these,
+    and wait like them.
     Not rank 0 alone, which is often the only one that talks."""
     words = {r: said for r in (*scene.shouting, *quiet) if (said := words_of(scene.views[r])) is not None}
     usual = {words[r] for r in scene.shouting if r in words}
@@ -110,7 +112,8 @@ def _went_beyond(own: tuple[int, ...], words: dict[int, tuple[int, ...]], rank: 
 
 
 def late(scene: Scene) -> Claim | None:
-    """No rank is silent. The others timed out, and one found their connections closed: it came when they had given up, for had it
+    """No rank is silent. The others timed out, and one found their connections closed: it came when they
+    had given up, for had it
     waited with them it would have timed out with them."""
     if scene.quiet or not scene.waiting:
         return None
@@ -138,7 +141,8 @@ def _after(view: View, views: dict[int, View], waiting: Sequence[int]) -> bool:
 
 
 def busy_rank0(scene: Scene) -> Claim | None:
-    """In a merged console only rank 0 draws progress bars. One that still moves when the others time out is what they waited for."""
+    """In a merged console only rank 0 draws progress bars. One that still moves when the others time out is
+    what they waited for."""
     complaints = [v.complaint for v in scene.views.values() if v.complaint is not None]
     if (
         not complaints
@@ -185,7 +189,8 @@ def behind(scene: Scene) -> Claim | None:
 
 
 def odd_notice(scene: Scene) -> Claim | None:
-    """A warning that one rank alone printed while it still worked: a swallowed exception shows only like this."""
+    """A warning that one rank alone printed while it still worked: a swallowed exception shows only like
+    this."""
     by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
     for e in scene.case.of_kind("notice"):
         rank = scene.case.rank_of(e)

@@ -1,4 +1,5 @@
-"""What each rank shows of a hang, side by side: its complaint, its stack, its last step, its last words, how it ended.
+"""What each rank shows of a hang, side by side: its complaint, its stack, its last step, its last words,
+how it ended.
 
 And what all comparisons of ranks end in: who is in the minority, and the claim about them.
 """
@@ -61,7 +62,8 @@ class View:
 
     @property
     def got_over(self) -> bool:
-        """Whether it said goodbye, and after all that it complained of: a time-out that somebody catches is no hang."""
+        """Whether it said goodbye, and after all that it complained of: a time-out that somebody catches is
+        no hang."""
         bye = self.finished
         if bye is None or (self.end is not None and self.end.kind != "clean"):
             return False
@@ -120,7 +122,8 @@ class Scene:
 
     @property
     def world(self) -> int | None:
-        """How many ranks the job has, as a launcher, NCCL or torch states it; the launchers list every rank that failed."""
+        """How many ranks the job has, as a launcher, NCCL or torch states it; the launchers list every rank
+        that failed."""
         return self.case.registry.world or len(self.case.ends) or None
 
     @property
@@ -156,7 +159,8 @@ def _first_death(case: Case) -> Event | None:
 
 
 def _while_dying(e: Event, death: Event | None) -> bool:
-    """Whether a rank printed its stack when it was told to stop, after another one's end (`faulthandler.register(SIGTERM)`):
+    """Whether a rank printed its stack when it was told to stop, after another one's end
+    (`faulthandler.register(SIGTERM)`):
     that shows where a victim waited, and no hang. What py-spy or gdb saw stands in a file of its own."""
     if death is None or e.speaker == "tool":
         return False
@@ -223,7 +227,8 @@ def make(
 
 
 def minority(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
-    """The ranks outside the largest group, and whether that group is a true majority. A tie accuses everybody."""
+    """The ranks outside the largest group, and whether that group is a true majority. A tie accuses
+    everybody."""
     ordered = sorted(groups.values(), key=lambda ranks: (-len(ranks), sorted(ranks)))
     total = sum(map(len, ordered))
     if len(ordered) < 2:
@@ -234,7 +239,8 @@ def minority(groups: Mapping[Any, list[int]]) -> tuple[list[int], bool]:
 
 
 def at_odds(odd: list[int], majority: bool, told: str) -> str:
-    """What is told of ranks in different collectives: where no group is the larger one, nobody was elsewhere "than the others"."""
+    """What is told of ranks in different collectives: where no group is the larger one, nobody was
+    elsewhere "than the others"."""
     return told if majority or len(odd) > 6 else f"{ranks_text(odd)} were in different collectives: {told}"
 
 
