@@ -44,6 +44,14 @@ SUFFERED = {  # kinds of failure that complaints tell, the most telling first; o
     "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
     "scheduler": 4, "external-signal": 4, "python-exception": 5,
 }  # fmt: skip
+OWN = (
+    "gpu-hardware",
+    "gpu-fault",
+    "native-crash",
+    "environment",
+    "storage",
+    "python-exception",
+)  # of who complains
 _CONNECTING = re.compile(r"[Cc]onnect(?:ion)? (?:time|refused)|connectFullMesh|[Nn]o route")
 ACCUSING = ("rank", "missing-ranks", "host", "gpu")  # entities of lines that speak of another than who writes
 STOPPED = 4.6  # a launcher that was told to stop: who told it is nearer
@@ -95,7 +103,8 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     first = replace(first, pattern=pattern, strength="suffered", pids=())
     if first.speaker == "kernel" or pattern.category == "host-oom":
         return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
-    return first if pattern.entity in ACCUSING else replace(first, ranks=(), hosts=())
+    own = pattern.entity == "self" and pattern.category in OWN
+    return first if own or pattern.entity in ACCUSING else replace(first, ranks=(), hosts=())
 
 
 def _telling(c: Claim) -> tuple[object, ...]:

@@ -309,3 +309,10 @@ def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_
         raised = claim(pattern(), event(f"RuntimeError: {text}", speaker="rank"), role="symptom")
         told = complaint(case(), [replace(raised, fell_by="transport")])
         assert told is not None and told.pattern.category == category
+
+
+def test_who_complains_of_trouble_of_its_own_has_it() -> None:
+    told = complaint(case(), [suffering(None, stands_for="native-crash")])
+    assert told is not None and told.ranks == (1,)
+    told = complaint(case(), [suffering(None, stands_for="network")])
+    assert told is not None and told.ranks == ()
