@@ -44,14 +44,7 @@ SUFFERED = {  # kinds of failure that complaints tell, the most telling first; o
     "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
     "scheduler": 4, "external-signal": 4, "python-exception": 5,
 }  # fmt: skip
-OWN = (
-    "gpu-hardware",
-    "gpu-fault",
-    "native-crash",
-    "environment",
-    "storage",
-    "python-exception",
-)  # of who complains
+OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # of who complains
 _CONNECTING = re.compile(r"[Cc]onnect(?:ion)? (?:time|refused)|connectFullMesh|[Nn]o route")
 ACCUSING = ("rank", "missing-ranks", "host", "gpu")  # entities of lines that speak of another than who writes
 STOPPED = 4.6  # a launcher that was told to stop: who told it is nearer
