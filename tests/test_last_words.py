@@ -98,6 +98,11 @@ CASES = {
     "a step that it has not run again yet": (LOST, "incident", "A platform says that the job failed"),
     "a stack and nothing else": (DUMP, "undetermined", "the stack of a process is all that tells"),
     "a stack that somebody asked for at work": (STEPS + DUMP, "healthy", ""),
+    "a crash in a text that a model wrote": (
+        STEPS + "---- sample ----\nSegmentation fault (core dumped)\n---- end ----\ndone, 160 of 160 steps\n",
+        "healthy",
+        "",
+    ),
 }
 
 

@@ -266,6 +266,7 @@ _GOODBYE = re.compile(
     r"|^\W*(?:\w+ ?[:\-] ?)*(?:(?:rank|worker|process|proc|node|gpu|r|w)[ _#-]?\d{1,5} (?:has |is )?)?"
     r"(?:finished|completed|all done|exiting normally|bye)(?![a-z])"
     rf"(?=[\W_\d]*$|\W*\d|[ :,-]+(?:{_OBJECTS})\b)"
+    r"|\bdone\b[ ,:(]{1,3}(?P<all>\d{1,9}) ?(?:of|/) ?(?P=all)\b"  # `done, 160 of 160 steps`
     r"|\ball done[.! ]*$|exit: 0 failed|Exiting with code 0|^configure: exit 0"
     r"|\bsuccessfully (?:built|tagged|installed|finished|completed|trained|quantized)\b"
     r"|\btotal (?:training|elapsed|run(?:ning)?) time\b|\btraining time[ =:]+[\d(]"
