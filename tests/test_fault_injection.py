@@ -170,7 +170,7 @@ CALLS = [
     ("close", errno.EIO), ("fchmod", errno.EPERM), ("mkdir", errno.EROFS), ("unlink", errno.EROFS), ("mmap", errno.ENOMEM),
 ]  # fmt: skip
 EACH = 1 if os.environ.get("POSTMORTEM_FAULTS") == "all" else 11  # every call once in a campaign
-QUICK = {("write", errno.ENOSPC), ("fsync", errno.EIO), ("rename", errno.EACCES)}
+QUICK = {("rename", errno.EACCES)}
 
 
 def calls() -> list[Any]:
