@@ -81,7 +81,7 @@ class Case:
         found: dict[int, list[Event]] = defaultdict(list)
         for e in self.events:
             rank = self.rank_of(e)
-            if rank is not None:
+            if rank is not None and e.kind != "pid":  # a launcher introduces it: it has not spoken itself
                 found[rank].append(e)
         return found
 
