@@ -5,6 +5,7 @@ A find is one line with the target, the seed and the number of the execution, wh
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import random
 import time
@@ -60,8 +61,11 @@ def run(
         with in_memory():
             for data in kept(target):
                 _try(target, data, outcome, keep)
-            while outcome.tried < executions and len(outcome.finds) < MOST and time.monotonic() < end:
-                _try(target, mutate.made(seeds, rng), outcome, keep)
+        while outcome.tried < executions and len(outcome.finds) < MOST and time.monotonic() < end:
+            gc.collect()  # what a hundred inputs left behind is not the next one's
+            with in_memory():
+                for _ in range(min(100, executions - outcome.tried)):
+                    _try(target, mutate.made(seeds, rng), outcome, keep)
     finally:
         gone()
     outcome.seconds = time.process_time() - start
