@@ -156,9 +156,8 @@ def _with_frames(events: list[Event]) -> list[Event]:
 
 
 def _with_last_words(events: list[Event]) -> list[Event]:
-    """Patterns on the line that torch quotes as NCCL's last error know that. What an exception says of the
-    system is
-    read with its frames, so not once more without them."""
+    """Patterns on the line that torch quotes as NCCL's last error know that. What an exception says of
+    the system is read with its frames, so not once more without them."""
     last = {e.where.line for e in events if e.kind == "fault" and e.fields.get("warned")}
     raised = {e.where.line for e in events if e.kind == "exception"} - last
     out = []
@@ -233,8 +232,7 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
 
 class _Decisive:
     """The patterns of a library that read a block's decisive line, compiled once. `warned` are those of
-    NCCL's
-    warnings, for the one that torch repeats below `Last error:`."""
+    NCCL's warnings, for the one that torch repeats below `Last error:`."""
 
     def __init__(self, library: Library) -> None:
         self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}

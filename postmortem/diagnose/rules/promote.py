@@ -38,9 +38,8 @@ def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _last_uttered(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """What each log's last exception without a traceback says, where somebody failed: a rank left with a code
-    of its
-    own, or others lost it."""
+    """What each log's last exception without a traceback says, where somebody failed: a rank left with a
+    code of its own, or others lost it."""
     failed = bool(case.ended("own")) or any(
         c.role == "symptom" and c.pattern.severity in LOUD for c in claims
     )
