@@ -15,7 +15,8 @@ import regex
 
 from postmortem import scan
 from postmortem.digits import whole
-from postmortem.library import Library, Signature, load, shipped
+from postmortem.library import Library, Signature, load, regexes, shipped
+from postmortem.library.regexes import PATIENCE
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.parsers import (
     carried,
@@ -38,7 +39,7 @@ from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.parsers.guard import Guard
 from postmortem.parsers.marks import bare
 from postmortem.privacy import may_hold, window
-from postmortem.scan.engine import SLOW, TIRED
+from postmortem.scan.engine import TIRED
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -271,7 +272,7 @@ class _Decisive:
         """Search by expressions of the user's own, of which nobody knows how long they take."""
         if self.tired[pattern.id] >= TIRED:
             raise TimeoutError
-        return next((m for form in forms if (m := form.search(text, timeout=SLOW))), None)
+        return next((m for form in forms if (m := form.search(text, timeout=PATIENCE))), None)
 
 
 _decisive = lru_cache(maxsize=8)(_Decisive)
@@ -304,10 +305,7 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
 
 def _fits(frame: str, event: Event) -> bool:
     """Whether the innermost frame is one that a pattern asks for."""
-    try:
-        return not frame or regex.search(frame, _innermost(event), timeout=SLOW) is not None
-    except TimeoutError:
-        return False
+    return not frame or regexes.search(frame, _innermost(event)) is not None
 
 
 def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:
