@@ -193,6 +193,12 @@ STYLES = {
     "own": "[worker-{r}] {line}",
     "own, short": "R{r}: {line}",
     "own, in words": "(rank {r}) {line}",
+    "behind a date": "20261122-1306{r}4 worker={r} {line}",
+    "behind a time and a level": "11-22 13:19:1{r},204 INFO [local {r}] {line}",
+    "with a pid": "[bench {r}/3 pid 3248{r}] {line}",
+    "hashes": "#{r}# {line}",
+    "logger -s": "<13>Nov 22 13:26:38 summ-rank{r}[1096{r}]: {line}",
+    "logfmt": 'at=2026-11-22T13:21:4{r}+0000 lvl=info worker={r} msg="{line}"',
 }
 
 
@@ -317,3 +323,21 @@ def test_a_complaint_once_for_each_rank_of_one_node_is_of_all_its_ranks(tmp_path
     assert culprits(tmp_path, **files) == [2, 3]
     files["a2__log"] = NO_IFACE * 3 + second
     assert culprits(tmp_path, **files) == []
+
+
+LOGGED = """\
+2026-11-22 11:59:10 [error    ] step failed                    rank=1
+Traceback (most recent call last):
+  File "/srv/warm.py", line 7, in <module>
+    store.wait(keys)
+ValueError: no such key
+
+2026-11-22 11:59:11 [info     ] leaving                        rank=0
+"""
+
+
+def test_a_traceback_below_a_loggers_error_is_the_loggers() -> None:
+    event = next(e for e in read_text(LOGGED) if e.kind == "exception")
+    assert event.rank == 1
+    bare = next(e for e in read_text(LOGGED.replace("[error    ]", "[info     ]")) if e.kind == "exception")
+    assert bare.rank is None

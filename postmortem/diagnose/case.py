@@ -121,7 +121,7 @@ class Case:
         found: dict[int, Ending] = {}
         for e in self.of_kind("exit"):
             code = number(e.fields.get("exitcode"))
-            if e.rank is not None and code is not None:
+            if e.rank is not None and code is not None and not self._lived_on(e):
                 found.setdefault(e.rank, endings.of(code, e))
         for e in self.telling("exit"):
             pid, code = number(e.fields.get("pid")), number(e.fields.get("exitcode"))
@@ -131,6 +131,13 @@ class Case:
                 told = e._replace(kind="exit", rank=rank, pid=pid, fields=dict(e.fields) | {"exitcode": code})
                 found[rank] = endings.of(code, told)
         return found
+
+    def _lived_on(self, e: Event) -> bool:
+        """Whether a rank speaks below the line in which a script tells of its end: that was another life."""
+        if e.fields.get("told_by") != "script" or e.rank is None:
+            return False
+        own = (x.where for x in self.by_rank[e.rank] if x.kind in ("line", "progress", "finished"))
+        return any(at.source == e.where.source and (at.line or 0) > (e.where.line or 0) for at in own)
 
     def ended(self, *kinds: str) -> list[int]:
         """Ranks whose end the launcher saw, of these kinds (see `endings.Ending`)."""

@@ -252,9 +252,11 @@ def _writers(reg: Registry, events: Sequence[Event]) -> None:
             votes[name].update(() if e.rank is None else (e.rank,))
         if e.rank is None and isinstance(local := e.fields.get("local_rank"), int):
             locals_[e.run, e.host].add(local)
-    reg.by_writer = numbering.of_names(votes, reg.limit)
+    named = {e.rank for e in events if e.rank is not None and "writer" not in e.fields}
+    reg.by_writer = numbering.of_names(votes, reg.limit, named)
+    on_one_host = len({host for _, host in locals_}) == 1
     for (run, host), seen in locals_.items():
-        if len(locals_) == 1 and reg.limit == len(seen) == max(seen) + 1:
+        if on_one_host and reg.limit == len(seen) == max(seen) + 1:
             for local in seen:
                 reg.by_local.setdefault((run, host, local), local)
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from postmortem.digits import whole
 from postmortem.model import Event, Source
 
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
-_WORD = re.compile(r"([A-Za-z]*)[._-]?$")
-_RANKS = frozenset(("r", "rank", "proc", "process", "p"))
+_WORD = re.compile(r"([A-Za-z]*)[ =:#._-]{0,2}$")
+_ALONE = re.compile(r"\W*[A-Za-z]+[ =:#._-]{0,2}\d{1,5}\b")  # no pod's name, which has its job's in front
+_RANKS = frozenset(("r", "rk", "rank", "proc", "process", "p"))
 _PARTS = frozenset(
     ("worker", "w", "trainer", "task", "gpu", "t", "replica", "pe", "learner", "actor")
 )  # of a node, too
@@ -67,15 +68,18 @@ def numbered(
     return found
 
 
-def of_names(votes: Votes, world: int | None) -> dict[str, int]:
+def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> dict[str, int]:
     """The rank of each writer of a common log that its number names: there must be one for each rank of
-    the job, or one that says so, for pods of several ranks are numbered too."""
+    the job, or one that says so, for pods of several ranks are numbered too. `ranks` are those that speak
+    in other lines."""
     found: dict[str, int] = {}
     for group in _groups(sorted(votes)):
-        told = (
-            world == len(group.numbers) or group.word in _RANKS or any(votes[name] for name in group.numbers)
-        )
-        if told and _fits(group, votes, world):
+        same = len(ranks) > 1 and ranks <= set(group.numbers.values())  # they speak here under both names
+        size = len(group.numbers) if world is None and same else world
+        only = world is None and not ranks and group.word in _PARTS and all(map(_ALONE.match, group.numbers))
+        told = size == len(group.numbers) or group.word in _RANKS or any(votes[n] for n in group.numbers)
+        told = told or only
+        if told and _fits(group, votes, size):
             found.update(group.numbers)
     return found
 

@@ -76,11 +76,13 @@ def _cuts(
 
 
 def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
-    """Tracebacks that nobody caught, with the launches in the same log."""
-    launches = [_last_line(e) for e in own if e.kind == "anew" and e.fields.get("first")]
-    for e in own:
-        if e.kind == "exception" and life.uncaught(e) and not e.fields.get("chained"):
-            yield _last_line(e), launches
+    """Tracebacks that nobody caught, with the launches in the same log: where a writer's first line comes
+    again before any of them, it is no start."""
+    fallen = [e for e in own if e.kind == "exception" and life.uncaught(e) and not e.fields.get("chained")]
+    again = [e for e in own if fallen and e.kind == "anew" and e.fields.get("first")]
+    usual = {(e.rank, e.fields.get("writer")) for e in again if _last_line(e) < _last_line(fallen[0])}
+    launches = [_last_line(e) for e in again if (e.rank, e.fields.get("writer")) not in usual]
+    yield from ((_last_line(e), launches) for e in fallen)
 
 
 def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[int]]]:

@@ -90,6 +90,9 @@ _SYSLOG = re.compile(
     r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"
     r"([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
+_LOGGER = re.compile(  # `logger -s`, which names no host
+    r"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ([\w./-]{1,60})\[(\d{1,9})\]: ?"
+)
 _CRI = re.compile(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)"
 )  # /var/log/pods
@@ -206,10 +209,12 @@ class _Peeler:
             self.key.append(m[1])
             self.learn(stamp=times.find(m[0]), rank=_rank_in(m[1]), writer=m[1])
         elif self.style.lead and (m := self.take(_compiled(self.style.lead))):
-            self.key.append(m[0].strip())
-            self.learn(writer=m[0].strip(), rank=_rank_in(m[0].strip(" \t:|>[]()")))
-            if _named(m[0]):
-                self.learn(host=m[0].strip(" \t:|"))
+            who = m["who"].strip()
+            self.key.append(who)
+            self.learn(writer=who, rank=_rank_in(who.strip(" \t:|>[]()")))
+            self.learn(stamp=times.find(m["at"]) if m["at"] else None)
+            if _named(lead := m[0][len(m["at"]) :]):
+                self.learn(host=lead.strip(" \t:|"))
         elif self.style.host and (m := self.take(HOST)):
             self.key.append(m[1])
             self.learn(host=m[1], writer=m[1])
@@ -291,6 +296,11 @@ def _rank_in(label: str) -> int | None:
     return whole(m[1]) if m else None
 
 
+def _of_tag(tag: str, pid: str) -> dict[str, object]:
+    """What the tag of a local line says: `summ-rank2[10963]`, whose process is who handed it on."""
+    return {"rank": _rank_in(tag), "writer": tag, **_tagged(tag)}
+
+
 def _syslog_5424(p: _Peeler, m: re.Match[str]) -> None:
     """The process is who handed the line on: logger(1), or the unit's shell."""
     p.key.append(f"{m[2]}[{m[3]}]")
@@ -332,6 +342,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
         ),
     ),
     "syslog5424": (_RFC5424, _syslog_5424),
+    "logger": (_LOGGER, lambda p, m: p.learn(stamp=times.find(m[0]), **_of_tag(m[1], m[2]))),
     "tai64n": (_TAI64N, _tai64n),
     "elapsed": (_ELAPSED, lambda p, m: None),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),

@@ -20,7 +20,9 @@ CONTEXT = 5
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
 MAX_BLOCK = 2000
 _IGNORED = re.compile(r"\W*(?:Exception ignored (?:in|while)|Error in atexit\._run|Logging error ---)")
-_LOGGED = re.compile(r"\d\d:\d\d.{0,80}\b(?:ERROR|CRITICAL|EXCEPTION|WARNING|WARN)\b|^(?:ERROR|WARNING):")
+_LOGGED = re.compile(
+    r"\d\d:\d\d.{0,80}\b(?:ERROR|CRITICAL|EXCEPTION|WARNING|WARN|error|critical|exception|warning)\b|^(?:ERROR|WARNING):"
+)
 
 
 class Line(NamedTuple):
@@ -146,6 +148,16 @@ class Excerpt:
             if _LOGGED.search(above.text) and not above.text.startswith((" ", "\t")):
                 return "logged"
         return ""
+
+    def logged_by(self) -> Envelope | None:
+        """Whose logger wrote the error right above a block that has no prefix of its own: `logging` and
+        structlog put the traceback below their line, bare."""
+        if self.envelope.key or self.envelope.rank is not None:
+            return None
+        above = next((line for line in islice(self.preceding(), 2) if line.text.strip()), None)
+        if above is None or not _LOGGED.search(above.text) or above.text[:1].isspace():
+            return None
+        return above.envelope
 
     def preceding(self) -> Iterator[Line]:
         """The lines before the hit, nearest first."""

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 from postmortem.digits import whole
 from postmortem.model import Event, Sample, Source, Where, speaker_in
-from postmortem.parsers import interest, introductions, signs, words
+from postmortem.parsers import ends, interest, introductions, signs, words
 from postmortem.parsers.counters import Counters
-from postmortem.parsers.envelope import Style, peel
+from postmortem.parsers.envelope import Envelope, Style, peel
 from postmortem.parsers.excerpt import Line, decode, starts_of_lines, visible
 from postmortem.parsers.marks import bare
 from postmortem.privacy import cut
@@ -50,6 +50,7 @@ _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
 _VERSION = re.compile(
     r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
 )
+_TELLING = ("rank ", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")
 MAX_NOTICES = 60
 _NUMBERS = re.compile(r"\d+")
 _MILESTONE = re.compile(
@@ -107,7 +108,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             continue
         rank = env.rank if env.rank is not None else source.rank
         _read(
-            writers.setdefault((rank, env.writer if rank is None else ""), _Writer()),
+            writers.setdefault((rank, _nameless(env) if rank is None else ""), _Writer()),
             line,
             marks,
             env.rank is not None or (rank is not None and env.gpu is not None),
@@ -120,6 +121,11 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             writer.words = words.shapes(writer.tail)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
+
+
+def _nameless(env: Envelope) -> str:
+    """What tells a writer without a rank from the others: its process or pod, or its local rank."""
+    return env.writer or ("" if env.local_rank is None else f"local {env.local_rank}")
 
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
@@ -245,16 +251,7 @@ def _settle(writer: _Writer, notices: int) -> None:
 def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
     body = line.envelope.body
     facts = writer.facts
-    if marked and (
-        "rank " in body
-        or "Rank " in body
-        or "rank=" in body
-        or "world" in body
-        or "pid" in body
-        or "torch" in body
-        or "NCCL version" in body
-        or " of " in body
-    ):
+    if marked and any(word in body for word in _TELLING):
         _learn(facts, body)
     if line.envelope.world is not None:
         facts.setdefault("world", line.envelope.world)
@@ -287,6 +284,14 @@ def _learn(facts: dict[str, object], body: str) -> None:
 
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """What a line says of a rank's process; only Ray's map speaks for the whole job."""
+    body = line.envelope.body
+    elsewhere = signs.of_a_keeper(body) or line.envelope.gpu is not None  # srun and NCCL word it themselves
+    if not elsewhere and (end := ends.told(body, line.envelope.rank)):
+        told: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
+        who = _event(source, "exit", line, end.rank, told)
+        yield who._replace(
+            pid=end.pid or who.pid, speaker="launcher", severity="error" if end.code else "info"
+        )
     found = introductions.named(line.text, line.envelope)
     if found is None:
         return

@@ -34,7 +34,18 @@ TRACES = (
 INSIDE = ("jsonPayload", "_source", "record")  # hold a record of the program in one of the collector
 RANKS = ("global_rank", "rank", "RANK", "process_index", "world_rank")
 LOCALS = ("local_rank", "LOCAL_RANK", "local_process_index")
-WORLDS = ("world_size", "WORLD_SIZE", "num_processes")
+WORLDS = ("world_size", "WORLD_SIZE", "num_processes", "world", "nranks", "num_ranks")
+NUMBERED = (
+    "worker",
+    "worker_id",
+    "replica",
+    "replica_id",
+    "proc",
+    "task",
+    "task_id",
+    "actor",
+    "member",
+)  # ranks, where all are there
 HOSTS = (
     "_HOSTNAME",
     "host",
@@ -61,6 +72,7 @@ WRITERS = (
 )
 TIMES = (
     "ts",
+    "at",
     "time",
     "timestamp",
     "@timestamp",
@@ -199,7 +211,7 @@ def facts(record: Record) -> Facts:
     """Who wrote a record and when."""
     parts = list(_parts(record))
     host = _text(parts, HOSTS)
-    writer = _text(parts, WRITERS) or _replica(parts)
+    writer = _text(parts, WRITERS) or _replica(parts) or _numbered(parts)
     program = program_of(record)
     rank = _whole(parts, RANKS)
     if rank is None and (label := _LABELLED.search(writer or program or host or "")):
@@ -256,6 +268,14 @@ def _replica(parts: list[Record]) -> str:
         for name, value in part.items():
             if name.endswith(("completion-index", "replica-index")) and str(value).isdecimal():
                 return f"replica-{str(value)[:6]}"
+    return ""
+
+
+def _numbered(parts: list[Record]) -> str:
+    """Who wrote it, where the program numbers its processes by another word than rank."""
+    for name in NUMBERED:
+        if (number := _whole(parts, (name,))) is not None:
+            return f"{name}-{number}"
     return ""
 
 

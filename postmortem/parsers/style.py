@@ -43,10 +43,29 @@ LABELS = {  # the process that a runner, or the pod that an export puts in front
         r"(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)\t)?([^\t ]{1,60})\t"
     ),  # parallel --tag, Loki
 }
-_LEADS = (
-    re.compile(r"([^\d\n]{0,40})(\d{1,5})((?:/\d{1,5})?(?:[^\w\s]{0,3}[\])>:|}][ \t]?|\t| +\| ?))"),
-    # stern: pod and container
-    re.compile(r"([^\d\n]{1,40})(\d{1,5})([\w/.-]{0,20}[\])]?(?: +\| ?| (?:[a-z][\w-]{0,20} )?))"),
+# what a logger may put before who writes: `20261122-130634 `, `11-22 13:19:12 `, `[12:01:02,417] INFO `
+_BEFORE = (
+    r"(?P<at>(?:\[?(?:(?:\d{4}[-/.]?)?\d\d[-/.]?\d\d[ T_-]?)?\d\d:?\d\d:?\d\d(?:[.,]\d{1,9})?"
+    r"(?:Z|[+-]\d\d:?\d\d)?\]?[ |:,-]{1,3})?(?:[\[(<]?(?:DEBUG|INFO|WARN(?:ING)?|ERROR)[\])>]?[ :|-]{1,3})?)"
+)
+_PROCESS = r"(?:[ ,;/]{1,2}(?:of |pid[ =:]?|PID[ =:]?|world[ =:]?|/)?\d{1,8})?"  # `[bench 3/4 pid 32481] `
+_LEADS = tuple(
+    re.compile(_BEFORE + form)
+    for form in (
+        rf"(?P<lead>[^\d\n]{{0,40}})(?P<n>\d{{1,5}})(?P<behind>{_PROCESS}{_PROCESS}(?:[^\w\s.,;=/-]{{1,3}}[ \t]?|\t| +\| ?))",
+        r"(?P<lead>(?:rank|rk|worker|proc|process|replica|trainer|gpu|task|actor|learner)[ =:#_-]{0,2})(?P<n>\d{1,5})(?P<behind>[ ,;:]{1,2})",
+        # stern: pod and container
+        r"(?P<lead>[^\d\n]{1,40})(?P<n>\d{1,5})(?P<behind>[\w/.-]{0,20}[\])]?(?: +\| ?| (?:[a-z][\w-]{0,20} )?))",
+    )
+)
+_FOREIGN = re.compile(  # what torch, Python and the launcher write between the lines of a program's own logger
+    r"\s|\[rank\d|Traceback |\[?[IWEF]\d{4} \d\d:|[=*_-]{4,}|(?:[\w.]{1,60}\.)?[A-Z]\w{1,40}(?:Error|Exception)\b"
+    r"|terminate called|/\S{1,200}: \w{0,20}Warning|torchrun|srun:|Failures:|Root Cause|\[\d+\]:$|\S+ FAILED$"
+)
+_TEE = re.compile(r"\[[A-Za-z_]{2,20}[ _-]?$")  # torchrun's `[default0]:`, which says the local rank
+_WHO = re.compile(
+    r"(?:^|[^a-z])(?:rank|rk|r|worker|w|proc|process|p|gpu|local|trainer|task|replica|actor|learner|peer)[ =:#_-]{0,2}$",
+    re.IGNORECASE,
 )
 _COUNTED = re.compile(  # numbers that are no writer's, and that the reader of progress has to see
     r"(?:step|epoch|iter|iteration|it|batch|update|layer|block|stage|phase|fold|shard|part|chunk|trial|round|attempt"
@@ -79,23 +98,38 @@ def learn(lines: Iterable[str]) -> Style:
 def _lead(lines: list[str]) -> str:
     """What numbered writers have in front of their lines, who write in turns: a regex of it, with the
     number."""
+    own = [line for line in lines if not _FOREIGN.match(line)]
     for form in _LEADS:
-        found = [m for line in lines if (m := form.match(line))]
-        shapes = Counter((m[1], m[3]) for m in found)
-        if not shapes or shapes.most_common(1)[0][1] * 5 < len(lines) * 4:
+        found = [(m["lead"], _masked(m["behind"]), whole(m["n"])) for line in own if (m := form.match(line))]
+        shapes = Counter((lead, behind) for lead, behind, _ in found)
+        if not shapes:
             continue
-        before, behind = shapes.most_common(1)[0][0]
-        numbers = [whole(m[2]) for m in found if (m[1], m[3]) == (before, behind)]
-        seen = Counter(numbers)
-        downs = sum(1 for a, b in pairwise(numbers) if b < a)
-        if (
-            2 <= len(seen) == max(seen) + 1
-            and min(seen.values()) > 1
-            and downs
-            and not _COUNTED.search(before)
-        ):
-            return rf"{re.escape(before)}(\d{{1,5}}){re.escape(behind)}"
+        (lead, behind), times = shapes.most_common(1)[0]
+        if _TEE.match(lead) and behind.startswith("\\]:"):
+            continue
+        numbers = [n for *shape, n in found if shape == [lead, behind]]
+        named = bool(_WHO.search(lead))
+        if times * 10 >= len(own) * (5 if named else 8) and _of_writers(numbers, 1 if named else 2, lead):
+            return rf"{_BEFORE}(?P<who>{re.escape(lead)}\d{{1,5}}){behind}"
     return ""
+
+
+def _masked(behind: str) -> str:
+    """What stands behind a writer's number, as a regex: its pid and the size of the job are numbers too."""
+    return re.sub(r"\d+", r"\\d{1,8}", re.escape(behind))
+
+
+def _of_writers(numbers: list[int], least: int, lead: str) -> bool:
+    """Whether numbers are those of writers: all from 0 on, each `least` times, in turns; nothing that a
+    loop counts."""
+    seen = Counter(numbers)
+    downs = any(b < a for a, b in pairwise(numbers))
+    return (
+        2 <= len(seen) == max(seen) + 1
+        and min(seen.values()) >= least
+        and downs
+        and not _COUNTED.search(lead)
+    )
 
 
 def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:

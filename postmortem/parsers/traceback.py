@@ -370,6 +370,10 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
     actor = circumstances.told_pid(excerpt, bool(reading.frames)) if rank is None else None
     if rank is not None or actor is not None:
         fields["reported_by"] = "parent"  # who tells of it is not who raised it
+    logger = excerpt.logged_by() if rank is None and actor is None else None
+    if logger is not None and reading.exception.envelope.rank is None:
+        rank = logger.rank
+        fields |= {"writer": logger.writer} if logger.writer else {}
     event = excerpt.event(
         "exception",
         reading.exception,

@@ -14,11 +14,13 @@ from collections.abc import Iterable, Sequence
 
 from postmortem.diagnose.case import SPOKEN, Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.views import make
+from postmortem.diagnose.derive.hangs import silent
+from postmortem.diagnose.derive.hangs.views import make, scene
 from postmortem.digits import number
 from postmortem.model import Event
 
 SILENCE = 1800.0  # seconds: evaluations and checkpoints can take many minutes
+NOTICED = 20.0  # where one rank stands before what all others have done
 MONTH = 30 * 86400.0  # no job's limit is longer: then the scheduler speaks of another one
 STEPS = 20  # and as many steps as this would have fitted in
 ZONE, NEAR = 1800.0, 120.0
@@ -28,20 +30,36 @@ Writer = tuple[str, int | None]  # a source and a rank
 
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """At most one claim: that all ranks had been silent for long when the job was ended."""
-    end, last = _end(case, claims), _last_words(case)
-    if end is None or not last or case.finished or not all(map(_stamped, last)):
+    end = _end(case, claims)
+    if end is None or case.finished:
         return []
-    final = max(last, key=_at)
-    silence, pace = _at(end) - _at(final), _pace(case)
-    if pace is None or not max(SILENCE, STEPS * pace) <= silence < MONTH:
+    stuck = silent.stuck(scene(case, claims))
+    last = _last_words(case, only_ranks=bool(stuck))
+    if not last or not all(map(_stamped, last)):
         return []
-    if _zoneless(end, last) and silence % ZONE < NEAR:
+    silence, pace = _silence(end, last), _pace(case) or (_rhythm(case) if stuck else None)
+    if pace is None or not max(NOTICED if stuck else SILENCE, STEPS * pace) <= silence < MONTH:
         return []
-    step = max((number(e.fields.get("step")) or 0 for e in case.of_kind("progress")), default=0)
-    because = f"no rank printed a line in the last {_long(silence)}; until then, up to step {step}, a step had taken {_long(pace)}"
-    proof = [final, end, *sorted(last, key=_at, reverse=True)[1:4]]
-    made = make(case, "job-stood-still", [], proof, because)
+    because = _because(case, silence, pace)
+    if stuck:
+        because = f"{silent.overtaken_by(stuck)}; {because}"
+    final, *others = sorted(last, key=_at, reverse=True)
+    words = list(stuck.values())
+    rest = [e for e in (final, end, *others[:3]) if e not in words]
+    made = make(case, "job-stood-still", stuck, [*words, *rest], because)
     return [made] if made else []
+
+
+def _silence(end: Event, last: Sequence[Event]) -> float:
+    """Seconds from the last line of any rank to the end of the job; 0 where that may be but a zone."""
+    silence = max(0.0, _at(end) - max(map(_at, last)))
+    return 0.0 if _zoneless(end, last) and silence > NEAR and silence % ZONE < NEAR else silence
+
+
+def _because(case: Case, silence: float, pace: float) -> str:
+    step = max((number(e.fields.get("step")) or 0 for e in case.of_kind("progress")), default=0)
+    until = f"; until then, up to step {step}, a step had taken {_long(pace)}" if step else ""
+    return f"no rank printed a line in the last {_long(silence)}{until}"
 
 
 def _at(e: Event) -> float:
@@ -60,12 +78,15 @@ def _end(case: Case, claims: Sequence[Claim]) -> Event | None:
     return min(ends, key=_at, default=None)
 
 
-def _last_words(case: Case) -> list[Event]:
-    """The last line of every rank in each of its logs."""
+def _last_words(case: Case, only_ranks: bool) -> list[Event]:
+    """The last line of every rank in each of its logs; and of whoever else speaks there, where not all
+    ranks' are known."""
     latest: dict[Writer, Event] = {}
     for e in case.of_kind(*WORDS):
-        if e.source_kind in SPOKEN:
-            key = (e.where.source, e.rank)
+        rank = case.rank_of(e)
+        on_a_shared_console = e.source_kind == "agent" and rank is not None
+        if (e.source_kind in SPOKEN or on_a_shared_console) and not (only_ranks and rank is None):
+            key = (e.where.source, rank)
             if key not in latest or (e.where.line or 0) >= (latest[key].where.line or 0):
                 latest[key] = e
     return list(latest.values())
@@ -81,6 +102,20 @@ def _pace(case: Case) -> float | None:
     paces = []
     for marks in by_writer.values():
         (began, first), (ended, last) = min(marks), max(marks)
+        if last > first and ended > began:
+            paces.append((ended - began) / (last - first))
+    return max(paces, default=None)
+
+
+def _rhythm(case: Case) -> float | None:
+    """Seconds from line to line, in the log in which lines came most slowly."""
+    by_source: dict[str, list[tuple[int, float]]] = {}
+    for e in case.of_kind(*WORDS):
+        if _stamped(e):
+            by_source.setdefault(e.where.source, []).append((e.where.line or 0, _at(e)))
+    paces = []
+    for marks in by_source.values():
+        (first, began), (last, ended) = min(marks), max(marks)
         if last > first and ended > began:
             paces.append((ended - began) / (last - first))
     return max(paces, default=None)

@@ -2,7 +2,7 @@
 the others still need its data.
 
 Shows: the leaving rank ends well, its peers lose the connection
-Expected: pattern rank-left-early, category hang, culprit the rank at fault.
+Expected: pattern rank-left-early, category collective-mismatch, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 With --at-end exit it leaves, with --at-end barrier it waits for the others at the end.
 
 Shows: exit: a rank that ends well while its peers lose the connection; barrier: the early rank waits in
-another collective Expected: pattern rank-left-early, category hang, culprit the rank at fault.
+another collective Expected: pattern rank-left-early, category collective-mismatch, culprit the rank at fault.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import Scene, View, words_of
@@ -89,15 +89,27 @@ def elsewhere(scene: Scene, quiet: Sequence[int]) -> list[int]:
 def overtaken(scene: Scene) -> Claim | None:
     """Ranks that stand where all others went on: their last words opened what the others closed
     (`writing shard` without `wrote`), or stand earlier in what all say."""
+    behind = stuck(scene) if scene.waiting else {}
+    if not behind:
+        return None
+    return scene.make("rank-never-arrived", behind, [*behind.values(), *_proofs(scene)], overtaken_by(behind))
+
+
+def overtaken_by(stuck: Mapping[int, Event]) -> str:
+    """The reason in words."""
+    said = gist(next(iter(stuck.values())).text)[:SHOWN]
+    return f"`{said}` is the last that {ranks_text(stuck)} said, and all others got beyond it"
+
+
+def stuck(scene: Scene) -> dict[int, Event]:
+    """The silent ranks that all others went beyond, and the last that each said; empty where most stand
+    so, or where of one nothing is known."""
     words = {r: v.words for r, v in scene.views.items() if v.words}
-    if len(words) < 3 or not scene.waiting or set(words) < set(scene.views):
-        return None
+    if len(words) < 3 or set(words) < set(scene.views):
+        return {}
     behind = [r for r in scene.quiet if r in words and _went_beyond(words[r], words, r)]
-    last = [said for r in behind for said in scene.views[r].last_words[:1]]
-    if not last or 2 * len(behind) >= len(words):
-        return None
-    because = f"`{gist(last[0].text)[:SHOWN]}` is the last that {ranks_text(behind)} said, and all others got beyond it"
-    return scene.make("rank-never-arrived", behind, [*last, *_proofs(scene)], because)
+    last = {r: said[0] for r in behind if (said := scene.views[r].last_words)}
+    return last if 2 * len(behind) < len(words) else {}
 
 
 def _proofs(scene: Scene) -> Iterator[Event]:

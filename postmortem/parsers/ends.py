@@ -1,0 +1,58 @@
+"""What a script that started the ranks says of their ends: a rank, a word for an end, and a code at the end
+of the line.
+
+    lidar.py rank 0: exit status 139            for r in 0 1 2; do ... & done; wait $pid; echo ...
+    supervise: launch 2 rank 3 ended with 1
+    12:04:11 system  | rank1.1 stopped (rc=-9)  honcho's words
+    rank 0 -> 132
+
+Every site words it in its own way, so it is read by its structure. The words of known launchers are patterns.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from postmortem.digits import whole
+
+_WHO = (
+    r"\b(?:rank|worker|task|trainer|proc(?:ess)?|replica|r)[ _#:=-]{0,2}"
+    r"[\[(<]?(?P<rank>\d{1,5})[\])>]?(?:\.\d{1,2})?"
+    r"(?:[ ,]{0,2}\(?\bpid[ :=]{1,2}(?P<pid>\d{2,8})\)?)?"
+)
+_CODE = r"(?:rc|(?:(?:exit|return|error)[ _-]?)?(?:code|status)|retcode|exit)"
+_END = (
+    r"(?:has |was |is )?"
+    rf"(?:exit(?:ed|s)?(?: with| by)?(?: {_CODE})?|{_CODE}|(?:ended|died)(?: with)?(?: {_CODE})?"
+    rf"|(?:stopped|terminated|finished|left|gone|returned|done)(?: with)?[ (:,]{{1,2}}{_CODE})"
+    r"[ :=(]{1,3}(?P<code>-?\d{1,3})\)?[.!]?\s*$"
+)
+_TOLD = re.compile(rf"{_WHO}[ :,|-]{{1,3}}{_END}", re.IGNORECASE)
+_ARROW = re.compile(rf"{_WHO} ?[-=]> ?(?P<code>1(?:29|3[0-9]|4[0-3]|52|53)|-\d{{1,2}})\s*$", re.IGNORECASE)
+_OWN = re.compile(rf"(?:\S{{1,40}} )?{_END}", re.IGNORECASE)
+_MAY = re.compile(r"-?\d{1,3}\)?[.!]?\s*$")
+
+
+class End(NamedTuple):
+    """How somebody else saw a rank end; `code` as a shell or Python's subprocess tells it."""
+
+    rank: int
+    code: int
+    pid: int | None = None
+
+
+def told(body: str, rank: int | None) -> End | None:
+    """The end that a line tells of; `rank` is whose prefix the line has."""
+    if len(body) > 200 or not _MAY.search(body):
+        return None
+    if m := _TOLD.search(body) or _ARROW.search(body):
+        return _end(whole(m["rank"]), m["code"], m["pid"])
+    if rank is not None and (m := _OWN.match(body)):
+        return _end(rank, m["code"], None)
+    return None
+
+
+def _end(rank: int, code: str, pid: str | None) -> End | None:
+    value = -whole(code[1:]) if code.startswith("-") else whole(code)
+    return End(rank, value, whole(pid) if pid else None) if -65 < value < 256 else None

@@ -1,0 +1,73 @@
+"""A script that started the ranks tells how they ended, each in its own words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postmortem.analyze import analyze
+from postmortem.parsers.ends import End, told
+
+TOLD = {
+    "lidar.py rank 0: exit status 139": End(0, 139),
+    "supervise: launch 2 rank 3 ended with 1": End(3, 1),
+    "12:04:11 system  | rank1.1 stopped (rc=-9)": End(1, -9),
+    "worker 3 (pid 3322) exit status 0": End(3, 0, 3322),
+    "[launcher] rank 2 exited with code 0": End(2, 0),
+    "rank 0 -> 132": End(0, 132),
+}
+NOTHING = (
+    "rank 1 finished 12",
+    "rank 2: returned 5",
+    "worker 4 finished with 12 steps",
+    "rank 3 -> 1",  # of a ring, or of GPUs
+    "rank 3 status 700",
+    "step 3 of rank 1 left 20",
+)
+
+
+@pytest.mark.parametrize("line", TOLD)
+def test_an_end_is_a_rank_a_word_and_a_code(line: str) -> None:
+    assert told(line, None) == TOLD[line]
+
+
+@pytest.mark.parametrize("line", NOTHING)
+def test_other_numbers_are_no_codes(line: str) -> None:
+    assert told(line, None) is None
+
+
+def test_a_prefix_says_whose_end_it_is() -> None:
+    assert told("app.py exited with 1", 3) == End(3, 1)
+    assert told("status 124", 3) == End(3, 124)
+    assert told("app.py exited with 1", None) is None
+
+
+LOST = "RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:18340: Connection reset by peer."
+
+
+def crashed(by: int, tmp_path: Path) -> object:
+    """Three ranks of one shell script, of which one crashes."""
+    steps = [f"<r{r}> tile {n}" for n in range(0, 30, 10) for r in (1, 2, 0)]
+    lost = [f"[rank{r}]: {LOST}" for r in range(3) if r != by]
+    ends = [f"rank {r} exit status {139 if r == by else 1}" for r in range(3)]
+    shell = "run.sh: line 2:   356 Segmentation fault      RANK=$i python t.py"
+    (tmp_path / "nohup.out").write_text("\n".join([*steps, shell, *lost, *ends, ""]))
+    return analyze([str(tmp_path)]).document["verdict"]
+
+
+@pytest.mark.parametrize("by", [0, 1, 2])
+def test_the_script_names_the_rank_of_which_the_shell_only_tells_the_pid(by: int, tmp_path: Path) -> None:
+    verdict = crashed(by, tmp_path)
+    assert isinstance(verdict, dict)
+    assert verdict["category"] == "native-crash"
+    assert verdict["culprit"]["ranks"] == [by]
+
+
+def test_an_end_after_which_the_rank_goes_on_was_another_lifes(tmp_path: Path) -> None:
+    first = [f"|rank {r}| step {n} loss 2.0" for n in range(0, 40, 10) for r in range(2)]
+    ends = [f"supervise: rank {r} ended with 88" for r in range(2)]
+    second = [f"|rank {r}| step {n} loss 1.0" for n in range(40, 80, 10) for r in range(2)]
+    done = [f"|rank {r}| training finished, exiting" for r in range(2)]
+    (tmp_path / "job.log").write_text("\n".join([*first, *ends, *second, *done, ""]))
+    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "healthy"
