@@ -229,7 +229,7 @@ SITUATIONS = [
     Situation(
         "a rank had said goodbye",
         each(3, lambda r: [*steps(r, 3), *(bye(r) if r == 1 else wait(r))]),
-        "hang",
+        "collective-mismatch",
         (1,),
         says="had finished while",
     ),
@@ -407,7 +407,7 @@ SITUATIONS = [
             *(lost(r) for r in (1, 2)),
             block((0, -15), (1, 1), (2, 1)),
         ),
-        "hang",
+        "collective-mismatch",
         (3,),
     ),
     Situation(
