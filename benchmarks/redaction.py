@@ -2,7 +2,7 @@
 
     .venv/bin/python benchmarks/redaction.py [--count 1000] [--seed 1] [--healthy 1000000] [FOLDER ...]
 
-Plants secrets of all kinds (`planted.py`, made from public formats), and prints how many the redaction
+Plants secrets of all kinds (`planted`, made from public formats), and prints how many the redaction
 finds, by
 kind and for the surroundings that were kept unseen. Goes through healthy lines, those of the folders
 (`sample_logs`
@@ -23,7 +23,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 sys.path.insert(0, str(HERE))
-from planted import ALNUM, B64, DIGITS, HEX, Plant, leaked, plants  # noqa: E402
+from planted import Plant, leaked, plants  # noqa: E402
+from planted.made import ALNUM, B64, DIGITS, HEX  # noqa: E402
 
 from postmortem.privacy import Redactor  # noqa: E402
 

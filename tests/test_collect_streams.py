@@ -20,6 +20,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed import tar_of
 
 from postmortem.collect import Container, Incomplete, Limits, collect, open_sources
 from postmortem.collect.names import PASSED_BY
@@ -224,16 +225,6 @@ def test_a_log_with_some_nuls_is_not_utf16() -> None:
 
 
 # ── archives ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def tar_of(files: dict[str, bytes], **options: object) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", **options) as tar:  # type: ignore[call-overload]
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return out.getvalue()
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\n"), min_size=1, max_size=60).filter(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import json
 import lzma
 import pickle
 import random
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed import tar_of
 
 from postmortem import report
 from postmortem.analyze import Incident, analyze
@@ -44,16 +43,6 @@ def log(rank: int = 0, steps: int = 1500) -> bytes:
     ]
     goodbye = f"2026-11-20 21:59:58,548 INFO [rank{rank}] training finished, exiting"
     return "\n".join([*lines, goodbye, ""]).encode()
-
-
-def tar_of(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return out.getvalue()
 
 
 ARCHIVE = tar_of({f"rank{n}.log": log(n) for n in range(2)})

@@ -8,7 +8,6 @@ import gzip
 import io
 import lzma
 import os
-import tarfile
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packed import tar_of
 
 from postmortem.collect import Collection, Container, Incomplete, Ledger, Limits, build, collect, open_sources
 from postmortem.model import Scanned, Skip, Source
@@ -54,16 +54,6 @@ def read(found: Collection, limits: Limits | None = None) -> list[Scanned]:
 def account(root: Path, limits: Limits | None = None) -> Ledger:
     found = collect([str(root)])
     return build(found.containers, read(found, limits), found.skipped)
-
-
-def tar_of(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as tar:
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return out.getvalue()
 
 
 def zip_of(files: dict[str, bytes]) -> bytes:

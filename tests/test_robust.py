@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fuzz.targets import KINDS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -37,19 +38,6 @@ FRAGMENTS = [
     b"keys: /default_pg/0//cpu//0/99999999999999999999\n",
     b"rank 5 of 999999999999, pid 99999999999\n", b"NVRM: Xid (PCI:0000:48:00): 79, ",
 ]  # fmt: skip
-KINDS = [
-    "console",
-    "agent",
-    "kernel",
-    "error-file",
-    "flight-recorder",
-    "stack",
-    "process-table",
-    "cgroup",
-    "scheduler",
-    "ray",
-    "json-lines",
-]
 soup = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.binary(max_size=40)), max_size=30).map(b"".join)
 
 

@@ -98,7 +98,7 @@ def test_a_gate_that_no_scanner_takes_is_refused_by_name(engine: str, gate: str)
 
 def test_a_regex_that_takes_for_ever_is_left_out_and_said_so(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library is linted; what users bring with --patterns is not."""
-    monkeypatch.setattr("postmortem.scan.engine.SLOW", 0.05)
+    monkeypatch.setattr("postmortem.scan.engine.PATIENCE", 0.05)
     engine = Engine.compile([Signature("bomb", "begin", "begin (a+)+(a+)+(a+)+!"), OOM], cache=False)
     got = scan(SOURCE, io.BytesIO((b"begin " + b"a" * 5000 + b"\n") * 20 + b"CUDA out of memory\n"), engine)
     assert got.counts == {"oom": 1}

@@ -1,8 +1,7 @@
 """Containers and what became of them -> the ledger:
 every byte of every file once, as scanned or as skipped with a reason.
 
-    {"bytes": 5120, "scanned": 5008, "skipped": [{"path": "rank0.log.gz", "bytes": 112, "reason": "...",
-    "lost": true}]}
+    {"bytes": 5120, "scanned": 5008, "skipped": [{"path": "rank0.log.gz", "bytes": 112, "reason": "...", "lost": true}]}
 
 Bytes are counted as they lie on disk; what a file expands to stands with its source. The framing of an
 archive counts as scanned. A row without bytes says that something is missing which takes no room: the rest of

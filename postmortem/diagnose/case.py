@@ -19,7 +19,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.registry import Registry
 from postmortem.digits import number
 from postmortem.library import Library
-from postmortem.model import Event, Source
+from postmortem.model import Event, Source, Where
 
 BROAD = 30.0  # seconds: a moment known less exactly than this has no place on the clock
 SPOKEN = ("console", "json-lines", "ray")  # kinds of source in which ranks speak
@@ -92,6 +92,16 @@ class Case:
     def ranks_of(self, events: Iterable[Event]) -> set[int]:
         """The ranks that events speak for."""
         return {rank for e in events if (rank := self.rank_of(e)) is not None}
+
+    @cached_property
+    def known_benign(self) -> set[Where]:
+        """Lines of which a pattern knows that they tell of no trouble."""
+        found = set()
+        for e in self.by_kind["pattern"]:
+            pattern = self.library.get(e.pattern)
+            if pattern is not None and pattern.role == "context":
+                found.add(e.where)
+        return found
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────────────
 

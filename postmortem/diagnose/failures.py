@@ -4,10 +4,8 @@
     rank      : 6 (local_rank: 6)   exitcode  : 1 (pid: 28747)                   the only one with code 1
 
 Where one rank failed by itself, what nobody else can have said is its own; where all failed and as many say
-the
-same, each has one. Where all others complain of a peer, the one that does not is the peer. And what a rank
-says
-later in its own name, it said before.
+the same, each has one. Where all others complain of a peer, the one that does not is the peer. And what a
+rank says later in its own name, it said before.
 """
 
 from __future__ import annotations
@@ -88,8 +86,8 @@ def _by_the_list(
 
 
 def _ends(events: Sequence[Event]) -> Mapping[int, set[int]]:
-    """The exit codes in the launcher's list; 1 is Python's for an exception. None where there were several
-    lives."""
+    """The exit codes in the launcher's list; 1 is Python's for an exception. None where there were
+    several lives."""
     codes: dict[int, set[int]] = defaultdict(set)
     if len({e.attempt for e in events if e.kind == "exit"}) > 1:
         return codes

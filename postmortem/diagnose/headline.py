@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import re
 
-import regex
-
 from postmortem.diagnose import endings, outcome
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
 from postmortem.diagnose.wording import capital, clock_time, gist, listed, ranks_text
+from postmortem.library import regexes
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
 from postmortem.privacy import cut
 
 LIMIT = 105  # characters that a headline quotes
 OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complain of each other
-SLOW = 1.0  # seconds for a regex, which may be somebody else's
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
@@ -151,11 +149,7 @@ def _telling(root: Claim) -> str:
     bar or a prefix."""
     text = gist(root.event.text)
     for form in root.pattern.variants:
-        try:
-            m = regex.search(form.regex, text, timeout=SLOW)
-        except TimeoutError:
-            continue
-        if m:
+        if m := regexes.search(form.regex, text):
             return text[m.start() :]
     return text
 

@@ -198,11 +198,9 @@ def _own(reg: Registry, s: Source, rank: int) -> None:
 def _own_files(
     reg: Registry, events: Sequence[Event], nameless: Sequence[Source], votes: Mapping[str, Counter[int]]
 ) -> set[str]:
-    """Stems that are one process's own, among those whose lines name one rank. On a common console it may
-    be that
-    one rank alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not called` is rank
-    0's, and
-    the lines around it are not."""
+    """Stems that are one process's own, among those whose lines name one rank. On a common console it
+    may be that one rank alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not
+    called` is rank 0's, and the lines around it are not."""
     stems = {stem(s.path) for s in nameless}
     named = {name: next(iter(votes[name])) for name in stems if len(votes.get(name, ())) == 1}
     if len(set(named.values())) > 1 or reg.world == 1:
@@ -244,9 +242,9 @@ def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) 
 
 
 def _writers(reg: Registry, events: Sequence[Event]) -> None:
-    """Whose lines they are by the number of the pod or the process that wrote them, where there is one for
-    each rank;
-    and by the local rank in torchrun's prefix, where there are as many as there are ranks."""
+    """Whose lines they are by the number of the pod or the process that wrote them, where there is one
+    for each rank; and by the local rank in torchrun's prefix, where there are as many as there are
+    ranks."""
     votes: dict[str, Counter[int]] = defaultdict(Counter)
     locals_: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
     for e in events:

@@ -1,10 +1,8 @@
 """Files side by side that are numbered from 0 -> whose rank each is: `go.0.log`, `go.1.log`, `go.1.log.2.gz`.
 
 A number in one name says nothing: a run, a node, an attempt and an epoch have numbers too. Those of ranks
-are all
-there, one file each, and nothing in the files says otherwise. That it is ranks that are numbered is told by
-the
-word before the number, by the size of the job, or by one of the files in its own words.
+are all there, one file each, and nothing in the files says otherwise. That it is ranks that are numbered is
+told by the word before the number, by the size of the job, or by one of the files in its own words.
 """
 
 from __future__ import annotations
@@ -70,9 +68,8 @@ def numbered(
 
 
 def of_names(votes: Votes, world: int | None) -> dict[str, int]:
-    """The rank of each writer of a common log that its number names: there must be one for each rank of the
-    job,
-    or one that says so, for pods of several ranks are numbered too."""
+    """The rank of each writer of a common log that its number names: there must be one for each rank of
+    the job, or one that says so, for pods of several ranks are numbered too."""
     found: dict[str, int] = {}
     for group in _groups(sorted(votes)):
         told = (

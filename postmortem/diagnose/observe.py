@@ -134,8 +134,7 @@ def _of_process(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ran
         return _one(
             e.rank
             # a rank speaks of itself or of a child: `[1,12]<stderr>:[node-16:17086] Signal: Segmentation
-            # fault
-            # (11)`
+            # fault (11)`
         )
     return ()
 
@@ -257,8 +256,7 @@ def _saying(case: Case, c: Claim) -> tuple[int | None, str]:
 
 def _message_ends(case: Case) -> dict[str, list[int]]:
     """Lines at which, in each log, no message goes on: one with a stamp of its own, another exception, a
-    launcher's
-    entry."""
+    launcher's entry."""
     found: dict[str, set[int]] = defaultdict(set)
     for e in case.events:
         if e.where.line is not None and (e.kind in STARTS or (e.raw_time and e.clock != "none")):

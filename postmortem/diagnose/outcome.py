@@ -57,19 +57,13 @@ def lacking(case: Case) -> str:
 
 def _errors(case: Case) -> bool:
     """Whether several lines tell of errors of which no pattern knows that they are benign."""
-    known = {
-        e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"
-    }
     cries = {e.where for e in case.of_kind("notice") if e.fields.get("cries") and e.speaker not in OTHERS}
-    return len(cries - known) >= SEVERAL
+    return len(cries - case.known_benign) >= SEVERAL
 
 
 def _complaints(case: Case) -> bool:
     """Whether a line complains of which no pattern knows that it is benign."""
-    known = {
-        e.where for e in case.of_kind("pattern") if (p := case.library.get(e.pattern)) and p.role == "context"
-    }
-    told = [e for e in case.of_kind("notice") if e.where not in known and e.speaker not in OTHERS]
+    told = [e for e in case.of_kind("notice") if e.where not in case.known_benign and e.speaker not in OTHERS]
     return any(e.raw_time or e.fields.get("cries") for e in told)  # `I cannot stop crying` is a prompt
 
 

@@ -25,8 +25,7 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
     torchrun does not say that it restarts, but after `failed (exitcode: -9)` the ranks introduce themselves
     again in the same file. A script's own loop around its launcher says how a process ended, and the next
     that is counted is counted from the beginning. Ray Train says each time that it attempts to start a
-    worker group, HyperPod that
-    it retries the step.
+    worker group, HyperPod that it retries the step.
     """
     if any(e.attempt is not None for e in events):
         return list(events)

@@ -12,15 +12,26 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import regex
+
 LONG, SHORT = 16384, 1638  # a confirmation sees at most 16 KiB of a line
 NOTICEABLE_S = 0.005  # below this even the longest line does not hurt, whatever the curve
 MAX_GROWTH = 20  # a line ten times as long may take this many times as long: linear ones take up to 15
 TIMEOUT_S = 0.5
+PATIENCE = 2.0  # seconds that one search of a line may take: patterns of the user's own are not linted
 TRIES = 3  # an attack must be slow each time: other processes take the processor, and its caches
 CANDIDATES = 6  # as many attacks as are tried at full length
 NOT_LITERAL = re.compile(r"\(\?P?<\w+>|\(\?\w*:|\[\^?\]?[^\]]*\]|\\\w|\{[0-9,]*\}")
 LITERAL = re.compile(r"""(?:\\\W|[\w :,/=<>'"-])+""")
 PUMPS = ("0", "a", " ", "-", "(", ":", "f ", "1,")
+
+
+def search(expression: str, text: str) -> regex.Match[str] | None:
+    """Search with an expression that may be somebody else's: what does not end in time has not matched."""
+    try:
+        return regex.search(expression, text, timeout=PATIENCE)
+    except TimeoutError:
+        return None
 
 
 class Growth(NamedTuple):

@@ -15,7 +15,8 @@ import regex
 
 from postmortem import scan
 from postmortem.digits import whole
-from postmortem.library import Library, Signature, load, shipped
+from postmortem.library import Library, Signature, load, regexes, shipped
+from postmortem.library.regexes import PATIENCE
 from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
 from postmortem.parsers import (
     carried,
@@ -38,7 +39,7 @@ from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.parsers.guard import Guard
 from postmortem.parsers.marks import bare
 from postmortem.privacy import may_hold, window
-from postmortem.scan.engine import SLOW, TIRED
+from postmortem.scan.engine import TIRED
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -156,9 +157,8 @@ def _with_frames(events: list[Event]) -> list[Event]:
 
 
 def _with_last_words(events: list[Event]) -> list[Event]:
-    """Patterns on the line that torch quotes as NCCL's last error know that. What an exception says of the
-    system is
-    read with its frames, so not once more without them."""
+    """Patterns on the line that torch quotes as NCCL's last error know that. What an exception says of
+    the system is read with its frames, so not once more without them."""
     last = {e.where.line for e in events if e.kind == "fault" and e.fields.get("warned")}
     raised = {e.where.line for e in events if e.kind == "exception"} - last
     out = []
@@ -233,8 +233,7 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
 
 class _Decisive:
     """The patterns of a library that read a block's decisive line, compiled once. `warned` are those of
-    NCCL's
-    warnings, for the one that torch repeats below `Last error:`."""
+    NCCL's warnings, for the one that torch repeats below `Last error:`."""
 
     def __init__(self, library: Library) -> None:
         self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}
@@ -273,7 +272,7 @@ class _Decisive:
         """Search by expressions of the user's own, of which nobody knows how long they take."""
         if self.tired[pattern.id] >= TIRED:
             raise TimeoutError
-        return next((m for form in forms if (m := form.search(text, timeout=SLOW))), None)
+        return next((m for form in forms if (m := form.search(text, timeout=PATIENCE))), None)
 
 
 _decisive = lru_cache(maxsize=8)(_Decisive)
@@ -306,10 +305,7 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
 
 def _fits(frame: str, event: Event) -> bool:
     """Whether the innermost frame is one that a pattern asks for."""
-    try:
-        return not frame or regex.search(frame, _innermost(event), timeout=SLOW) is not None
-    except TimeoutError:
-        return False
+    return not frame or regexes.search(frame, _innermost(event)) is not None
 
 
 def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:

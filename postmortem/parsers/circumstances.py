@@ -39,9 +39,8 @@ def told_rank(excerpt: Excerpt) -> int | None:
 
 
 def told_pid(excerpt: Excerpt, framed: bool) -> int | None:
-    """The process in which Ray says that it was raised: `ray::Worker.run() (pid=22891, ip=…)` heads what the
-    driver
-    shows of it."""
+    """The process in which Ray says that it was raised: `ray::Worker.run() (pid=22891, ip=…)` heads what
+    the driver shows of it."""
     for line in islice(excerpt.preceding(), 40):
         if m := _RAY_ACTOR.search(line.text):
             return number(m["pid"])

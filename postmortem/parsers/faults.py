@@ -9,9 +9,9 @@ r"""What the system refused, by the structure of the line: the library, the call
                                                                       - file/- EDQUOT
 
 C libraries end a message with strerror(errno), Python with `[Errno N] text`, Rust with `(os error N)`, HDF5
-with `errno = N`: so the reason is known where nobody knows the sentence around it. torch repeats NCCL's last
-warning below `Last error:`
-(torch/csrc/distributed/c10d/NCCLUtils.cpp); there it decides, and is read as the warning that it was.
+with `errno = N`: so the reason is known where nobody knows the sentence around it. torch repeats NCCL's
+last warning below `Last error:` (torch/csrc/distributed/c10d/NCCLUtils.cpp); there it decides, and is read
+as the warning that it was.
 
 Out: events of kind `fault`; `says` is what patterns `on: fault` read. Retries and remarks
 (`NCCL INFO`) are no faults.

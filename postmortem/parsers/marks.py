@@ -6,9 +6,8 @@ and the parsers do.
             ESC ]9;KEY;7;[2,...] BEL    File ...
 
 The scan takes escape sequences out of what its regexes see, so `^` of a pattern is the start of the
-record's own line. KEY is of
-this process and of no log: nothing in a file can be read as a mark. A source is unwrapped and parsed by one
-process.
+record's own line. KEY is of this process and of no log: nothing in a file can be read as a mark. A source
+is unwrapped and parsed by one process.
 """
 
 from __future__ import annotations
@@ -51,16 +50,16 @@ def head(facts: Facts) -> str:
 
 
 def marked(number: int, shared: str, text: str, lead: str = "") -> str:
-    """A line with its mark. `number` is that of the file's line that holds it; `lead` is read with it, and
-    not shown."""
+    """A line with its mark. `number` is that of the file's line that holds it; `lead` is read with it,
+    and not shown."""
     return (
         f"{MARK}{number};{shared}{END}{lead}{SEAM}{text}" if lead else f"{MARK}{number};{shared}{END}{text}"
     )
 
 
 def read(text: str) -> tuple[int | None, Facts, str]:
-    """A line's number in its file, what its record says, and the line; (None, NOTHING, text) where it has
-    no mark."""
+    """A line's number in its file, what its record says, and the line; (None, NOTHING, text) where it
+    has no mark."""
     if not text.startswith(MARK):
         return None, NOTHING, text
     mark, _, line = text.partition(END)

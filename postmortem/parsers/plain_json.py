@@ -37,9 +37,8 @@ def loads(content: bytes, errors: str = "strict") -> object:
 
 
 def of_whole_letters(value: Any, text: str) -> Any:
-    """A value read from `text`, with halves of letters (`\\ud800` alone) written out: no encoding has them,
-    so
-    whoever writes or hashes one raises."""
+    """A value read from `text`, with halves of letters (`\\ud800` alone) written out: no encoding has
+    them, so whoever writes or hashes one raises."""
     return _written_out(value) if _HALF.search(text) else value
 
 

@@ -4,9 +4,8 @@ r"""One record of a structured log -> its lines as a console would show them, an
         ->  "ERROR step failed", "Traceback ...", "  File ..."     rank 2
 
 Names of fields are those of python-json-logger, structlog, loguru (`serialize=True`), ECS, Cloud Logging,
-CloudWatch, Loki,
-Docker's json-file, Splunk and journald. The innermost word wins: a line that names its rank knows better
-than a label.
+CloudWatch, Loki, Docker's json-file, Splunk and journald. The innermost word wins: a line that names its
+rank knows better than a label.
 """
 
 from __future__ import annotations
@@ -85,8 +84,8 @@ Record = Mapping[str, Any]
 
 
 class Text(NamedTuple):
-    """One line of a record, the field that it stands in, and what a console would have in front: its level,
-    its step."""
+    """One line of a record, the field that it stands in, and what a console would have in front: its
+    level, its step."""
 
     field: str
     text: str

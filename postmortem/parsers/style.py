@@ -1,6 +1,5 @@
-"""A file's first lines -> how it labels all of them: srun's task, a host, a runner's process, a column of
-ranks,
-the margin of a paste."""
+"""A file's first lines -> how it labels all of them: srun's task, a host, a runner's process, a column
+of ranks, the margin of a paste."""
 
 from __future__ import annotations
 
@@ -111,9 +110,8 @@ def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
 
 
 def _of_ranks(name: str, lines: list[str]) -> bool:
-    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each again
-    and
-    again, up and down."""
+    """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each
+    again and again, up and down."""
     found = [whole(m[1]) for line in lines if (m := COLUMNS[name].match(line))]
     if len(found) < 6:
         return False

@@ -1,5 +1,5 @@
-"""A log that is nothing but the middle of a traceback, or of a C++ backtrace: head and exception were cut
-off."""
+"""A log that is nothing but the middle of a traceback, or of a C++ backtrace: head and exception were
+cut off."""
 
 from __future__ import annotations
 

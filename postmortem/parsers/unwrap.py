@@ -9,9 +9,8 @@ the file's line.
     2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
 
 Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan,
-parsers, rules) sees
-plain lines; `marks` carries the record's rank, host, pid and time in front of each. Bytes that cannot be
-unwrapped pass as they are.
+parsers, rules) sees plain lines; `marks` carries the record's rank, host, pid and time in front of each.
+Bytes that cannot be unwrapped pass as they are.
 """
 
 from __future__ import annotations

@@ -25,12 +25,12 @@ import regex
 from postmortem.errors import PatternError
 from postmortem.library import Signature
 from postmortem.library import cache as stored
+from postmortem.library.regexes import PATIENCE
 from postmortem.scan.gates import HINT, SHOWN, gate_of, is_exact, named
 from postmortem.scan.reader import LineCounter
 
 SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
 NUMBER = (1 << SHIFT) - 1
-SLOW = 2.0  # seconds that one regex may take on one long line; patterns of the user's own are not linted
 LONG = 2048  # below this no polynomial regex of ours hurts, and a timeout would cost four times the search
 TIRED = 3  # sources in which a regex did not end: it is asked no more
 KEPT = 12  # engines of a thread; an analysis takes seven
@@ -102,7 +102,7 @@ class Engine:
         pattern = self.compiled(number)
         if len(text) < LONG and not self.foreign[number]:
             return pattern.search(text, start)
-        return pattern.search(text, start, timeout=SLOW)
+        return pattern.search(text, start, timeout=PATIENCE)
 
 
 _OWN = threading.local()

@@ -1,10 +1,9 @@
 """What stands at the very end of a log, and what that shows: an error of unknown words, or a wait that
 nothing ended.
 
-    (VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library
-    from /root/nccl/libnccl.so [2025-04-16 18:02:10,426 E 4034584 4034584] core_worker.cc:228: Failed to
-    register worker 0100ffff to Raylet. 2025-03-26 05:53:17 - INFO - trl.extras.vllm_client - Server is not
-    up yet. Retrying in 2.0 seconds...
+    (VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/nccl/libnccl.so
+    [2025-04-16 18:02:10,426 E 4034584 4034584] core_worker.cc:228: Failed to register worker 0100ffff to Raylet.
+    2025-03-26 05:53:17 - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...
 
 Whoever hands in a log that ends so, and in which nobody is at work, does not hand in a healthy one.
 """
@@ -53,7 +52,7 @@ def _end(case: Case, source: str, benign: Set[Where]) -> Iterator[tuple[Event, s
     said = [e for e in case.by_source[source] if e.kind in ("line", "notice") and e.speaker != "kernel"]
     end = _end_line(said)
     last = [e for e in said if (e.where.line or 0) > max(end - BEHIND - 1, alive)]
-    loud = [e for e in _loud(case, source, last) if e.where not in benign]
+    loud = [e for e in _loud(case, last) if e.where not in benign]
     if loud:
         yield max(loud, key=lambda e: e.where), ERROR
     yield from ((e, RETRIES) for e in last if e.where.line == end and _retries(e, said))
@@ -63,16 +62,11 @@ def _end_line(said: Sequence[Event]) -> int:
     return max((e.where.line or 0 for e in said if e.kind == "line"), default=0)
 
 
-def _loud(case: Case, source: str, last: Sequence[Event]) -> list[Event]:
+def _loud(case: Case, last: Sequence[Event]) -> list[Event]:
     """Last words that cry and that nothing answers: not what a pattern knows as harmless, nor what a server
     said before it answered the next request."""
-    known = set()
-    for e in case.by_source[source]:
-        pattern = case.library.get(e.pattern)
-        if pattern is not None and pattern.role == "context":
-            known.add(e.where)
     after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
-    loud = [e for e in last if e.fields.get("cries") and e.where not in known]
+    loud = [e for e in last if e.fields.get("cries") and e.where not in case.known_benign]
     return [e for e in loud if after is None or e.where > after]
 
 

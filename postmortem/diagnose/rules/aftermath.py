@@ -54,9 +54,8 @@ def stopped_after_time_out(view: View) -> Iterator[Defeat]:
 
 
 def _all_lost(view: View, claim: Claim, losses: Mapping[tuple[int | None, str], Claim]) -> Claim | None:
-    """The last of the complaints of all ranks that speak in this log: whichever of them crashed without a
-    name had lost its
-    peers. None where one of them had not complained, or where no name is known."""
+    """The last of the complaints of all ranks that speak in this log: whichever of them crashed without
+    a name had lost its peers. None where one of them had not complained, or where no name is known."""
     source = claim.event.where.source
     ranks = view.case.ranks_of(view.case.by_source[source])
     found = [losses.get((rank, source)) for rank in ranks]
@@ -116,9 +115,9 @@ def _on(node: Claim, claim: Claim) -> bool:
 
 
 def import_was_optional(view: View) -> Iterator[Defeat]:
-    """Nobody died of a failed import on a line without a name, if every rank raises something else under its
-    own name
-    further down: the program did without the module. Of others a later one may be the consequence."""
+    """Nobody died of a failed import on a line without a name, if every rank raises something else under
+    its own name further down: the program did without the module. Of others a later one may be the
+    consequence."""
     ranks = set(view.case.registry.ranks)
     own: dict[str, dict[int, int]] = {}
     for c in view.claims:

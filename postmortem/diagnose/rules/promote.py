@@ -6,17 +6,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import regex
-
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import lastwords
 from postmortem.diagnose.rules.reading import is_transport
 from postmortem.diagnose.rules.stale import is_program
+from postmortem.library import regexes
 from postmortem.model import Event
 
 LOUD = ("fatal", "error")
-SLOW = 1.0  # seconds for a regex on one line
 
 
 def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
@@ -38,9 +36,8 @@ def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 
 
 def _last_uttered(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """What each log's last exception without a traceback says, where somebody failed: a rank left with a code
-    of its
-    own, or others lost it."""
+    """What each log's last exception without a traceback says, where somebody failed: a rank left with a
+    code of its own, or others lost it."""
     failed = bool(case.ended("own")) or any(
         c.role == "symptom" and c.pattern.severity in LOUD for c in claims
     )
@@ -82,17 +79,9 @@ def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int]) -> str
     if "several-hosts" in when and len(_hosts(case)) > 1:
         return "the ranks live on several hosts"
     near = c.pattern.cause_if_near
-    if near and any(_near(near, line) for line in c.event.context):
+    if near and any(regexes.search(near, line) for line in c.event.context):
         return "the lines around it say why"
     return ""
-
-
-def _near(expression: str, line: str) -> bool:
-    """Whether a line matches; no where that is not known in time: the expression may be somebody else's."""
-    try:
-        return regex.search(expression, line, timeout=SLOW) is not None
-    except TimeoutError:
-        return False
 
 
 def _hosts(case: Case) -> set[str]:

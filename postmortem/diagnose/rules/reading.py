@@ -107,8 +107,8 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
 
 def opens_a_message(view: View) -> Iterator[Defeat]:
     """What only opens a message gives way to what the message says: a result code of NCCL above `Last
-    error:`, an
-    uncaught C++ exception above its what(), a list of ranks above the reason that each of them sent."""
+    error:`, an uncaught C++ exception above its what(), a list of ranks above the reason that each of
+    them sent."""
     for number, claim in view.numbered("cause"):
         for other in view.claims:
             if _below(claim.event, other.event) and _says_more(claim, other):

@@ -1,11 +1,9 @@
 """Hangs and desynchronisation: who did not arrive, who went elsewhere, who left, who was only stopped.
 
 Every waiting rank shouts; the guilty one is mostly silent. So: what a report states (flight recorder,
-desync report) comes
-first; then collective numbers; then stacks; then the lines of code in which the ranks waited; then who had
-finished; then
-silence; and last what is left to say where everybody waits alike. Each step gives at most one claim, with
-the reason in words.
+desync report) comes first; then collective numbers; then stacks; then the lines of code in which the ranks
+waited; then who had finished; then silence; and last what is left to say where everybody waits alike. Each
+step gives at most one claim, with the reason in words.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """A time-out is arithmetic: in one process group, who waits in which operation, who completed what, who is
 silent.
 
-[rank1]: … Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE,
-NumelIn=9801523, …) ran for 600020 ms
-[rank1]: [PG ID 0 PG GUID 0(default_pg) Rank 1] … at work: 808, last enqueued NCCL work: 811, last completed
-NCCL work: 807.
+[rank1]: … Watchdog caught collective operation timeout: WorkNCCL(SeqNum=808, OpType=ALLREDUCE, NumelIn=9801523, …) ran for 600020 ms
+[rank1]: [PG ID 0 PG GUID 0(default_pg) Rank 1] … at work: 808, last enqueued NCCL work: 811, last completed NCCL work: 807.
 Rank 3 has launched up to operation 5020 -- GPU 3 managed by process 812 on node n4                                    (NCCL RAS)
 
 Numbers of two process groups have nothing to do with each other, so each group is weighed by itself:
-numbers or operations that
-differ, ranks that enqueued less, then groups in which everybody who speaks waits in the same work.
+numbers or operations that differ, ranks that enqueued less, then groups in which everybody who speaks waits
+in the same work.
 """
 
 from __future__ import annotations
@@ -127,8 +125,8 @@ def _rank(scene: Scene, e: Event) -> int | None:
 
 
 def _group_of(found: dict[tuple[int, str | None], Wait], wait: Wait) -> str | None:
-    """The group of a line that names none: the one in which the same rank, else another, waits in the same
-    work."""
+    """The group of a line that names none: the one in which the same rank, else another, waits in the
+    same work."""
     same = [
         (rank, name, other)
         for (rank, name), other in found.items()
@@ -216,11 +214,10 @@ def behind(scene: Scene) -> Claim | None:
 
 
 def together(scene: Scene) -> Claim | None:
-    """Everybody who speaks waits in the same work, and nobody else is known to be elsewhere. Where that is
-    the group's first
-    work on all ranks, its transport never worked; later, the network or a GPU stopped; where ranks are
-    missing from the logs,
-    or nothing tells how many there are, it stays open whom they waited for."""
+    """Everybody who speaks waits in the same work, and nobody else is known to be elsewhere. Where that
+    is the group's first work on all ranks, its transport never worked; later, the network or a GPU
+    stopped; where ranks are missing from the logs, or nothing tells how many there are, it stays open
+    whom they waited for."""
     found = groups(scene)
     for group in found:
         if len(group.seqs) != 1 or _several_at_once(scene, group):
@@ -241,8 +238,8 @@ def together(scene: Scene) -> Claim | None:
 
 
 def _unnamed(scene: Scene) -> Claim | None:
-    """Ranks that timed out in a collective of which nothing tells the number: gloo's, or a log that broke
-    the line."""
+    """Ranks that timed out in a collective of which nothing tells the number: gloo's, or a log that
+    broke the line."""
     if not scene.waiting or _spoken_of(scene, scene.waiting):
         return None
     places = {p for r in scene.waiting if (p := scene.views[r].place) is not None}

@@ -24,8 +24,8 @@ Place = tuple[str, str]  # collective and line of code
 
 
 def stacks(scene: Scene) -> Claim | None:
-    """Stack dumps of living ranks: identical ones are one group; the odd one is the suspect, above all if
-    it is in no collective."""
+    """Stack dumps of living ranks: identical ones are one group; the odd one is the suspect, above all
+    if it is in no collective."""
     stacked = {r: v.stack for r, v in scene.views.items() if v.stack is not None}
     outside = [r for r, e in stacked.items() if not e.fields.get("collective")]
     if len(stacked) < 2 or len(outside) == len(stacked):
@@ -156,8 +156,8 @@ def cut_off(scene: Scene) -> Claim | None:
 
 
 def stuck_alike(scene: Scene) -> Claim | None:
-    """On one host, or where the hosts are not known: all came, all wait in the same call, and it does not
-    end."""
+    """On one host, or where the hosts are not known: all came, all wait in the same call, and it does
+    not end."""
     collective = _collective(scene)
     if collective is None:
         return None

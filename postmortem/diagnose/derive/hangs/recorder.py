@@ -4,9 +4,8 @@
     rank 2: last enqueued collective 18 of default_pg (gloo:all_reduce [26122] Float), 18 completed
 
 In: one `recorder` event for each rank that left a dump. Out: the odd ranks with the reason, or None. A
-number that all
-ranks have is compared; where the ring buffer has overwritten the start, or a rank left no dump, what is
-there is compared.
+number that all ranks have is compared; where the ring buffer has overwritten the start, or a rank left no
+dump, what is there is compared.
 """
 
 from __future__ import annotations
@@ -60,8 +59,8 @@ class _Group:
 
 
 def read(dumps: Mapping[int, Event]) -> Reading | None:
-    """Compare the dumps of several ranks. A difference in the program says more than a rank that is late or
-    has no dump."""
+    """Compare the dumps of several ranks. A difference in the program says more than a rank that is late
+    or has no dump."""
     groups = [group for _, group in sorted(_groups(dumps).items())]
     for group in groups:
         if (found := _differing(group)) is not None:
@@ -125,8 +124,8 @@ def _rows(value: object) -> tuple[tuple[str, int, str, str], ...]:
 
 
 def _differing(group: _Group) -> Reading | None:
-    """The same number is another operation, size or type. What completed and was followed by agreement was
-    meant so."""
+    """The same number is another operation, size or type. What completed and was followed by agreement
+    was meant so."""
     first = None
     for number in sorted(group.entries):
         here = group.entries[number]
@@ -174,8 +173,8 @@ def _ahead(group: _Group, busy: set[int]) -> Reading | None:
 
 
 def _behind(groups: list[_Group]) -> Reading | None:
-    """Ranks that never enqueued what the others wait in. One that itself waits in another group is a victim
-    of that one's."""
+    """Ranks that never enqueued what the others wait in. One that itself waits in another group is a
+    victim of that one's."""
     found = []
     for group in groups:
         low = {r for r, n in group.last.items() if n < group.stuck}
@@ -196,10 +195,9 @@ def _behind(groups: list[_Group]) -> Reading | None:
 
 
 def _empty(dumps: Mapping[int, Event], busy: set[int]) -> Reading | None:
-    """Most ranks wait, and a few recorded nothing that still runs: these stand outside of any collective. A
-    rank that is stuck
-    so that it cannot even write its entries (the interpreter's lock, a device that hangs) leaves such a
-    dump."""
+    """Most ranks wait, and a few recorded nothing that still runs: these stand outside of any
+    collective. A rank that is stuck so that it cannot even write its entries (the interpreter's lock, a
+    device that hangs) leaves such a dump."""
     empty = sorted(r for r, e in dumps.items() if not _rows(e.fields.get("entries")) and r not in busy)
     if not empty or 2 * len(busy) <= len(dumps) or len(empty) + len(busy) < len(dumps):
         return None
@@ -232,8 +230,8 @@ def _not_started(group: _Group) -> Reading | None:
 
 
 def _absent(group: _Group) -> Reading | None:
-    """All that left a dump wait in one collective; a few ranks of the group left none. A file may also just
-    not have been kept."""
+    """All that left a dump wait in one collective; a few ranks of the group left none. A file may also
+    just not have been kept."""
     number = group.stuck
     missing = sorted(group.members - set(group.last))
     if (

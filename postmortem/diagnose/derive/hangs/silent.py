@@ -76,9 +76,8 @@ def _logs_are_complete(scene: Scene) -> bool:
 
 
 def elsewhere(scene: Scene, quiet: Sequence[int]) -> list[int]:
-    """Of several silent ranks those whose last words none who waited said: the others got as far as these,
-    and wait like them.
-    Not rank 0 alone, which is often the only one that talks."""
+    """Of several silent ranks those whose last words none who waited said: the others got as far as
+    these, and wait like them. Not rank 0 alone, which is often the only one that talks."""
     words = {r: said for r in (*scene.shouting, *quiet) if (said := words_of(scene.views[r])) is not None}
     usual = {words[r] for r in scene.shouting if r in words}
     odd = [r for r in quiet if r in words and words[r] not in usual]
@@ -113,8 +112,7 @@ def _went_beyond(own: tuple[int, ...], words: dict[int, tuple[int, ...]], rank: 
 
 def late(scene: Scene) -> Claim | None:
     """No rank is silent. The others timed out, and one found their connections closed: it came when they
-    had given up, for had it
-    waited with them it would have timed out with them."""
+    had given up, for had it waited with them it would have timed out with them."""
     if scene.quiet or not scene.waiting:
         return None
     views = scene.views
@@ -141,8 +139,8 @@ def _after(view: View, views: dict[int, View], waiting: Sequence[int]) -> bool:
 
 
 def busy_rank0(scene: Scene) -> Claim | None:
-    """In a merged console only rank 0 draws progress bars. One that still moves when the others time out is
-    what they waited for."""
+    """In a merged console only rank 0 draws progress bars. One that still moves when the others time out
+    is what they waited for."""
     complaints = [v.complaint for v in scene.views.values() if v.complaint is not None]
     if (
         not complaints

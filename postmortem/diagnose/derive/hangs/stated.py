@@ -1,5 +1,5 @@
-"""What the library itself compared: fingerprints of collectives, torch's desync report, a flight recorder's
-dumps."""
+"""What the library itself compared: fingerprints of collectives, torch's desync report, a flight
+recorder's dumps."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class _Fingerprints:
 
 
 def fingerprints(scene: Scene) -> Claim | None:
-    """ProcessGroupWrapper: each rank prints its own fingerprint and the first peer's that differs. Only the
-    own half is trustworthy:
-    with tensors of different dimensions the peer's half is garbage (torch ProcessGroupWrapper.cpp)."""
+    """ProcessGroupWrapper: each rank prints its own fingerprint and the first peer's that differs. Only
+    the own half is trustworthy: with tensors of different dimensions the peer's half is garbage (torch
+    ProcessGroupWrapper.cpp)."""
     said = _said(scene)
     if not said.own or (len(said.own) == 1 and len(said.named) != 1):
         return None
@@ -70,8 +70,7 @@ def _odd(scene: Scene, said: _Fingerprints, groups: dict[str, list[int]]) -> lis
 
 
 def _announced(groups: dict[str, list[int]]) -> str:
-    """`rank 1 announced OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: of the fingerprints only what
-    differs, or all."""
+    """`rank 1 announced OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: of the fingerprints only what differs, or all."""
     split = {text: _FIELD.split(text) for text in groups}
     common = set.intersection(*map(set, split.values()))
     shown = []
@@ -81,8 +80,8 @@ def _announced(groups: dict[str, list[int]]) -> str:
 
 
 def laggards(scene: Scene) -> Claim | None:
-    """TORCH_NCCL_DESYNC_DEBUG: torch itself compared what the ranks had recorded and names those that did
-    not come."""
+    """TORCH_NCCL_DESYNC_DEBUG: torch itself compared what the ranks had recorded and names those that
+    did not come."""
     for e in scene.case.telling("laggards"):
         named = numbers(e.fields.get("ranks"))
         if named and scene.case.rank_of(e) not in named:
@@ -92,8 +91,8 @@ def laggards(scene: Scene) -> Claim | None:
 
 
 def recorded(scene: Scene) -> Claim | None:
-    """Flight recorder: compare, for each process group, the last enqueued collective and the entry with the
-    same number."""
+    """Flight recorder: compare, for each process group, the last enqueued collective and the entry with
+    the same number."""
     dated = sorted(scene.case.of_kind("recorder"), key=lambda e: (e.time or 0.0, bool(e.fields.get("code"))))
     dumps = {}
     for e in dated:  # of several dumps of a rank the latest

@@ -62,8 +62,8 @@ class View:
 
     @property
     def got_over(self) -> bool:
-        """Whether it said goodbye, and after all that it complained of: a time-out that somebody catches is
-        no hang."""
+        """Whether it said goodbye, and after all that it complained of: a time-out that somebody catches
+        is no hang."""
         bye = self.finished
         if bye is None or (self.end is not None and self.end.kind != "clean"):
             return False
@@ -122,8 +122,8 @@ class Scene:
 
     @property
     def world(self) -> int | None:
-        """How many ranks the job has, as a launcher, NCCL or torch states it; the launchers list every rank
-        that failed."""
+        """How many ranks the job has, as a launcher, NCCL or torch states it; the launchers list every
+        rank that failed."""
         return self.case.registry.world or len(self.case.ends) or None
 
     @property
@@ -160,8 +160,8 @@ def _first_death(case: Case) -> Event | None:
 
 def _while_dying(e: Event, death: Event | None) -> bool:
     """Whether a rank printed its stack when it was told to stop, after another one's end
-    (`faulthandler.register(SIGTERM)`):
-    that shows where a victim waited, and no hang. What py-spy or gdb saw stands in a file of its own."""
+    (`faulthandler.register(SIGTERM)`): that shows where a victim waited, and no hang. What py-spy or gdb
+    saw stands in a file of its own."""
     if death is None or e.speaker == "tool":
         return False
     at = moment(e)

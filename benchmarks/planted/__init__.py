@@ -1,0 +1,58 @@
+"""Secrets to plant, made from the providers' and tools' public formats, and the lines that they stand in.
+
+    for plant in plants(seed=1, count=1000): plant.kind, plant.secret, plant.text, plant.unseen
+
+Nothing here comes from the rules of `postmortem.privacy`: a form says what the issuer documents (prefix,
+length, alphabet), a surrounding is a line as a tool prints it. Of the surroundings of each kind every third
+was *unseen*: no rule was tried on it before the rules were finished, nor on those of `later`. No secret here
+was ever valid.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from planted.bare import BARE, BARE_IN
+from planted.later import LATER
+from planted.named import NAMED
+from planted.several_lines import MANY_LINES
+
+KINDS = sorted([*BARE, *NAMED, *LATER, *MANY_LINES])
+
+
+class Plant(NamedTuple):
+    kind: str
+    secret: str
+    text: str  # one line or more
+    unseen: bool
+
+
+def plants(seed: int = 1, count: int = 1000) -> Iterator[Plant]:
+    """`count` secrets, all kinds by turns, each in a surrounding drawn for it."""
+    r = random.Random(seed)
+    for n in range(count):
+        kind = KINDS[n % len(KINDS)]
+        yield (_told(kind, r) if kind in MANY_LINES else _filled(kind, r))
+
+
+def _told(kind: str, r: random.Random) -> Plant:
+    secret, text = MANY_LINES[kind](r)
+    return Plant(kind, secret, text, False)
+
+
+def _filled(kind: str, r: random.Random) -> Plant:
+    make, surroundings = (BARE[kind], BARE_IN) if kind in BARE else (NAMED | LATER)[kind]
+    place = r.randrange(len(surroundings))
+    secret = make(r)
+    unseen = place % 3 == 2 or kind in LATER
+    return Plant(kind, secret, surroundings[place].replace("{}", secret), unseen)
+
+
+def leaked(secret: str, text: str, most: int = 7) -> bool:
+    """Whether a part of the secret that is worth something is still to be read: more than `most` characters
+    that are no public prefix, or half of a short one."""
+    most = min(most, len(secret) // 2)
+    tail = secret[12:] if len(secret) > 30 else secret  # the issuer's prefix tells nothing
+    return any(tail[at : at + most + 1] in text for at in range(max(1, len(tail) - most)))
