@@ -6,6 +6,7 @@ import copy
 import importlib.metadata
 import importlib.resources
 import json
+import os
 import re
 import subprocess
 import sys
@@ -85,7 +86,10 @@ def test_make_installs_by_the_lock() -> None:
 
     def said(*words: str) -> str:
         command = ["make", "--dry-run", "--always-make", *words, ".venv/.dev"]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        env = {
+            "PATH": os.environ["PATH"]
+        }  # this suite may be run by a `make test LOCK=`, which hands that on
+        return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 
     locked, free = said(), said("LOCK=")
     assert "--require-hashes --only-binary :all: --requirement requirements-dev.lock" in locked
