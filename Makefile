@@ -4,12 +4,15 @@ PYTHON ?= python3
 DEMO   ?= sample_logs/host-oom-cache-of-rank-2
 # Set this where the default index holds only torch with CUDA: make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 PIP_FLAGS ?=
+# What development installs, each file by its hash. `make test LOCK=` goes by the bounds of pyproject.toml instead, for
+# an index that lacks a file of the lock.
+LOCK ?= requirements-dev.lock
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak bench examples clean
+.PHONY: help demo test check soak bench examples lock dist clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -26,9 +29,17 @@ help:  ## list these targets
 	@$(PIP) --editable .
 	@touch $@
 
-.venv/.dev: pyproject.toml constraints.txt | .venv/.made
+# Three steps, because one version of torch has other files on each index, so that it has no place in a lock. What builds
+# postmortem itself (hatchling) is in the lock too.
+.venv/.dev: pyproject.toml constraints.txt requirements-dev.lock | .venv/.made
 	@echo "installing postmortem and its development extras into .venv (torch: some minutes the first time)"
+ifeq ($(strip $(LOCK)),)
 	@$(PIP) --constraint constraints.txt --editable '.[dev]'
+else
+	@$(PIP) --require-hashes --only-binary :all: --requirement $(LOCK) || { echo "not installed as locked; without the lock: make test LOCK="; exit 1; }
+	@$(PIP) --constraint constraints.txt torch
+	@$(PIP) --no-deps --no-build-isolation --editable .
+endif
 	@touch $@ .venv/.core
 
 demo: .venv/.core  ## analyse one incident of sample_logs/ and say where the report is
@@ -50,6 +61,14 @@ bench: .venv/.dev  ## speed of the scan against ripgrep
 examples: .venv/.dev  ## render reports/examples/ anew, and the picture in the README
 	@$(BIN)/python scripts/examples.py
 	@$(BIN)/python scripts/screenshot.py reports/examples/oom-on-second-host.html docs/report.png --height 720
+
+lock: .venv/.dev  ## write requirements-dev.lock and requirements-min.lock anew; UPGRADE=1 takes newer releases
+	@$(BIN)/python scripts/lock.py $(if $(UPGRADE),--upgrade)
+
+dist: .venv/.dev  ## the wheel and its bill of materials (CycloneDX), into dist/
+	@rm -rf dist
+	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	@$(BIN)/python scripts/sbom.py --wheel dist/*.whl
 
 clean:  ## remove .venv, caches and build products
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis postmortem-report.html

@@ -6,7 +6,8 @@
     def test_oom(): ...
 
 `@pytest.mark.browser`, `@pytest.mark.root` and `@pytest.mark.gpu` say the same. A test that lacks something
-is skipped with the reason; `POSTMORTEM_REQUIRE=browser,root` turns those skips into failures (.ci/run does).
+is skipped with the reason; `POSTMORTEM_REQUIRE=browser,root` turns those skips into failures (.ci/run does, for
+these and `index`, a package index that pip reaches).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
@@ -36,7 +38,7 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 def needs(*what: str) -> pytest.MarkDecorator:
     """Mark a test that wants `what` of this machine:
-    browser, root, gpu, cgroup, netns, a module, or a command."""
+    browser, root, gpu, cgroup, netns, index, a module, or a command."""
     return pytest.mark.needs(*what)
 
 
@@ -67,6 +69,17 @@ def _runs(*command: str) -> bool:
         return False
 
 
+@cache
+def pythons() -> dict[str, str]:
+    """Return the Pythons that can make environments here: {"3.11": "/usr/bin/python3.11"}."""
+    known = {f"{sys.version_info[0]}.{sys.version_info[1]}": sys.executable}
+    for minor in range(11, 16):
+        found = shutil.which(f"python3.{minor}")
+        if found and _runs(found, "-c", "import venv, ensurepip"):  # a shim of pyenv may lead nowhere
+            known.setdefault(f"3.{minor}", found)
+    return known
+
+
 @lru_cache
 def lacking(what: str) -> str:
     """Say why `what` is not to be had here; empty if it is."""
@@ -80,6 +93,13 @@ def lacking(what: str) -> str:
         return "" if memory_cgroup() else "no memory cgroup can be made here"
     if what == "netns":
         return "" if _runs("unshare", "--net", "true") else "no network namespace can be made here"
+    if what == "index":
+        asking = ("-m", "pip", "--retries", "0", "--timeout", "10", "index", "versions", "pebble")
+        return (
+            "" if _runs(sys.executable, *asking) else "no package index is reached (pip index versions fails)"
+        )
+    if what == "python3.11 with venv":
+        return "" if "3.11" in pythons() else f"{what} is not installed"
     if shutil.which(what) or importlib.util.find_spec(what):
         return ""
     return f"{what} is not installed"
@@ -96,6 +116,18 @@ def solved(case: Path) -> Incident:
     from postmortem.analyze import analyze
 
     return analyze([str(case / "logs")])
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    alone = ("--no-deps", "--no-build-isolation")
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", *alone, "--wheel-dir", folder, ROOT],
+        check=True,
+        timeout=300,
+    )
+    return next(folder.glob("torch_postmortem-*.whl"))
 
 
 SCREENS = [  # width and colour scheme; two of the four are enough for a quick look

@@ -95,6 +95,6 @@ def test_the_verdict_in_the_readme_is_todays() -> None:
 
 def test_make_targets_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert targets == {"help", "demo", "test", "check", "soak", "bench", "examples", "clean"}
+    assert targets == {"help", "demo", "test", "check", "soak", "bench", "examples", "lock", "dist", "clean"}
     for document in DOCUMENTS:
         assert set(re.findall(r"^    make ([a-z]+)", document.read_text(), re.MULTILINE)) <= targets

@@ -9,6 +9,7 @@ import io
 import lzma
 import os
 import random
+import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ import pytest
 
 from postmortem.errors import PatternError
 from postmortem.library import Signature, load
+from postmortem.library import cache as stored
 from postmortem.model import Pattern, Source
 from postmortem.parsers import read_text
 from postmortem.scan import Engine, Limits, cost, healthy, scan, slowness
@@ -136,6 +138,36 @@ def test_a_damaged_cache_is_compiled_again(
     assert cached(tmp_path) == [path]
 
 
+def test_a_database_under_the_name_of_another_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole and good, but made of other patterns: its hits would be taken for those of the wrong ones."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    other = Signature("other", "harmless words", "harmless words")
+    Engine.compile([OOM], prefer="hyperscan")
+    (path,) = cached(tmp_path)
+    good = path.read_bytes()
+    Engine.compile([other], prefer="hyperscan")
+    (stranger,) = set(cached(tmp_path)) - {path}
+    shutil.copyfile(stranger, path)
+    engine = Engine.compile([OOM], prefer="hyperscan")
+    assert engine.find(b"CUDA out of memory") and not engine.find(b"harmless words")
+    assert path.read_bytes() == good
+
+
+def test_patterns_and_gates_under_the_name_of_others_count_as_missing(tmp_path: Path) -> None:
+    mine, other = tmp_path / "a.gates.json", tmp_path / "b.gates.json"
+    stored.store_rows(mine, ["one"])
+    stored.store_rows(other, ["two"])
+    assert (stored.fetch_rows(mine), stored.fetch_rows(other)) == (["one"], ["two"])
+    good = mine.read_bytes()
+    shutil.copyfile(other, mine)  # copied over
+    mine.with_name("c.gates.json").write_bytes(good)  # renamed
+    for path in (mine, mine.with_name("c.gates.json")):
+        with pytest.raises(LookupError):
+            stored.fetch_rows(path)
+
+
 def test_a_good_cache_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     Engine.compile([OOM], prefer="hyperscan")
@@ -236,6 +268,7 @@ def test_samples_of_a_long_source_are_its_head_a_line_of_each_mebibyte_and_its_t
 SPAM = r"""
 from postmortem.model import Source
 from postmortem.library import Signature, load
+from postmortem.library import cache as stored
 from postmortem.scan import Engine, scan
 LINE = b"[rank3]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity\n"
 class Stream:

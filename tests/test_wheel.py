@@ -17,18 +17,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    alone = ("--no-deps", "--no-build-isolation")
-    subprocess.run(
-        [sys.executable, "-m", "pip", "wheel", "--quiet", *alone, "--wheel-dir", folder, ROOT],
-        check=True,
-        timeout=300,
-    )
-    return next(folder.glob("torch_postmortem-*.whl"))
-
-
-@pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fresh environment with the wheel alone; the third-party packages are lent by this one's."""
     home = tmp_path_factory.mktemp("elsewhere")

@@ -4,7 +4,8 @@ reading 500 YAML files takes 0.3 s, deriving their gates 0.2 s, reading JSON 20 
     store(path, patterns); fetch(path)   ->   {"kernel-oom-killed-process": Pattern(...), ...}
 
 A file's name is the hash of all that it was derived from and of this program's own text, so an old one is
-never read again. It holds data only. What is damaged, or belongs to another user, counts as missing.
+never read again. It holds data only, behind a digest of its name and that data. What is damaged, stands under
+another file's name, or belongs to another user, counts as missing.
 """
 
 from __future__ import annotations
@@ -45,6 +46,14 @@ def named(kind: str, content: hashlib._Hash, *code: str) -> Path:
     return folder() / f"{content.hexdigest()}.{kind}.json"
 
 
+def sealed(path: Path, body: bytes) -> bytes:
+    """Return the digest that stands in front of `body` in this file. It covers the name, which says what the
+    body was made from: a good file copied over another's name is not that other's content."""
+    digest = hashlib.sha256(os.fsencode(path.name) + b"\0")
+    digest.update(body)
+    return digest.digest()
+
+
 def fetch(path: Path) -> dict[str, Pattern] | None:
     """Return the patterns kept in `path`, or None."""
     try:
@@ -60,7 +69,7 @@ def fetch_rows(path: Path) -> list[Any]:
             if hasattr(os, "geteuid") and os.fstat(f.fileno()).st_uid not in (0, os.geteuid()):
                 raise LookupError
             digest, body = f.read(64), f.read()
-        if hashlib.sha256(body).hexdigest().encode() == digest:
+        if sealed(path, body).hex().encode() == digest:
             return list(json.loads(body))
     except (OSError, ValueError, TypeError):
         pass
@@ -80,7 +89,7 @@ def store_rows(path: Path, rows: list[Any]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "wb") as f:
-            f.write(hashlib.sha256(body).hexdigest().encode() + body)
+            f.write(sealed(path, body).hex().encode() + body)
         Path(temporary).replace(path)
         _forget(path.parent)
     except OSError:

@@ -225,8 +225,8 @@ def _cache_path(gates: list[bytes]) -> Path:
 
 
 def _load(path: Path) -> Any:
-    """Return the cached database, or None.
-    Hyperscan itself takes a damaged one without a word, hence the digest.
+    """Return the cached database, or None. Hyperscan itself takes a damaged one without a word, and one that
+    was made of other patterns: hence the digest of name and content.
 
     A database is as good as machine code, so only a file of this user (or of root) counts.
     """
@@ -238,7 +238,7 @@ def _load(path: Path) -> Any:
             digest, body = f.read(32), f.read()
         if hasattr(os, "geteuid") and owner not in (0, os.geteuid()):
             return None
-        if hashlib.sha256(body).digest() != digest:
+        if stored.sealed(path, body) != digest:
             return None
         db: Any = hyperscan.loadb(body, mode=hyperscan.HS_MODE_BLOCK)
         db.scratch = hyperscan.Scratch(db)  # a loaded database has none, and refuses to scan
@@ -254,7 +254,7 @@ def _store(path: Path, body: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
         with os.fdopen(handle, "wb") as f:
-            f.write(hashlib.sha256(body).digest() + body)
+            f.write(stored.sealed(path, body) + body)
         Path(temporary).replace(path)
     except OSError:
         if temporary:
