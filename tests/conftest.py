@@ -6,8 +6,7 @@
     def test_oom(): ...
 
 `@pytest.mark.browser`, `@pytest.mark.root` and `@pytest.mark.gpu` say the same. A test that lacks something
-is skipped with the reason; `POSTMORTEM_REQUIRE=browser,root` turns those skips into failures (.ci/run does, for
-these and `index`, a package index that pip reaches).
+is skipped with the reason; `POSTMORTEM_REQUIRE=browser,root` turns those skips into failures (.ci/run does).
 """
 
 from __future__ import annotations
