@@ -59,6 +59,7 @@ TELLS = (
 CONDITIONS = ("joined", "only-kernel", "first-trouble", "several-hosts")
 LASTS = ("once", "repeated")
 SURVIVALS = ("anyone", "never")
+TOPICS = ("own", "around")
 ACTIONS = (
     "fix-code",
     "fix-config",

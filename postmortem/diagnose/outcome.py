@@ -1,8 +1,8 @@
 """Whether the logs show a failure at all, and whether its cause is among what was found.
 
 Healthy is a run that said goodbye, or is seen at work to its last line with nothing at its end against it
-(see `life`). Without a sign of either nobody knows, and the verdict says what is missing; only a log that
-tells of no job and of no trouble, such as a kernel's, is well without one.
+(see `life`). Without a sign of either nobody knows, and the verdict says what is missing: a kernel's log
+alone does not tell that a job went well.
 """
 
 from __future__ import annotations
@@ -50,6 +50,8 @@ def lacking(case: Case) -> str:
         return "nothing shows a rank at work, or that one finished"
     if _complaints(case):
         return "something is amiss in it, and nothing shows that work went on"
+    if case.sources and all(s.kind == "kernel" for s in case.sources.values()):
+        return "nothing here tells of a job, and no line of the kernel's is one that is known for trouble"
     if all(s.kind in PROSE for s in case.sources.values()) and not any(map(_reads_as_log, case.events)):
         return "nothing here tells of a job"
     return ""

@@ -23,6 +23,7 @@ from postmortem.vocabulary import (
     STRENGTHS,
     SURVIVALS,
     TELLS,
+    TOPICS,
 )
 
 TEXT = {"type": "string"}
@@ -90,6 +91,7 @@ def _properties() -> dict[str, Any]:
         "strength": _one_of(STRENGTHS, "what a derived finding rests on; a line states it otherwise"),
         "tells": _some_of(TELLS, "what the line tells the reasoning over several ranks"),
         "generic": {"type": "boolean", "description": "gives way to any other name of the same line"},
+        "topic": _one_of(TOPICS, "the category is what its own words, or those around it, tell"),
         "survivable": _one_of(SURVIVALS, "harmless where anything goes on after it, or never harmless"),
         "restored_by": TEXT | {"description": "the pattern whose line ends the trouble"},
         "if_last": _one_of(LASTS, "trouble where nothing comes after it"),
