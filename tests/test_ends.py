@@ -16,6 +16,8 @@ TOLD = {
     "worker 3 (pid 3322) exit status 0": End(3, 0, 3322),
     "[launcher] rank 2 exited with code 0": End(2, 0),
     "rank 0 -> 132": End(0, 132),
+    "start.sh: rank 2 (pid 20958) died of SIGXCPU": End(2, -24, 20958),
+    "worker 3 killed by signal 9": End(3, -9),
 }
 NOTHING = (
     "rank 1 finished 12",
@@ -24,6 +26,7 @@ NOTHING = (
     "rank 3 -> 1",  # of a ring, or of GPUs
     "rank 3 status 700",
     "step 3 of rank 1 left 20",
+    "process 1 terminated with signal SIGKILL",  # torch.multiprocessing.spawn's, which counts its own
 )
 
 

@@ -222,3 +222,49 @@ def test_the_pid_of_a_journals_stream_is_a_ranks_only_where_its_name_is() -> Non
     mine, shared = (peel(marks.marked(1, marks.head(rows[0][1]), rows[0][2])) for rows in (own, units))
     assert (mine.rank, mine.pid) == (2, 777)
     assert (shared.rank, shared.pid, shared.program) == (1, None, "train.sh")
+
+
+def test_what_graylog_and_opentelemetry_call_their_fields() -> None:
+    gelf = {
+        "version": "1.1",
+        "short_message": "step 165 failed",
+        "level": 3,
+        "_rank": 2,
+        "full_message": TRACE,
+    }
+    assert [line.text for line in records.texts(gelf)] == ["step 165 failed", *TRACE.split("\n")]
+    assert records.facts(gelf).rank == 2
+    attributes = {"exception.stacktrace": TRACE, "code.line.number": 10}
+    resource = {"attributes": {"service.instance.id": "trainer-1", "process.pid": 13650}}
+    otel = {"body": "failed", "severity_text": "ERROR", "attributes": attributes, "resource": resource}
+    assert [line.lead + line.text for line in records.texts(otel)] == ["ERROR failed", *TRACE.split("\n")]
+    assert (records.facts(otel).writer, records.facts(otel).pid) == ("trainer-1", 13650)
+
+
+def test_a_notebook_that_was_run_is_what_its_cells_printed() -> None:
+    printed = {"name": "stderr", "output_type": "stream", "text": ["Launching on 2 CPUs.\n", "done\n"]}
+    raised = {"output_type": "error", "ename": "KeyError", "evalue": "x", "traceback": ["KeyError: 'x'"]}
+    cell = {"cell_type": "code", "outputs": [printed, raised], "source": ["print(1)\n"]}
+    text = json.dumps({"cells": [cell], "nbformat": 4}, indent=1)
+    lines = text.split("\n")
+    assert shown(text) == [
+        (lines.index('      "Launching on 2 CPUs.\\n",') + 1, "Launching on 2 CPUs."),
+        (lines.index('      "done\\n"') + 1, "done"),
+        (lines.index("      \"KeyError: 'x'\"") + 1, "KeyError: 'x'"),
+    ]
+
+
+def test_structlogs_pairs_with_the_launchers_lines_between_them() -> None:
+    """`KeyValueRenderer` prints what repr() says; torchrun's own lines stay as they are."""
+    pairs = [
+        f"timestamp='2026-11-22T13:04:5{n}Z' level='info' event='step {n}' replica={n % 2}" for n in range(4)
+    ]
+    failed = f"level='error' event='run_failed' replica=0 exception={TRACE!r}"
+    noise = [
+        "W1122 13:05:05.111000 31483 torch/distributed/elastic/x.py:1028] Sending process 7 closing signal"
+    ] * 6
+    found = unwrapped("\n".join([*pairs, failed, *noise, ""]))
+    assert found is not None
+    assert [line for _, _, line in found][4:9] == ["ERROR run_failed", *TRACE.split("\n")]
+    assert [facts.writer for _, facts, _ in found][:3] == ["replica-0", "replica-1", "replica-0"]
+    assert [line for _, _, line in found][-6:] == noise

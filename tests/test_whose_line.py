@@ -198,6 +198,9 @@ STYLES = {
     "with a pid": "[bench {r}/3 pid 3248{r}] {line}",
     "hashes": "#{r}# {line}",
     "logger -s": "<13>Nov 22 13:26:38 summ-rank{r}[1096{r}]: {line}",
+    "behind other brackets": "2026-11-22 15:14:16,001 [2372{r}] INFO [round: 0] [replica: {r}]: {line}",
+    "a name with a number": "2026-11-22 15:26:15,743 ignite.engine.Engine[{r}] INFO: {line}",
+    "a name, a slash": "[2026-11-22 15:19:07.225201] NOTICE: OCR/{r}: {line}",
     "logfmt": 'at=2026-11-22T13:21:4{r}+0000 lvl=info worker={r} msg="{line}"',
 }
 
@@ -341,3 +344,26 @@ def test_a_traceback_below_a_loggers_error_is_the_loggers() -> None:
     assert event.rank == 1
     bare = next(e for e in read_text(LOGGED.replace("[error    ]", "[info     ]")) if e.kind == "exception")
     assert bare.rank is None
+
+
+def test_numbered_files_that_complain_of_a_peer_are_ranks_whatever_they_are_called(tmp_path: Path) -> None:
+    lost = "\n".join(["INFO - eeg - Started", f"{LOST}", ""])
+    error = "INFO - eeg - Started\n" + TRACE + "ValueError: not enough values to unpack (expected 3, got 2)\n"
+    assert culprits(tmp_path, eeg_0__txt=lost, eeg_1__txt=error, eeg_2__txt=lost) == [1]
+
+
+def test_and_not_where_nobody_does(tmp_path: Path) -> None:
+    error = "INFO - eeg - Started\n" + TRACE + "ValueError: not enough values to unpack (expected 3, got 2)\n"
+    fine = "INFO - eeg - Started\nINFO - eeg - step 3 of 9\n"
+    assert culprits(tmp_path, eeg_0__txt=fine, eeg_1__txt=error, eeg_2__txt=fine) == []
+
+
+def test_a_tag_with_a_pid_is_an_introduction() -> None:
+    event = next(e for e in read_text("vqa[15832] rank 0 up\nvqa[15833] rank 1 up\n") if e.kind == "pid")
+    assert (event.rank, event.fields["pid"]) == (0, 15832)
+
+
+def test_a_dict_of_the_environment_says_who_it_is() -> None:
+    said = "15:19:37 slot 3 {'RANK': '0', 'WORLD_SIZE': '4', 'MASTER_PORT': '29941'}\n"
+    event = next(e for e in read_text(said) if e.kind == "identity")
+    assert (event.fields["said_rank"], event.fields["world"]) == (0, 4)

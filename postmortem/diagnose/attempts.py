@@ -24,6 +24,7 @@ ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished
 Copy = tuple[str, str, int | None]
 Unit = tuple[str, str | None]  # top folder, torchrun's run folder or the job's number before a file's rank
 _JOB_OF_FILE = re.compile(r"(?P<job>[^/]*\d[^/]*?)[-_.]+rank[-_.]?\d+[^/]*$")  # j100-rank0.log
+_OF_A_LIFE = re.compile(r"attempt_\d{1,4}")  # torchrun's folder of one life, beside the launcher's log
 SLACK_S = 1.0
 
 
@@ -90,7 +91,8 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
     where: dict[str, _Unit] = {}
     for s in sources:
         parts = s.path.split("/")[depth:]
-        unit = units.setdefault((parts[0] if len(parts) > 1 else "", s.run or _job_of(s)), _Unit())
+        top = parts[0] if len(parts) > 1 and not _OF_A_LIFE.fullmatch(parts[0]) else ""
+        unit = units.setdefault((top, s.run or _job_of(s)), _Unit())
         unit.sources.append(s)
         where[s.path] = unit
         if s.rank is not None:

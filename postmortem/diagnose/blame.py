@@ -33,6 +33,8 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _other_model(root)
     if root.pattern.category == "host-oom" and root.pattern.entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
+    if root.pattern.entity == "job" and root.pattern.category == "resource-limit":
+        return _of_its_kind(root, claims)
     if root.pattern.entity != "self":
         return ()
     return _whole_nodes(case, root, claims) or _nameless(case, root, claims)
@@ -46,6 +48,9 @@ def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
         or root.pattern.entity == "missing-ranks"
     ):
         return None
+    stated = next((c for c in claims if c.pattern.names_ranks_of == root.pattern.category), None)
+    if stated is not None:
+        return stated
     named = root.ranks and root.pattern.category == "collective-mismatch"  # the line itself names who differ
     categories = ("collective-mismatch",) if named else (*OF_THE_GROUP, None)
     for c in claims:
@@ -104,6 +109,12 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return ()
     case.note(f"the kill is joined to rank {min(found)}: the only rank that ended this way")
     return tuple(found)
+
+
+def _of_its_kind(root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks whose ends tell of the same limit."""
+    ended = [c for c in claims if c.pattern.derived and c.pattern.category == root.pattern.category]
+    return tuple(sorted(_ranks(ended)))
 
 
 def _ranks(claims: Iterable[Claim]) -> set[int]:

@@ -27,7 +27,7 @@ TELLING = 24  # characters of a message that two ranks do not say by chance
 
 def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Place, int]:
     """The ranks of exceptions that nothing else names, by where they stand."""
-    lost = _lost(events, library)
+    gone = lost(events, library)
     raised = [e for e in events if _raised(e)]
     orphans: dict[str, list[Place]] = defaultdict(list)
     messages: dict[str, str] = {}
@@ -36,8 +36,8 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     for e in raised:
         rank, place = told(e)[0], (e.where.source, e.where.line)
         if rank is not None:
-            (victims if place in lost else spoken).add(rank)
-        elif place not in lost:
+            (victims if place in gone else spoken).add(rank)
+        elif place not in gone:
             said = str(e.fields.get("line") or e.text)
             orphans[gist(said)].append(place)
             messages[gist(said)] = str(e.fields.get("message") or "")
@@ -98,10 +98,10 @@ def _ends(events: Sequence[Event]) -> Mapping[int, set[int]]:
     return codes
 
 
-def _lost(events: Sequence[Event], library: Library) -> set[Place]:
+def lost(events: Sequence[Event], library: Library) -> set[Place]:
     """Where a line says that a peer has gone."""
     names = {p.id for p in library.patterns.values() if p.category in LOST}
     return {(e.where.source, e.where.line) for e in events if e.pattern in names}
 
 
-__all__ = ["owners"]
+__all__ = ["lost", "owners"]

@@ -37,7 +37,7 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
             _learn_comm(reg, e)
         _learn(reg, e, maps)
     _siblings(reg, events, sources)
-    _numbers(reg, events, sources)
+    _numbers(reg, events, sources, library)
     _writers(reg, events)
     _single_host_locals(reg, sources)
     _second_round(reg, events, library)
@@ -223,12 +223,14 @@ def _introduced(events: Sequence[Event]) -> tuple[set[str], set[str]]:
     return introduced, {stem(path) for path in whole - others}
 
 
-def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
+def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source], library: Library) -> None:
     """Whose file it is by its number among those beside it."""
     nameless = [s for s in sources if s.rank is None and s.local_rank is None]
     stems = {s.path: stem(s.path) for s in nameless}
     votes = numbering.votes_of(events, stems)
-    found = numbering.numbered(nameless, stems, votes, reg.limit)
+    lost = failures.lost(events, library)
+    joined = {stems[source] for source, _ in lost if source in stems}
+    found = numbering.numbered(nameless, stems, votes, reg.limit, joined)
     for s in nameless:
         rank = found.get(stems[s.path])
         if rank is None or s.path in reg.by_source:
@@ -317,6 +319,7 @@ def _claims(reg: Registry, events: Sequence[Event]) -> None:
         if e.kind in ("identity", "line", "progress")
         and e.source_kind in ("console", "json-lines")
         and e.fields.get("local_rank") is None
+        and e.fields.get("writer") not in reg.by_writer  # a number on a common console is no claim
     )
     for rank, source in dict.fromkeys(spoken):
         if rank is not None:

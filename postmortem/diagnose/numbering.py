@@ -18,7 +18,7 @@ from postmortem.model import Event, Source
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
 _WORD = re.compile(r"([A-Za-z]*)[ =:#._-]{0,2}$")
 _ALONE = re.compile(r"\W*[A-Za-z]+[ =:#._-]{0,2}\d{1,5}\b")  # no pod's name, which has its job's in front
-_RANKS = frozenset(("r", "rk", "rank", "proc", "process", "p"))
+_RANKS = frozenset(("r", "rk", "rank", "global", "proc", "process", "p"))
 _PARTS = frozenset(
     ("worker", "w", "trainer", "task", "gpu", "t", "replica", "pe", "learner", "actor")
 )  # of a node, too
@@ -43,6 +43,9 @@ _OTHERS = frozenset(
 )
 _KINDS = frozenset(("console", "json-lines"))
 MOST = 65536
+NAMELESS = (
+    "writer"  # what the numbers of writers are called that no word stands beside (see parsers/envelope)
+)
 
 Votes = Mapping[str, Counter[int]]
 
@@ -55,11 +58,17 @@ class _Group(NamedTuple):
 
 
 def numbered(
-    sources: Iterable[Source], stems: Mapping[str, str], votes: Votes, world: int | None
+    sources: Iterable[Source],
+    stems: Mapping[str, str],
+    votes: Votes,
+    world: int | None,
+    joined: Set[str] = frozenset(),
 ) -> dict[str, int]:
-    """The rank of each stem that its number names. `votes` are what the lines of a stem say of their rank."""
+    """The rank of each stem that its number names. `votes` are what the lines of a stem say of their rank;
+    `joined` the stems that complain of a peer: then they are one job's, whatever word stands there."""
     names = {stems[s.path] for s in sources if s.kind in _KINDS}
-    fitting = [g for g in _groups(sorted(names)) if _fits(g, votes, world)]
+    groups = _groups(sorted(names))
+    fitting = [g for g in groups if _fits(g, votes, world, bool(joined & g.numbers.keys()))]
     found: dict[str, int] = {}
     for group in fitting:
         if any(found.get(name, number) != number for name, number in group.numbers.items()):
@@ -76,12 +85,18 @@ def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> 
     for group in _groups(sorted(votes)):
         same = len(ranks) > 1 and ranks <= set(group.numbers.values())  # they speak here under both names
         size = len(group.numbers) if world is None and same else world
-        only = world is None and not ranks and group.word in _PARTS and all(map(_ALONE.match, group.numbers))
+        only = world is None and ranks <= set(group.numbers.values()) and _of_one_console(group)
         told = size == len(group.numbers) or group.word in _RANKS or any(votes[n] for n in group.numbers)
         told = told or only
         if told and _fits(group, votes, size):
             found.update(group.numbers)
     return found
+
+
+def _of_one_console(group: _Group) -> bool:
+    """Whether processes of one log are numbered, and no pods, whose names have their job's in front."""
+    named = group.word in _PARTS or group.word == NAMELESS
+    return named and all(map(_ALONE.match, group.numbers))
 
 
 def _groups(names: Sequence[str]) -> list[_Group]:
@@ -96,7 +111,7 @@ def _groups(names: Sequence[str]) -> list[_Group]:
     return [_Group(words[key], numbers) for key, numbers in found.items() if len(numbers) > 1]
 
 
-def _fits(group: _Group, votes: Votes, world: int | None) -> bool:
+def _fits(group: _Group, votes: Votes, world: int | None, joined: bool = False) -> bool:
     numbers = group.numbers
     agreed = 0
     for name, number in numbers.items():
@@ -110,9 +125,14 @@ def _fits(group: _Group, votes: Votes, world: int | None) -> bool:
     whole = set(numbers.values()) == set(range(len(numbers)))
     if agreed:
         return whole or agreed > 1
-    if not whole or group.word in _OTHERS:
-        return False
-    return world == len(numbers) or group.word in _RANKS or (world is None and group.word in _PARTS)
+    return whole and group.word not in _OTHERS and _of_a_job(group, world, joined)
+
+
+def _of_a_job(group: _Group, world: int | None, joined: bool) -> bool:
+    """Whether the word before the numbers, or the size of the job, says that ranks are numbered."""
+    if world is None and (joined or group.word in _PARTS or group.word == NAMELESS):
+        return True
+    return world == len(group.numbers) or group.word in _RANKS
 
 
 def votes_of(events: Iterable[Event], stems: Mapping[str, str]) -> dict[str, Counter[int]]:

@@ -50,9 +50,15 @@ def lacking(case: Case) -> str:
         return "nothing shows a rank at work, or that one finished"
     if _complaints(case):
         return "something is amiss in it, and nothing shows that work went on"
-    if case.sources and all(s.kind == "kernel" for s in case.sources.values()):
-        return "nothing here tells of a job, and no line of the kernel's is one that is known for trouble"
-    if all(s.kind in PROSE for s in case.sources.values()) and not any(map(_reads_as_log, case.events)):
+    return _unknown(case)
+
+
+def _unknown(case: Case) -> str:
+    """What is said of a text in which nothing is known: the kernel's lines or prose."""
+    kinds = {s.kind for s in case.sources.values()}
+    if kinds == {"kernel"} and not case.by_kind["pattern"]:
+        return "nothing here tells of a job, and no line of the kernel's is known, for good or ill"
+    if kinds <= set(PROSE) and not any(map(_reads_as_log, case.events)):
         return "nothing here tells of a job"
     return ""
 

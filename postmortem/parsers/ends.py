@@ -5,6 +5,7 @@ of the line.
     supervise: launch 2 rank 3 ended with 1
     12:04:11 system  | rank1.1 stopped (rc=-9)  honcho's words
     rank 0 -> 132
+    start.sh: rank 2 (pid 20958) died of SIGXCPU
 
 Every site words it in its own way, so it is read by its structure. The words of known launchers are patterns.
 """
@@ -12,12 +13,13 @@ Every site words it in its own way, so it is read by its structure. The words of
 from __future__ import annotations
 
 import re
+import signal
 from typing import NamedTuple
 
 from postmortem.digits import whole
 
 _WHO = (
-    r"\b(?:rank|worker|task|trainer|proc(?:ess)?|replica|r)[ _#:=-]{0,2}"
+    r"\b(?:rank|worker|task|trainer|replica|r)[ _#:=-]{0,2}"
     r"[\[(<]?(?P<rank>\d{1,5})[\])>]?(?:\.\d{1,2})?"
     r"(?:[ ,]{0,2}\(?\bpid[ :=]{1,2}(?P<pid>\d{2,8})\)?)?"
 )
@@ -31,7 +33,13 @@ _END = (
 _TOLD = re.compile(rf"{_WHO}[ :,|-]{{1,3}}{_END}", re.IGNORECASE)
 _ARROW = re.compile(rf"{_WHO} ?[-=]> ?(?P<code>1(?:29|3[0-9]|4[0-3]|52|53)|-\d{{1,2}})\s*$", re.IGNORECASE)
 _OWN = re.compile(rf"(?:\S{{1,40}} )?{_END}", re.IGNORECASE)
-_MAY = re.compile(r"-?\d{1,3}\)?[.!]?\s*$")
+_SIGNALLED = re.compile(
+    rf"{_WHO}[ :,|-]{{1,3}}(?:has |was |is )?(?:died|killed|terminated|ended|stopped|crashed)"
+    r"(?: (?:of|by|with|from|on))?(?: signal)?[ :=]{1,2}(?P<signal>SIG[A-Z]{3,4}|[1-9]\d?)\W*$",
+    re.IGNORECASE,
+)
+_NUMBERS = {s.name: s.value for s in signal.Signals}
+_MAY = re.compile(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
 
 
 class End(NamedTuple):
@@ -48,6 +56,9 @@ def told(body: str, rank: int | None) -> End | None:
         return None
     if m := _TOLD.search(body) or _ARROW.search(body):
         return _end(whole(m["rank"]), m["code"], m["pid"])
+    if m := _SIGNALLED.search(body):
+        number = _NUMBERS.get(m["signal"].upper()) or (whole(m["signal"]) if m["signal"].isdecimal() else 0)
+        return _end(whole(m["rank"]), f"-{number}", m["pid"]) if number else None
     if rank is not None and (m := _OWN.match(body)):
         return _end(rank, m["code"], None)
     return None

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from postmortem.digits import whole
 from postmortem.model import Stamp
 from postmortem.parsers import marks, records, times
-from postmortem.parsers.style import COLUMNS, HOST, LABELS, RANKED, SRUN, Style, learn
+from postmortem.parsers.style import COLUMNS, HOST, LABELS, NEAR, RANKED, SRUN, Style, learn
 
 
 class Envelope(NamedTuple):
@@ -243,6 +243,9 @@ class _Peeler:
             and (m := COLUMNS[self.style.column].match(self.text))
         ):
             self.got["rank"] = whole(m[1])
+        nameless = self.style.word and "rank" not in self.got and "writer" not in self.got
+        if nameless and (m := _compiled(self.style.word).search(self.text, 0, NEAR)):
+            self.got["writer"] = f"{m['word'].lower() or 'writer'}-{m['n']}"
         if "stamp" not in self.got and head:
             self.got["stamp"] = times.find(head)
         if not self.got.get("kernel") and "NVRM: " in head and body.lstrip().startswith("NVRM: "):

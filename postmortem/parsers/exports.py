@@ -2,6 +2,7 @@ r"""An export of records as one JSON document -> the lines of each record, and w
 
 [\n  {\n    "timestamp": "...",\n    "textPayload": "[rank1]: ValueError: ..."\n  },   gcloud logging read
 {"events": [{"timestamp": 1795331121352, "message": "..."}, ...]}                      aws logs get-log-events
+{"cells": [{"outputs": [{"name": "stderr", "text": ["...\\n", ...]}]}]}                 a notebook that was run
 {"data": {"result": [{"stream": {...}, "values": [["1795...", "..."]]}]}}              Loki's query_range
 """
 
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from postmortem.parsers import records
-from postmortem.parsers.marks import Facts
+from postmortem.parsers.marks import NOTHING, Facts
 from postmortem.parsers.plain_json import of_whole_letters
 
 TRIES = 20_000  # objects that hold no record: a document that is something else is given up
@@ -45,6 +46,8 @@ def groups(text: str) -> Iterator[list[Line]]:
         effort += end - at
         if records.body_of(record) is not None:
             yield list(_lines(record, text, at, end, number))
+        elif isinstance(record.get("output_type"), str):
+            yield list(_printed(record, text, at, end, number))
         elif isinstance(record.get("values"), list) and isinstance(record.get("stream"), dict):
             yield from _stream(record, text, at, end, number)
         elif _holds_records(record):
@@ -67,6 +70,20 @@ def _lines(record: dict[str, Any], text: str, at: int, end: int, number: int) ->
             place = text.find(f'"{line.field}"', at, end)
             known[line.field] = number + text.count("\n", at, place) if place >= 0 else number
         yield known[line.field], line.text, facts, line.lead
+
+
+def _printed(record: dict[str, Any], text: str, at: int, end: int, number: int) -> Iterator[Line]:
+    """What a cell of a notebook printed, or the traceback that it ended with: nbformat has each line as one
+    string of a list."""
+    for field in ("text", "traceback"):
+        lines = record.get(field)
+        if not isinstance(lines, list) or not all(isinstance(line, str) for line in lines):
+            continue
+        place = text.find(f'"{field}"', at, end)
+        first = number + (text.count("\n", at, place) if place >= 0 else 0) + 1
+        for apart, line in enumerate(lines):
+            for part in line.rstrip("\n").split("\n"):
+                yield first + apart, part, NOTHING, ""
 
 
 def _stream(record: dict[str, Any], text: str, at: int, end: int, number: int) -> Iterator[list[Line]]:

@@ -142,7 +142,7 @@ def _bounded(text: str) -> str:
 
 # ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
 
-_PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|[^\s"]*)(?: +|$)')
+_PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s"\']*)(?: +|$)')
 _SAID = frozenset(("msg", "message", "event"))
 
 
@@ -152,10 +152,10 @@ def _pairs(text: str) -> dict[str, object] | None:
     at = 0
     while m := _PAIR.match(text, at):
         value = m[2]
-        if value.startswith('"'):
+        if value[:1] in ('"', "'"):  # structlog's KeyValueRenderer prints what repr() says
             value = (
                 value[1:-1]
-                .replace('\\"', '"')
+                .replace(f"\\{value[0]}", value[0])
                 .replace("\\n", "\n")
                 .replace("\\t", "\t")
                 .replace("\\\\", "\\")
@@ -300,5 +300,7 @@ def unfolded(lines: Iterator[Numbered]) -> Iterator[Group]:
 
 
 def mostly_pairs(lines: list[str]) -> bool:
+    """Whether a file is logfmt; what torch and a launcher print between its lines stays as it is."""
     some = lines[:40]
-    return sum(1 for line in some if _pairs(line.strip()) is not None) * 5 >= len(some) * 4
+    pairs = sum(1 for line in some if _pairs(line.strip()) is not None)
+    return pairs >= 3 and pairs * 3 >= len(some)

@@ -72,7 +72,10 @@ _GATES: tuple[tuple[int, str], ...] = (
             r"|\b[0-9]+ batches)"
         ),
     ),
-    (FACTS, r"(?i:\brank[ =:]*[0-9]{1,6}(?: of |/|,? ?(?:world[_ ]size|nranks)[ =:]+)[0-9])"),
+    (
+        FACTS,
+        r"(?i:\brank['\"]?[ =:]*['\"]?[0-9]{1,6}(?: of |/|['\"]?,? ?['\"]?(?:world[_ ]size|nranks)['\"]?[ =:]+)['\"]?[0-9])",
+    ),
     (FACTS, r"(?i:\b(?:worker|process|proc|trainer|task|replica)[ =:#]*[0-9]{1,6}(?: of |/)[0-9])"),
     (FACTS, r"""\b(?:world[_ ]size|nranks|nRanks|num_processes)["']?[ =:]+[0-9]|\bbusId [0-9a-f]{3}"""),
     (FACTS, r"\btorch(?:[ _]version)?[ =:]+[0-9]\.|NCCL version [0-9]"),

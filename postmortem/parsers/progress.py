@@ -5,8 +5,8 @@
     node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 ... - Init COMPLETE
 
 In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and
-last `progress`, a `finished`, its last `line`, the last sign that it worked (`worked`), where it began anew
-(`anew`), and what clocks can be compared by (see `counters`). What is a sign of what stands in `signs`.
+last `progress`, a `finished`, its last `line`, the last sign that it worked (`worked`), where it began `anew`,
+and what clocks can be compared by (see `counters`). What is a sign of what stands in `signs`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from postmortem.parsers.counters import Counters
 from postmortem.parsers.envelope import Envelope, Style, peel
 from postmortem.parsers.excerpt import Line, decode, starts_of_lines, visible
 from postmortem.parsers.marks import bare
+from postmortem.parsers.statements import Statements
 from postmortem.privacy import cut
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
@@ -31,13 +32,12 @@ RESULT = 8  # last lines of a writer, among which a result may stand
 TAIL = 64  # and among which a table may be printed again and again
 ANEW = 24  # new beginnings that are told
 LAUNCHES = 8  # of one script that are told apart
-COUNTS = (24, 96)  # lines of a writer in which counts are followed, first and last
-COUNTED = 64  # names of counts that are followed
-TURNS = 1  # lines within which several processes say the same at one start
-OPENING = 12  # letters in a first line that may be known again
+COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed, and by how many names
+TURNS, OPENING = 1, 12  # lines within which several say the same at one start; letters of one known again
 
 _OF = re.compile(
-    r"\brank[ =:]*(?P<rank>\d{1,6})(?: of |/|,? ?(?:world[_ ]size|nranks|nRanks)[ =:]+)(?P<world>\d{1,6})\b",
+    r"\brank['\"]?[ =:]*['\"]?(?P<rank>\d{1,6})(?: of |/|['\"]?,? ?['\"]?(?:world[_ ]size|nranks|nRanks)['\"]?[ =:]+)"
+    r"['\"]?(?P<world>\d{1,6})\b",
     re.IGNORECASE,
 )
 _WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
@@ -50,7 +50,7 @@ _BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
 _VERSION = re.compile(
     r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
 )
-_TELLING = ("rank ", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")
+_TELLING = ("rank ", "RANK", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")
 MAX_NOTICES = 60
 _NUMBERS = re.compile(r"\d+")
 _MILESTONE = re.compile(
@@ -78,18 +78,19 @@ class _Writer:
     counted: dict[str, int] = field(default_factory=dict)
     counting: int = 0  # lines that may count
     late: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))  # the last of them
-    # where a count fell to its beginning, and the line where one had grown before
-    fell: list[tuple[Line, int]] = field(default_factory=list)
+    fell: list[tuple[Line, int]] = field(
+        default_factory=list
+    )  # a count, to its beginning; where it last grew
     anew: list[Line] = field(default_factory=list)  # where the first line came again
     opening: str = ""  # the first line, without its numbers
     opened: int = 0  # where it stood last
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
-    # lines that may name a step; only the last that does is looked for
-    steps: list[Line] = field(default_factory=list)
+    steps: list[Line] = field(default_factory=list)  # may name one; the last that does is looked for
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
+    stated: Statements = field(default_factory=Statements)
     words: tuple[int, ...] = ()  # the shapes of its last ordinary lines, as numbers
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
@@ -119,6 +120,8 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         _settle(writer, notices)
         if most >= LINES:
             writer.words = words.shapes(writer.tail)
+        else:
+            writer.stated.seen.clear()
         yield from _events(source, rank, writer)
     yield from counters.events(source)
 
@@ -155,14 +158,14 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
 
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
-    """`own`: the pid on the line is the rank's, because it names the rank,
-    or NCCL wrote it into the rank's file."""
+    """`own`: the pid on the line is the rank's: the line names it, or NCCL wrote it into the rank's file."""
     body = line.envelope.body
     if not signs.of_a_keeper(body):
         if line.envelope.stamp is not None and writer.first is None:
             writer.first = line
         writer.last = line
         writer.tail.append(line)
+        writer.stated.read(line)
         _open(writer, line)
     if marks & interest.STEP:
         if writer.first_step is None and (step := signs.step(body)) is not None:
@@ -318,14 +321,11 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "line", writer.first, rank, {"first": True})
     if writer.first_step and writer.last_step:
         for line, step in (writer.first_step, writer.last_step):
-            fields: dict[str, object] = {"step": step}
-            if m := signs.LOSS.search(line.envelope.body):
-                fields["loss"] = m["loss"]
-            yield _event(source, "progress", line, rank, fields)
+            m = signs.LOSS.search(line.envelope.body)
+            yield _event(source, "progress", line, rank, {"step": step} | ({"loss": m["loss"]} if m else {}))
     if writer.went_on and (m := signs.LOSS.search(writer.went_on.envelope.body)):
         yield _event(source, "progress", writer.went_on, rank, {"loss": m["loss"]})
-    for line in writer.notices:
-        yield _event(source, "notice", line, rank, _cry(line))
+    yield from (_event(source, "notice", line, rank, _cry(line)) for line in writer.notices)
     if writer.finished:
         last_word = signs.last_word(writer.finished.envelope.body)
         yield _event(source, "finished", writer.finished, rank, {"last_word": True} if last_word else {})
@@ -338,7 +338,10 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
     if writer.milestone and writer.milestone is not writer.last:
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
-        fields = {"last": True} | ({"words": writer.words} if writer.words else {}) | _cry(writer.last)
+        fields: dict[str, object] = (
+            {"last": True} | ({"words": writer.words} if writer.words else {}) | _cry(writer.last)
+        )
+        fields |= {"stated": told} if (told := writer.stated.told()) else {}
         yield _event(source, "line", writer.last, rank, fields)
 
 

@@ -4,7 +4,7 @@ r"""One record of a structured log -> its lines as a console would show them, an
         ->  "ERROR step failed", "Traceback ...", "  File ..."     rank 2
 
 Names of fields are those of python-json-logger, structlog, loguru (`serialize=True`), ECS, Cloud Logging,
-CloudWatch, Loki, Docker's json-file, Splunk and journald. The innermost word wins: a line that names its
+CloudWatch, Loki, Docker's json-file, Splunk, GELF, OpenTelemetry and journald. The innermost word wins: a line that names its
 rank knows better than a label.
 """
 
@@ -24,17 +24,25 @@ from postmortem.parsers.marks import Facts
 from postmortem.parsers.plain_json import of_whole_letters
 
 BODIES = (
-    "MESSAGE", "textPayload", "text", "msg", "message", "log", "line", "event", "@message", "_raw", "body", "content",
+    "MESSAGE", "textPayload", "text", "msg", "message", "log", "line", "event", "@message", "_raw", "body", "content", "short_message",
     "Message", "Line",
 )  # fmt: skip
 TRACES = (
     "exc_info", "exception", "exc_text", "stack_trace", "traceback", "stacktrace", "stack", "error.stack_trace", "error.stack",
-    "exc",
+    "exc", "exception.stacktrace", "full_message",
 )  # fmt: skip
 INSIDE = ("jsonPayload", "_source", "record")  # hold a record of the program in one of the collector
-RANKS = ("global_rank", "rank", "RANK", "process_index", "world_rank")
-LOCALS = ("local_rank", "LOCAL_RANK", "local_process_index")
-WORLDS = ("world_size", "WORLD_SIZE", "num_processes", "world", "nranks", "num_ranks")
+RANKS = (
+    "global_rank",
+    "rank",
+    "RANK",
+    "process_index",
+    "world_rank",
+    "_rank",
+    "_global_rank",
+)  # `_`: of GELF
+LOCALS = ("local_rank", "LOCAL_RANK", "local_process_index", "_local_rank")
+WORLDS = ("world_size", "WORLD_SIZE", "num_processes", "world", "nranks", "num_ranks", "_world_size")
 NUMBERED = (
     "worker",
     "worker_id",
@@ -59,7 +67,7 @@ HOSTS = (
     "pod",
     "instance",
 )
-PIDS = ("pid", "process_id", "process.pid", "_PID", "process", "PID")
+PIDS = ("pid", "process_id", "process.pid", "_PID", "process", "PID", "_pid")
 WRITERS = (
     "pod_name",
     "pod",
@@ -67,6 +75,7 @@ WRITERS = (
     "log_stream",
     "instance",
     "container_id",
+    "service.instance.id",
     "filename",
     "job_completion_index",
 )
@@ -84,7 +93,7 @@ TIMES = (
     "receiveTimestamp",
     "_time",
 )
-LEVELS = ("level", "levelname", "log_level", "log.level", "lvl", "Level")
+LEVELS = ("level", "levelname", "log_level", "log.level", "lvl", "Level", "severity_text")
 MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured trainer keeps beside its message
 MOST_LINES = 4000  # of one record
 MOST_DICTS = 32

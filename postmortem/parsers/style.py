@@ -22,6 +22,7 @@ class Style:
     margin: bool = False  # the whole file was pasted as a quotation
     label: str = ""  # a key of LABELS
     lead: str = ""  # a regex of what stands in front of each line, but for its writer's number the same: `[worker-3] `
+    word: str = ""  # a regex of the word and number that name the writer anywhere near the line's head
 
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
@@ -58,6 +59,15 @@ _LEADS = tuple(
         r"(?P<lead>[^\d\n]{1,40})(?P<n>\d{1,5})(?P<behind>[\w/.-]{0,20}[\])]?(?: +\| ?| (?:[a-z][\w-]{0,20} )?))",
     )
 )
+_ANY_WORD = (
+    r"(?P<word>\b(?:worker|proc|process|replica|trainer|gpu|task|actor|learner|global|member|peer|pe))"
+)
+_NAMING = (  # and how often each number has to come
+    (re.compile(_ANY_WORD + r"[ =:#_-]{0,2}\"?(?P<n>\d{1,5})\b", re.IGNORECASE), 1),
+    (re.compile(r"\w(?P<word>)\[(?P<n>\d{1,4})\](?=[ :])"), 2),  # `Engine[1] INFO`
+    (re.compile(r"\w(?P<word>)/(?P<n>\d{1,4})(?=: )"), 2),  # `OCR/2: `
+)
+NEAR = 120  # characters of a line in which its writer is named
 _FOREIGN = re.compile(  # what torch, Python and the launcher write between the lines of a program's own logger
     r"\s|\[rank\d|Traceback |\[?[IWEF]\d{4} \d\d:|[=*_-]{4,}|(?:[\w.]{1,60}\.)?[A-Z]\w{1,40}(?:Error|Exception)\b"
     r"|terminate called|/\S{1,200}: \w{0,20}Warning|torchrun|srun:|Failures:|Root Cause|\[\d+\]:$|\S+ FAILED$"
@@ -92,7 +102,8 @@ def learn(lines: Iterable[str]) -> Style:
     label = next((name for name, form in LABELS.items() if not labelled and _mostly(some, form.match)), "")
     margin = _mostly(some, lambda line: line.startswith(">"))
     lead = "" if labelled or label or column or margin else _lead(some)
-    return Style(labelled, host and not lead, column, margin, label, lead)
+    word = "" if labelled or label or column or margin or lead else _word(some)
+    return Style(labelled, host and not lead, column, margin, label, lead, word)
 
 
 def _lead(lines: list[str]) -> str:
@@ -111,6 +122,20 @@ def _lead(lines: list[str]) -> str:
         named = bool(_WHO.search(lead))
         if times * 10 >= len(own) * (5 if named else 8) and _of_writers(numbers, 1 if named else 2, lead):
             return rf"{_BEFORE}(?P<who>{re.escape(lead)}\d{{1,5}}){behind}"
+    return ""
+
+
+def _word(lines: list[str]) -> str:
+    """The word beside the numbers of writers who write in turns, where more stands before it, or not always
+    the same: `[round: 0] [replica: 2]`, `ignite.engine.engine.Engine[1] INFO`."""
+    own = [line for line in lines if not _FOREIGN.match(line)]
+    for form, least in _NAMING:
+        found = [(m["word"].lower(), whole(m["n"])) for line in own if (m := form.search(line, 0, NEAR))]
+        words = Counter(word for word, _ in found)
+        for word, times in words.most_common(3):
+            numbers = [n for name, n in found if name == word]
+            if times * 2 >= len(own) and times > 3 and _of_writers(numbers, least, word):
+                return form.pattern.replace(_ANY_WORD, rf"(?P<word>(?i:{re.escape(word)}))")
     return ""
 
 

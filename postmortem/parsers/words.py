@@ -26,10 +26,11 @@ _OF_A_TRACEBACK = re.compile(r"[\s│╭╰❱]|Traceback|terminate called|.{0,8
 
 def shapes(lines: Iterable[Line]) -> tuple[int, ...]:
     """The shapes of the last ordinary lines, oldest first."""
-    return tuple(_shape(line) for line in list(lines)[-MOST:] if _is_ordinary(line))
+    return tuple(_shape(line) for line in list(lines)[-MOST:] if is_ordinary(line))
 
 
-def _is_ordinary(line: Line) -> bool:
+def is_ordinary(line: Line) -> bool:
+    """Whether a program itself says it, in the ordinary way."""
     body = line.envelope.body
     if _OF_A_TRACEBACK.match(body) or _OF_A_LIBRARY.search(line.text):
         return False

@@ -74,7 +74,16 @@ def _speaks(case: Case, rank: int, end: Ending, explained: bool) -> bool:
         return end.kind == "limit" or not _forced(case, end)
     if end.kind == "stop":
         return _unasked(case, end)
+    if end.kind == "own" and end.told_by is not None and end.told_by.fields.get("told_by") == "script":
+        explained = explained or _may_have_raised(case, rank)
     return not explained and end.kind in ("crash", "own")
+
+
+def _may_have_raised(case: Case, rank: int) -> bool:
+    """Whether a traceback is this rank's, or nobody's: a script tells of every rank that fails, also of those
+    that say why."""
+    raised = case.of_kind("exception")
+    return any(case.rank_of(e) in (rank, None) for e in raised)
 
 
 def _ended(case: Case, rank: int, end: Ending) -> list[Claim]:

@@ -1,0 +1,51 @@
+"""What all ranks said once, and one of them with another number."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postmortem.analyze import analyze
+
+SIZES = (
+    "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n"
+    "  what():  [enforce fail at ../gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 27200 vs 27072. "
+    "Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?\n"
+)
+LOST = "[rank{r}]: RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer."
+
+
+def verdict(tmp_path: Path, said: str, values: tuple[object, ...], times: int = 1) -> Any:
+    """Ranks that say a sentence with a number each, and then send sizes that do not fit; 1 aborts in gloo."""
+    head = [f"[rank{r}] world_size={len(values)}, pid {4000 + r}" for r in range(len(values))]
+    lines = [f"[rank{r}] {said.format(v)}" for _ in range(times) for r, v in enumerate(values)]
+    lost = [LOST.format(r=r) for r in range(len(values)) if r != 1]
+    (tmp_path / "job.log").write_text("\n".join([*head, *lines, SIZES, *lost, ""]))
+    found = analyze([str(tmp_path)]).document["verdict"]
+    assert found["category"] == "collective-mismatch"
+    return found
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_who_states_another_number_than_all_others_is_the_odd_one(odd: int, tmp_path: Path) -> None:
+    values = tuple(96 if r == odd else 94 for r in range(3))
+    found = verdict(tmp_path, "charset with {} glyphs", values)
+    assert found["culprit"]["ranks"] == [odd]
+    assert "charset with 96 glyphs`, all others 94" in found["headline"]
+
+
+@pytest.mark.parametrize(
+    "values, times",
+    [
+        ((94, 94, 94), 1),  # all the same
+        ((94, 95, 96), 1),  # a pid, a loss
+        ((94, 94, 96), 9),  # what comes again and again counts steps
+        ((94, 96), 1),  # of two neither is the odd one
+    ],
+)
+def test_and_nobody_is_where_numbers_say_nothing(
+    values: tuple[object, ...], times: int, tmp_path: Path
+) -> None:
+    assert "all others" not in verdict(tmp_path, "charset with {} glyphs", values, times)["headline"]
