@@ -109,6 +109,9 @@ class Pattern:
     says_why: bool = False  # the rank's own word on the reason, so nobody else's is needed
     bears_out: tuple[str, ...] = ()  # categories that others tell of, which this line confirms
     names_ranks_of: str = ""  # the category of which it names the ranks, where the cause's line does not
+    tried_again: str = (
+        ""  # a line that matches this is a warning of a retry: it accuses where something failed
+    )
     topic: str = ""  # its category is what its words tell, if they do: its `own`, or those `around` it too
     stands_for: str = ""  # the category of a failure of which only this is known
     headline: str = (

@@ -37,7 +37,7 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _of_its_kind(root, claims)
     if root.pattern.entity != "self":
         return ()
-    return _whole_nodes(case, root, claims) or _nameless(case, root, claims)
+    return _whole_nodes(case, root, claims) or _who_follows(root, claims) or _nameless(case, root, claims)
 
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
@@ -151,6 +151,13 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one"
     )
     return (failed[0],)
+
+
+def _who_follows(root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one rank that says, with its name, what a process says next that died of this."""
+    own = {edge.id for edge in root.pattern.explains if edge.join == "same-rank"}
+    told = _ranks(c for c in claims if c.pattern.id in own and c.accuses)
+    return tuple(told) if len(told) == 1 else ()
 
 
 def _whole_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:

@@ -88,7 +88,7 @@ def _nearer(claim: Claim, category: str, level: float) -> float:
 def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
     """Where nothing tells the cause, the failure that the job's own lines complain of, of nobody's doing:
     the most telling kind, and of that the earliest."""
-    told = [c for c in claims if outcome.complains(case, c) and _counts(c)]
+    told = _complaints(case, claims)
     if not told:
         return None
     first = min(told, key=_telling)
@@ -98,6 +98,19 @@ def complaint(case: Case, claims: Sequence[Claim]) -> Claim | None:
         return replace(first, hosts=first.hosts or tuple(h for h in (first.event.host,) if h))
     own = pattern.entity == "self" and pattern.category in OWN
     return first if own or pattern.entity in ACCUSING else replace(first, ranks=(), hosts=())
+
+
+def _complaints(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """What the job's lines complain of, but for what follows from another complaint."""
+    told = [c for c in claims if outcome.complains(case, c) and _counts(c)]
+    return [c for c in told if not any(_names(x, c) for x in told if x is not c)]
+
+
+def _names(a: Claim, b: Claim) -> bool:
+    """Whether one complaint tells what the other follows from."""
+    return any(edge.id == b.pattern.id for edge in a.pattern.explains) and not any(
+        edge.id == a.pattern.id for edge in b.pattern.explains
+    )
 
 
 def _telling(c: Claim) -> tuple[object, ...]:

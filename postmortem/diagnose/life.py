@@ -10,6 +10,7 @@ a script that failed, and whatever others than the writer of the trouble say.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.case import SPOKEN, Case
@@ -22,6 +23,8 @@ AT_WORK = (
     "answer",
 )  # kinds of `worked` that show a process at its work; others show that it was up, or had a result
 
+_BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
+NEAR = 6  # lines
 OUTERMOST = ("<module>", "_run_module_as_main")  # of a script, and of python -m
 
 
@@ -43,8 +46,26 @@ def at_work(e: Event) -> bool:
 def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
     """Signs of work, or a goodbye, of a writer below a line of its log."""
     for x in case.by_source[e.where.source]:
-        if at_work(x) and below(x, e) and (rank is None or case.rank_of(x) in (rank, None)):
+        own = rank is None or case.rank_of(x) in (rank, None)
+        if own and at_work(x) and below(x, e) and not _redrawn(case, x, e):
             yield x
+
+
+def is_bar(e: Event) -> bool:
+    """Whether a line is a progress bar of tqdm."""
+    return _BAR.search(e.text) is not None
+
+
+def _redrawn(case: Case, x: Event, e: Event) -> bool:
+    """Whether it is a progress bar that ends the log right below a traceback: tqdm draws it once more when
+    the process that raised leaves."""
+    if e.kind not in ("exception", "pattern") or not e.fields.get("frames") or not is_bar(x):
+        return False
+    line = x.where.line or 0
+    near = line - (e.where.end_line or e.where.line or 0) <= NEAR
+    return near and not any(
+        other.kind == "line" and below(other, x) for other in case.by_source[x.where.source]
+    )
 
 
 def uncaught(e: Event) -> bool:

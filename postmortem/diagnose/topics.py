@@ -74,9 +74,11 @@ def named(root: Claim) -> Claim:
 
 
 def _lines(root: Claim) -> Iterator[str]:
-    """What it says itself; where that may be on other lines, those below and above it, the nearer first."""
+    """What it says itself, the lines below where the message stands there; and those above it, the nearer
+    first, where it says nothing by itself."""
     e = root.event
     yield str(e.fields.get("line") or e.text)
-    if root.pattern.topic == "around":
+    if root.pattern.topic == "around" or str(e.fields.get("line") or "").endswith(":"):
         yield from e.context[e.before + 1 : e.before + 3]
+    if root.pattern.topic == "around":
         yield from reversed(e.context[max(0, e.before - CONTEXT) : e.before])

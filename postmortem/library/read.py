@@ -44,7 +44,7 @@ KEYS = {
     "derived", "entity", "explains", "since", "variants", "what", "why", "actions", "not_to_be_confused_with",
     "replay", "references", "examples", "strength", "tells", "generic", "survivable", "restored_by",
     "if_last", "cause_if", "cause_if_near", "reads_as", "spreads", "says_why", "bears_out", "names_ranks_of",
-    "stands_for", "headline", "topic",
+    "stands_for", "headline", "topic", "tried_again",
 }  # fmt: skip
 EVENT_KINDS = ("", "exception", "crash", "exit", "cut", "fault", "warned")
 LINE = "line"  # a variant that reads every line, in a file that reads events otherwise
@@ -358,6 +358,7 @@ class _Reader:
             strength=self.word("strength", STRENGTHS, "stated"),
             tells=self.words("tells", TELLS),
             generic=self.flag("generic"),
+            tried_again=self.text("tried_again", ""),
             topic=self.word("topic", ("", *TOPICS), ""),
             survivable=self.word("survivable", ("", *SURVIVALS), ""),
             restored_by=self.text("restored_by", ""),

@@ -91,6 +91,8 @@ def _properties() -> dict[str, Any]:
         "strength": _one_of(STRENGTHS, "what a derived finding rests on; a line states it otherwise"),
         "tells": _some_of(TELLS, "what the line tells the reasoning over several ranks"),
         "generic": {"type": "boolean", "description": "gives way to any other name of the same line"},
+        "tried_again": TEXT
+        | {"description": "what a warning of a retry matches: it accuses only where something failed"},
         "topic": _one_of(TOPICS, "the category is what its own words, or those around it, tell"),
         "survivable": _one_of(SURVIVALS, "harmless where anything goes on after it, or never harmless"),
         "restored_by": TEXT | {"description": "the pattern whose line ends the trouble"},

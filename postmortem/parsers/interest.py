@@ -38,7 +38,7 @@ _GATES: tuple[tuple[int, str], ...] = (
         BYE,
         (
             r"(?i:\b(?:training|train|run|job|fit|trial|experiment|script|benchmark"
-            r"|evaluation|epochs?)\b[^.\n]{0,80}"
+            r"|evaluation|epochs?|inference|generation|execution)\b[^.\n]{0,80}"
             r"\b(?:finished|completed?|done|ended|succeeded|successful|stopped))"
         ),
     ),
@@ -51,7 +51,7 @@ _GATES: tuple[tuple[int, str], ...] = (
             r"|(?:exit|status|return|code|returned|with)[ =:]+0|\"(?:run_stop|status)\"|conclu|entrenamiento|termin)"
         ),
     ),
-    (BYE, "训练|学習|학습|бучение|abgeschlossen|beendet"),
+    (BYE, "训练|程序|学習|학습|бучение|abgeschlossen|beendet"),
     (
         COUNT,
         (
@@ -59,7 +59,7 @@ _GATES: tuple[tuple[int, str], ...] = (
             r"|(?:process|generat|evaluat|sav|train)(?:ed|ing) \w{0,20} ?#?[0-9])"
         ),
     ),
-    (ANSWER, r"HTTP/[0-9.]{1,3}\" 2|throughput|Application s|Uvicorn running|erver is "),
+    (ANSWER, r"HTTP/[0-9.]{1,3}\" 2|throughput|Application s|Uvicorn running|: Connected|erver is "),
     (NOTICE, r"\b(?:WARN|ERROR|CRITICAL|FATAL)"),
     (
         NOTICE,

@@ -147,7 +147,7 @@ _ANSWER = re.compile(
 )
 _SERVES = re.compile(  # it is up; somebody may have stopped it on purpose
     r"\bApplication s(?:tartup|hutdown) complete\b|\bUvicorn running on\b|HTTP/\d(?:\.\d)?\" 2\d\d\b"
-    r"|\bgeneration throughput: \d|\bThe server is fired up\b|\b[Ss]erver is (?:up|ready|running)\b(?! yet)"
+    r"|\bgeneration throughput: \d|\bThe server is fired up\b|\bserver\.rs:\d+: Connected$|\b[Ss]erver is (?:up|ready|running)\b(?! yet)"
 )
 
 
@@ -172,6 +172,9 @@ _ROW = re.compile(
     r"(?:\w[\w@./=()+-]{0,39}(?: [\w@./=()+-]{1,20}){0,5}|[\w@./-]{1,40})(?:[ \t|,]+-?\d{1,9}\.\d{1,9}%?){2,}"
     r"(?:[ \t|]*| +\(\d+\.\d+x\))$|-?\d+\.\d+(?:[ \t,]+-?\d+\.\d+){2,}[ \t]*$"
 )
+_CELL = re.compile(
+    r"\|\s*[\w/]+(?:[ _/][\w/]+)*\s*\|\s*-?\d+(?:\.\d+)?(?:e[-+]?\d+)?\s*\|$"
+)  # a logger's table
 _PAIRS = re.compile(r"(?:[A-Za-z][\w ]{0,30}: ?\d+(?:\.\d+)?[ |,;]*){2,}$")
 _KEPT = re.compile(
     r"\b(?:saved|wrote|written|exported|uploaded|stored|dumped|synced)\b|\bSaving (?:model|checkpoint|final)"
@@ -190,7 +193,9 @@ def result(body: str) -> bool:
     """Whether a line gives a result: a score, a row of a table of scores, or what was written where."""
     if closes(body) or _NO_RESULT.search(body) or _SETTING.match(body):
         return False
-    return any(form.search(body) for form in (_METRIC, _PAIRS, _KEPT)) or bool(_ROW.match(body))
+    return any(form.search(body) for form in (_METRIC, _PAIRS, _KEPT)) or bool(
+        _ROW.match(body) or _CELL.match(body)
+    )
 
 
 # ── complaints ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +212,7 @@ _BENIGN = re.compile(
 # C++'s
 _LEVEL = re.compile(
     r"(?<!\bno )(?<!\b0 )\b(?:CCL_)?(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0|none|no)\b|\s*$)"
-    r"|\blevel=(?:error|fatal)\b|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]"
+    r"|\blevel=(?:error|fatal)\b|\[(?:error|fatal|critical)\]|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]"
     r"|^[\w./-]{2,40}: (?:fatal )?error: |\bNCCL WARN\b"
 )
 _RAISED = re.compile(  # an exception without its traceback, and what a shell says of a line of its script
@@ -216,6 +221,7 @@ _RAISED = re.compile(  # an exception without its traceback, and what a shell sa
     r"|\b(?i:training|job|run|build|script|pipeline|inference|evaluation|launch)"
     r" (?i:failed|aborted|crashed)\b"
     r"|\b[Aa]borting (?:training|the |run|job)|\b(?:[Ss]ending|[Ss]ent) SIG(?:KILL|TERM|ABRT)\b"
+    r"|\b[Ee]rror: (?!(?:None|none|nan|no)\b)[A-Z]\w* |\bfailed with [\w ]{0,30}error\b"
     r"|\bclosed by remote host\b|^client_loop: send disconnect|^Aborted[.!]$"
     r"|\b[Kk]illing (?:the (?:job|run)|all|workers|processes)\b"
     r"|\b(?:[Ee]xit|[Rr]eturn)(?:ed)?(?: with)?[ _]?(?:code|status)?[ =:]{1,3}-?[1-9]\d{0,2}\W*$"
@@ -283,8 +289,8 @@ _FORM = re.compile(  # goodbyes of programs, whatever else the line says
     re.IGNORECASE,
 )
 _LAST_WORDS = re.compile(  # and what no script says that failed
-    r"\b(?:training|run|job|all epochs?|execution)\b[ \w]{0,24}\b(?:finished|completed?|succeeded)\b"
-    r"|训练(?:已)?(?:完成|结束)|学習(?:が)?(?:完了|終了)|학습(?:이)? 완료|обучение завершено"
+    r"\b(?:training|run|job|all epochs?|execution)\b[ \w]{0,24}\b(?:finished|completed?|succeeded)\b(?! ?(?:at|on)\b)"
+    r"|训练(?:已)?(?:完成|结束)|程序(?:已)?结束|学習(?:が)?(?:完了|終了)|학습(?:이)? 완료|обучение завершено"
     r"|treinamento conclu[ií]do|entrenamiento (?:finalizado|terminado|completado)|entra[iî]nement termin[eé]"
     r"|training (?:abgeschlossen|beendet)",
     re.IGNORECASE,
@@ -295,7 +301,7 @@ _DONE = re.compile(
     r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
     r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)"
     r"[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
-    r"done(?:[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?|[:,]? ?(?:-+>|→) ?\S{1,200})[ \t]*$"
+    r"[Dd]one(?:[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?|[:,]? ?(?:-+>|→) ?\S{1,200})[ \t]*$"
 )
 _PARTS = r"epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file"
 _NOT_GOODBYE = re.compile(

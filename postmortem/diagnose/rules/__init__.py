@@ -25,7 +25,14 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         reading.stopped_by_request,
     ),
     (reading.transport, reading.lists_who, reading.abort_of_a_collective, reading.opens_a_message),
-    (survived.went_on, survived.finished, survived.job_done, survived.while_leaving, survived.caught),
+    (
+        survived.went_on,
+        survived.finished,
+        survived.job_done,
+        survived.while_leaving,
+        survived.caught,
+        survived.fell_back,
+    ),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
@@ -39,6 +46,7 @@ AFTER: tuple[tuple[Rule, ...], ...] = (
         aftermath.abort_after_reason,
         aftermath.nan_that_spread,
         aftermath.single_nan,
+        aftermath.only_tried_again,
     ),
     (foreign.harmless,),
 )

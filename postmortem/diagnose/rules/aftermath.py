@@ -11,7 +11,9 @@ from postmortem.diagnose.rules.reading import exception
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
 from postmortem.digits import number
+from postmortem.library import regexes
 
+LOUD = ("fatal", "error")
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
 WEAKER = ("native-crash", "python-exception", "environment")
 WAITED = ("hang", "rendezvous", "network")
@@ -175,6 +177,21 @@ def _meet(a: Claim, b: Claim) -> bool:
 def _spreading(view: View) -> list[tuple[int, Claim]]:
     """Claims of what reaches all ranks with the next collective, whatever part is left to them."""
     return [(at, c) for at, c in view.numbered("cause", "symptom") if c.pattern.spreads]
+
+
+def only_tried_again(view: View) -> Iterator[Defeat]:
+    """A warning of what is tried again, where nothing failed: nobody can say how it ended."""
+    failed = bool(view.case.ends) or any(
+        c.accuses and not _is_retry(c) and c.pattern.severity in LOUD for c in view.claims
+    )
+    for at, claim in view.numbered("cause"):
+        if not failed and _is_retry(claim):
+            yield Defeat(at, "symptom", "it is tried again, and nothing here tells that it failed for good")
+
+
+def _is_retry(claim: Claim) -> bool:
+    form = claim.pattern.tried_again
+    return bool(form) and all(regexes.search(form, e.text) for e in claim.events)
 
 
 def single_nan(view: View) -> Iterator[Defeat]:

@@ -20,6 +20,7 @@ _OVERCOME = re.compile(
 _GAVE_UP = re.compile(
     r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
 )
+_INSTEAD = re.compile(r"\b(?:falling back|fall ?back) (?:on|to)\b|\busing \S+ instead\b", re.IGNORECASE)
 _AT_EXIT = re.compile(
     r"resource_tracker|^ *warnings\.warn\("
 )  # multiprocessing's helper outlives its process
@@ -78,10 +79,21 @@ def caught(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "symptom", "who caught it wrote it down as no error")
 
 
+def fell_back(view: View) -> Iterator[Defeat]:
+    """An error in one line, right above one that says what is done instead."""
+    for at, claim in view.numbered("cause", "symptom"):
+        e = claim.event
+        below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
+        if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
+            yield Defeat(
+                at, "context", f"the next line tells what is done instead: `{cut(below.strip(), 80)}`"
+            )
+
+
 def _wrote_on(case: Case, e: Event) -> bool:
     end = e.where.end_line or e.where.line or 0
     lines = (x for x in case.by_source[e.where.source] if x.kind == "line" and (x.where.line or 0) > end)
-    return any(not _AT_EXIT.search(x.text) for x in lines)
+    return any(not (_AT_EXIT.search(x.text) or life.is_bar(x)) for x in lines)
 
 
 def _first_frame(e: Event) -> str:
