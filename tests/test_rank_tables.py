@@ -57,3 +57,21 @@ def test_other_values_than_sizes_keep_the_exceptions_kind(tmp_path: Path) -> Non
 )
 def test_without_a_majority_nobody_is_the_odd_one(message: str, tmp_path: Path) -> None:
     assert verdict(tmp_path, message, (1,)) == ("python-exception", [1])
+
+
+def test_who_is_named_by_all_differs(tmp_path: Path) -> None:
+    said = "__main__.Diverged: codebook usage of rank 1 is inf, stopping all ranks (it 42)"
+    assert verdict(tmp_path, said, (0, 2)) == ("python-exception", [1])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "ValueError: rank 1 is not a member of the group",
+        "ValueError: rank 1 is out of range",
+        "RuntimeError: rank 1 has 3 shards, rank 2 has 4 shards",  # of two neither is the odd one
+        "KeyError: 'rank 1'",
+    ],
+)
+def test_and_nobody_is_where_it_says_nothing_of_one(message: str, tmp_path: Path) -> None:
+    assert verdict(tmp_path, message, (0,))[1] == [0]

@@ -234,6 +234,13 @@ SITUATIONS = [
         says="had finished while",
     ),
     Situation(
+        "most had said goodbye, and one came to a barrier of its own",
+        each(3, lambda r: [*steps(r, 3), *(gloo(r, call="barrier") if r == 1 else bye(r))]),
+        "collective-mismatch",
+        (1,),
+        says="came to a collective when",
+    ),
+    Situation(
         "a subgroup waits, its members alone",
         console(wait(0, group="3(tp)"), wait(1, group="3(tp)")),
         "hang",

@@ -1,8 +1,10 @@
-"""An exception that lists one value for each rank: whoever has another than most is the odd one.
+"""An exception that lists one value for each rank, or names one: whoever has another than most is the odd one.
 
 [rank3]: DistributedOperationException: Cannot apply desired operation due to shape mismatches.
 [rank3]:   - Process 1: [8, 48]
 [rank3]:   - Process 2: [8, 61]        rank 2, whoever prints it
+
+[rank0]: Diverged: codebook usage of rank 1 is inf, stopping all ranks
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make, minority
 from postmortem.diagnose.wording import ranks_text
+from postmortem.digits import whole
 from postmortem.model import Event
 
 SIZES, OTHER = "ranks-list-other-shapes", "ranks-list-other-values"
@@ -22,6 +25,14 @@ _SIZE = re.compile(
     r"(?:torch\.Size\()?[\[(]?[\d, x*]+[\])]*(?: (?:elements?|batches|samples|items|tokens|rows|bytes))?$"
     r"|(?:torch\.)?(?:b?float|u?int|complex|bool)\d{0,3}$|(?:\w+ )?(?:shape|size|numel|dtype)\b",
     re.IGNORECASE,
+)
+
+
+MOST = 600  # characters of a message
+_RANK = re.compile(r"\b[Rr]ank[ =#]?(\d{1,6})\b")
+_TOLD = re.compile(
+    r"\b[Rr]ank[ =#]?(?P<rank>\d{1,6}) (?P<value>(?:is|was|has|had|sent|got|gave|returned|reported|produced|diverged)"
+    r" (?!not\b|no\b|out of|invalid|already|waiting|timed|been|the only|a member|expected)[^,;\n]{1,60})"
 )
 
 
@@ -38,8 +49,10 @@ class Odd:
 def odd(e: Event) -> Odd | None:
     """Who is the odd one in the table of an exception; None where it has none, or no majority."""
     table = e.fields.get("table")
-    if not isinstance(table, tuple) or e.fields.get("wrapper"):
+    if e.fields.get("wrapper"):
         return None
+    if not isinstance(table, tuple):
+        return _named(e)
     groups: dict[str, list[int]] = {}
     for rank, value, *_ in table:
         groups.setdefault(value, []).append(rank)
@@ -49,6 +62,19 @@ def odd(e: Event) -> Odd | None:
     usual = max(groups, key=lambda value: len(groups[value]))
     rows = tuple(row for row in table if row[0] in ranks)
     return Odd(tuple(sorted(ranks)), rows, usual, all(_SIZE.match(value) for value in groups))
+
+
+def _named(e: Event) -> Odd | None:
+    """The one rank of which the message of another one's exception tells something."""
+    said = str(e.fields.get("message") or "")[:MOST]
+    m = _TOLD.search(said)
+    if m is None or len(set(_RANK.findall(said))) != 1:
+        return None
+    rank = whole(m["rank"])
+    if rank == e.rank:
+        return None
+    row = (rank, m["value"].strip(" ,;."), e.where.line or 0, e.where.file_line, e.text)
+    return Odd((rank,), (row,), "", sizes=False)
 
 
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
@@ -61,7 +87,9 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         shown = e._replace(
             where=e.where._replace(line=line, end_line=None, file_line=file_line), text=text, rank=None
         )
-        because = f"the exception lists one value for each rank: {ranks_text((rank,))} has {value}, most have {told.usual}"
+        because = f"the exception says that rank {rank} {value}"
+        if told.usual:
+            because = f"the exception lists one value for each rank: {ranks_text((rank,))} has {value}, most have {told.usual}"
         made = make(case, SIZES if told.sizes else OTHER, told.ranks, [shown, e], because)
         if made is not None:
             found[told.ranks] = made

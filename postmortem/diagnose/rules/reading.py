@@ -14,7 +14,8 @@ from postmortem.model import Event
 from postmortem.privacy import cut
 
 _TRANSPORT = re.compile(
-    r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)|\bc10d\b|TCPStore"
+    # `ProcessGroupGloo::scatter: Incorrect input list size 2` finds fault with the caller
+    r"gloo/transport/|ProcessGroup(?:Gloo|NCCL|UCC|MPI)(?!::\w+(?:: | takes ))|\bc10d\b|TCPStore"
     r"|\bNCCL (?:error|Async Error|operation timed out|\w+ failed)\b"
 )
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")

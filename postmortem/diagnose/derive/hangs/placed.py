@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.claims import Claim
@@ -73,10 +73,22 @@ def left(scene: Scene) -> Claim | None:
     gone = [r for r in scene.quiet if scene.views[r].left] or _unlisted(scene)
     if not waiting or not gone or len(gone) >= len(scene.views):
         return None
-    proof = [view.finished or view.last for r in gone if (view := scene.views.get(r)) is not None]
-    proof += [scene.views[r].proof for r in waiting]
+    if len(gone) > len(waiting) and len(gone) + len(waiting) == len(scene.views):
+        return _alone(scene, waiting, gone)
+    proof = [*_goodbyes(scene, gone), *(scene.views[r].proof for r in waiting)]
     because = f"{ranks_text(gone)} had finished while {ranks_text(waiting)} still waited in a collective"
     return scene.make("rank-left-early", gone, proof, because)
+
+
+def _goodbyes(scene: Scene, gone: Sequence[int]) -> list[Event | None]:
+    return [view.finished or view.last for r in gone if (view := scene.views.get(r)) is not None]
+
+
+def _alone(scene: Scene, waiting: Sequence[int], gone: Sequence[int]) -> Claim | None:
+    """Most had finished, and a few still came to a collective: theirs is one too many."""
+    proof = [*(scene.views[r].proof for r in waiting), *_goodbyes(scene, gone)]
+    because = f"{ranks_text(waiting)} came to a collective when {ranks_text(gone)} had finished"
+    return scene.make("ranks-in-different-collectives", waiting, proof, because)
 
 
 def _unlisted(scene: Scene) -> list[int]:
