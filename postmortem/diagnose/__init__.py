@@ -173,7 +173,7 @@ def solve(
     if root is None and outcome.failed(case, claims):
         root = choose.complaint(case, claims)
     ranks = blame.culprits(case, root, claims) if root else ()
-    root = topics.named(blame.told_by_the_group(root, ranks, claims)) if root else None
+    root = topics.named(case, blame.told_by_the_group(root, ranks, claims)) if root else None
     end = outcome.of(case, root, claims)
     return Solution(case, end, root, ranks, tuple(claims), tuple(ordered[1 : 1 + ALTERNATIVES]))
 

@@ -15,7 +15,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.model import Event
 from postmortem.parsers.excerpt import CONTEXT
 
 MOST = 600  # characters of a line
@@ -65,15 +67,15 @@ def of(text: str) -> str:
     return next((name for name, form in _WORDS.items() if form.search(text, 0, MOST)), "")
 
 
-def named(root: Claim) -> Claim:
+def named(case: Case, root: Claim) -> Claim:
     """The claim with the category that the words around it tell, where its pattern has none of its own."""
     if not root.pattern.topic:
         return root
-    found = next(filter(None, map(of, _lines(root))), "")
+    found = next(filter(None, map(of, _lines(case, root))), "")
     return replace(root, pattern=replace(root.pattern, category=found)) if found else root
 
 
-def _lines(root: Claim) -> Iterator[str]:
+def _lines(case: Case, root: Claim) -> Iterator[str]:
     """What it says itself, the lines below where the message stands there; and those above it, the nearer
     first, where it says nothing by itself."""
     e = root.event
@@ -82,3 +84,9 @@ def _lines(root: Claim) -> Iterator[str]:
         yield from e.context[e.before + 1 : e.before + 3]
     if root.pattern.topic == "around":
         yield from reversed(e.context[max(0, e.before - CONTEXT) : e.before])
+        above = [x for x in case.by_source[e.where.source] if 0 < _line(e) - _line(x) <= CONTEXT]
+        yield from (x.text for x in sorted(above, key=_line, reverse=True))
+
+
+def _line(e: Event) -> int:
+    return e.where.line or 0
