@@ -49,3 +49,27 @@ def test_and_nobody_is_where_numbers_say_nothing(
     values: tuple[object, ...], times: int, tmp_path: Path
 ) -> None:
     assert "all others" not in verdict(tmp_path, "charset with {} glyphs", values, times)["headline"]
+
+
+LATE = "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4"
+
+
+@pytest.mark.parametrize(
+    "said, culprits",
+    [
+        ("app starting rank={r} world={v} port=29822", [2]),
+        ("rendezvous file /home/jul/share/{v}/rdv", [2]),
+        ("app starting on host=node-{v} pid={r}", []),  # hosts differ as they should
+        ("app starting rank={r} gpu={v}", []),
+    ],
+)
+def test_who_was_started_with_another_setting(said: str, culprits: list[int], tmp_path: Path) -> None:
+    for r in range(4):
+        line = said.format(r=r, v=5 if r == 2 else 4)
+        (tmp_path / f"rank{r}.log").write_text(
+            f"2026-11-22 11:40:14,137 I {line}\n" + (f"{LATE}\n" if r == 2 else "")
+        )
+    found = analyze([str(tmp_path)]).document["verdict"]
+    assert found["category"] == "rendezvous"
+    assert (found["pattern"] == "setting-of-one-rank") == bool(culprits)
+    assert found["culprit"]["ranks"] == (culprits or found["culprit"]["ranks"])

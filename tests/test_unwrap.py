@@ -268,3 +268,13 @@ def test_structlogs_pairs_with_the_launchers_lines_between_them() -> None:
     assert [line for _, _, line in found][4:9] == ["ERROR run_failed", *TRACE.split("\n")]
     assert [facts.writer for _, facts, _ in found][:3] == ["replica-0", "replica-1", "replica-0"]
     assert [line for _, _, line in found][-6:] == noise
+
+
+def test_a_program_that_printed_some_objects_is_no_export() -> None:
+    """Bunyan's printer passes on what it cannot read: two records on one line, at the head of the file."""
+    record = '{"name": "ltr", "rank": 1, "msg": "worker started"}'
+    lines = [
+        f"[2026-11-22T15:13:{n:02}.040Z]  INFO: ltr/22892 on bn-4: progress (rank=1, step={n})"
+        for n in range(20)
+    ]
+    assert unwrapped("\n".join([record + record, *lines, ""])) is None

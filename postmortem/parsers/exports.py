@@ -18,6 +18,7 @@ from postmortem.parsers.marks import NOTHING, Facts
 from postmortem.parsers.plain_json import of_whole_letters
 
 TRIES = 20_000  # objects that hold no record: a document that is something else is given up
+MOST_OUTSIDE = 400  # characters of a head that may stand outside of objects
 EFFORT = 6  # times the document's size may be read, because an object that holds records is read, and they once more
 _OPENS = re.compile(r"\s*(?:\[\s*)?\{\s*\"[^\"\\\n]{1,80}\"\s*:")
 _NANO = re.compile(r"\d{10,19}", re.ASCII)
@@ -26,8 +27,21 @@ Line = tuple[int, str, Facts, str]
 
 
 def looks(text: str) -> bool:
-    """Whether a head is that of such a document, with a record in it."""
-    return _OPENS.match(text) is not None and next(groups(text), None) is not None
+    """Whether a head is that of such a document: a record is in it, and little stands outside of objects."""
+    return _OPENS.match(text) is not None and next(groups(text), None) is not None and _is_whole(text)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether objects follow each other. The log of a program that printed a few has lines between them."""
+    decoder = json.JSONDecoder(strict=False)
+    at = outside = 0
+    while (begins := text.find("{", at)) >= 0 and outside < MOST_OUTSIDE:
+        outside += len(text[at:begins].strip(" \t\r\n,[]"))
+        try:
+            at = decoder.raw_decode(text, begins)[1]
+        except (ValueError, RecursionError):
+            return True  # the head ends inside the object that holds the others
+    return outside + len(text[at:].strip(" \t\r\n,[]")) < MOST_OUTSIDE
 
 
 def groups(text: str) -> Iterator[list[Line]]:

@@ -211,7 +211,7 @@ _BENIGN = re.compile(
 # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors, a last word may be a table's head; glog's E is Ray's and
 # C++'s
 _LEVEL = re.compile(
-    r"(?<!\bno )(?<!\b0 )\b(?:CCL_)?(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0|none|no)\b|\s*$)"
+    r"(?<!\bno )(?<!\b0 )\b(?:CCL_)?(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0\b|none\b|no\b\W*$)|\s*$)"
     r"|\blevel=(?:error|fatal)\b|\[(?:error|fatal|critical)\]|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]"
     r"|^[\w./-]{2,40}: (?:fatal )?error: |\bNCCL WARN\b"
 )
@@ -270,7 +270,7 @@ _GOODBYE = re.compile(
     r"|inference|all epochs?|all \w+)\b[^.]{0,24}"
     r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
     r"|^\W*(?:\w+ ?[:\-] ?)*(?:(?:rank|worker|process|proc|node|gpu|r|w)[ _#-]?\d{1,5} (?:has |is )?)?"
-    r"(?:finished|completed|all done|exiting normally|bye)(?![a-z])"
+    r"(?:finished|completed?|all done|exiting normally|bye)(?![a-z])"
     rf"(?=[\W_\d]*$|\W*\d|[ :,-]+(?:{_OBJECTS})\b)"
     r"|\bdone\b[ ,:(]{1,3}(?P<all>\d{1,9}) ?(?:of|/) ?(?P=all)\b"  # `done, 160 of 160 steps`
     r"|\ball done[.! ]*$|exit: 0 failed|Exiting with code 0|^configure: exit 0"
@@ -301,7 +301,7 @@ _DONE = re.compile(
     r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
     r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)"
     r"[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
-    r"[Dd]one(?:[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?|[:,]? ?(?:-+>|→) ?\S{1,200})[ \t]*$"
+    r"[Dd]one(?:[,:;] (?!.{0,60}\b(?:retry|again|next|now|start|wait))[^\W\d][\w ./-]{2,60}|[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?|[:,]? ?(?:-+>|→) ?\S{1,200})[ \t]*$"
 )
 _PARTS = r"epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file"
 _NOT_GOODBYE = re.compile(

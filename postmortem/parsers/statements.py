@@ -1,10 +1,11 @@
-"""What a writer says once, with the numbers in it: ranks that say the same sentence can be compared by them.
+"""What a writer says once, with the values in it: ranks that say the same sentence can be compared by them.
 
     [2026-11-22 15:19:10.805478] INFO: OCR/0: flat gradient of 40606 elements
     [2026-11-22 15:19:10.806734] INFO: OCR/2: flat gradient of 40800 elements        rank 2 has another model
+    2026-11-22_11:40:13.75931 I app starting rank=2 world=5 master=127.0.0.1:29822   the others: world=4
 
-In: a writer's first ordinary lines. Out: for each shape that came once its numbers, line and text. What comes
-again and again counts steps.
+In: a writer's first ordinary lines. Out: for each shape that came once its values, line and text. A value is
+a number, a setting, or a path; what comes again and again counts steps.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from postmortem.privacy import cut
 
 LINES = 200  # of a writer
 MOST = 24  # sentences of a writer
-_NUMBER = re.compile(r"(?<![\w.:/])\d+(?:\.\d+)?(?![\w.:/])")
-_DIGITS = re.compile(r"\d+(?:\.\d+)?")  # also the writer's own number, as in `OCR/2:`
-_LETTERS = 6  # in a sentence
+LETTERS = 6  # in a sentence
+_VARIES = re.compile(r"\d|^/")  # words that may differ from rank to rank
+_VALUE = re.compile(r"[-+]?\d+(?:\.\d+)?|[A-Za-z_][\w.-]{0,40}[=:]\S{1,80}|/\S{2,200}")
 
-Statement = tuple[int, tuple[str, ...], int, str]  # shape, numbers, line, text
+Statement = tuple[int, tuple[str, ...], int, str]  # shape, values, line, text
 
 
 class Statements:
@@ -33,19 +34,21 @@ class Statements:
         self.seen: dict[int, Statement | None] = {}
 
     def read(self, line: Line) -> None:
-        """Keep a sentence with a number; forget one that comes again."""
+        """Keep a sentence with a value; forget one that comes again."""
         self.read_lines += 1
         body = line.envelope.body.strip()[:200]
         if self.read_lines > LINES or not words.is_ordinary(line):
             return
-        numbers = tuple(_NUMBER.findall(body))
-        if not numbers or sum(map(str.isalpha, body)) < _LETTERS:
+        parts = [part.strip("\"'()[]{},;.") for part in body.split()]
+        values = tuple(part for part in parts if _VARIES.search(part) and _VALUE.fullmatch(part))
+        said = " ".join("N" if _VARIES.search(part) else part for part in parts)
+        if not values or sum(map(str.isalpha, said)) < LETTERS:
             return
-        shape = zlib.crc32(_DIGITS.sub("N", body).encode())
+        shape = zlib.crc32(f"{len(values)} {said}".encode())
         if shape in self.seen:
             self.seen[shape] = None
         elif len(self.seen) < 4 * MOST:
-            self.seen[shape] = (shape, numbers, line.number, cut(line.text, 200))
+            self.seen[shape] = (shape, values, line.number, cut(line.text, 200))
 
     def told(self) -> tuple[Statement, ...]:
         """What was said once, in the order of the log."""

@@ -67,6 +67,7 @@ _NAMING = (  # and how often each number has to come
     (re.compile(r"\w(?P<word>)\[(?P<n>\d{1,4})\](?=[ :])"), 2),  # `Engine[1] INFO`
     (re.compile(r"\w(?P<word>)/(?P<n>\d{1,4})(?=: )"), 2),  # `OCR/2: `
 )
+MOST = 512  # a rank with which a node begins
 NEAR = 120  # characters of a line in which its writer is named
 _FOREIGN = re.compile(  # what torch, Python and the launcher write between the lines of a program's own logger
     r"\s|\[rank\d|Traceback |\[?[IWEF]\d{4} \d\d:|[=*_-]{4,}|(?:[\w.]{1,60}\.)?[A-Z]\w{1,40}(?:Error|Exception)\b"
@@ -145,16 +146,14 @@ def _masked(behind: str) -> str:
 
 
 def _of_writers(numbers: list[int], least: int, lead: str) -> bool:
-    """Whether numbers are those of writers: all from 0 on, each `least` times, in turns; nothing that a
-    loop counts."""
+    """Whether numbers are those of writers: one after the other, each `least` times, in turns; no pids, and
+    nothing that a loop counts. A second node's begin where the first one's end."""
     seen = Counter(numbers)
     downs = any(b < a for a, b in pairwise(numbers))
-    return (
-        2 <= len(seen) == max(seen) + 1
-        and min(seen.values()) >= least
-        and downs
-        and not _COUNTED.search(lead)
-    )
+    counted_from = min(seen, default=0)
+    placed = counted_from == 0 or 2 <= counted_from <= MOST
+    whole = 2 <= len(seen) == max(seen, default=0) - counted_from + 1
+    return placed and whole and min(seen.values()) >= least and downs and not _COUNTED.search(lead)
 
 
 def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
@@ -180,5 +179,5 @@ def _of_ranks(name: str, lines: list[str]) -> bool:
         len(ranks) >= 2
         and ranks == set(range(len(ranks)))
         and downs >= 3
-        and all(found.count(r) >= 3 for r in ranks)
+        and all(found.count(r) >= 2 for r in ranks)
     )

@@ -8,6 +8,7 @@ batches, a vocabulary with more entries. Numbers that all ranks have differently
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -18,13 +19,20 @@ from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 
 ENOUGH = 3  # ranks: of two that differ neither is the odd one
-WANTS = ("collective-mismatch",)
+PATTERNS = {"collective-mismatch": "number-of-one-rank", "rendezvous": "setting-of-one-rank"}
+_OWN = re.compile(  # what differs from rank to rank, or from host to host, as it should
+    r"(?:[\w.-]*(?:rank|host|node|ip|addr|pid|gpu|cuda|device|local|time|mem|seed|slot)[\w.-]*)[=:]",
+    re.IGNORECASE,
+)
 Said = tuple[tuple[str, ...], Event]
 
 
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """At most one claim, where sizes or operations differed: who stated another number than all others."""
-    if not any(c.accuses and c.pattern.category in WANTS for c in claims):
+    """At most one claim, where sizes or operations differed, or the ranks did not meet: who stated another
+    value than all others."""
+    failed = {c.pattern.category for c in claims if c.accuses}
+    name = next((name for category, name in PATTERNS.items() if category in failed), "")
+    if not name:
         return []
     odd: dict[int, list[tuple[Event, str]]] = defaultdict(list)
     for said in _by_sentence(case).values():
@@ -34,7 +42,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     if len(odd) != 1:
         return []
     ((rank, told),) = odd.items()
-    made = make(case, "number-of-one-rank", (rank,), [e for e, _ in told[:3]], told[0][1])
+    made = make(case, name, (rank,), [e for e, _ in told[:3]], told[0][1])
     return [made] if made else []
 
 
@@ -61,7 +69,7 @@ def _odd(case: Case, said: Mapping[int, Said]) -> tuple[int, str] | None:
         for rank, value in zip(ranks, column, strict=True):
             values[value].append(rank)
         odd, majority = minority(values)
-        if majority and len(odd) == 1 and len(values) == 2:
+        if majority and len(odd) == 1 and len(values) == 2 and not any(map(_OWN.match, values)):
             usual = max(values, key=lambda value: len(values[value]))
             own = said[odd[0]][1].text.strip()
             return odd[0], f"{ranks_text(odd)} said `{own[-80:]}`, all others {usual}"

@@ -32,16 +32,31 @@ def silence(scene: Scene) -> Claim | None:
     shouting = scene.shouting
     views = scene.views | {r: View(r) for r in suspects if r not in scene.views}
     if not scene.waiting and not any(c.pattern.category == "collective-mismatch" for c in scene.claims):
-        proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
-        because = (
-            f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection to a peer"
-        )
-        return scene.make("rank-vanished", suspects, proof, because)
+        return _gone(scene, views, suspects)
     stack = views[suspects[0]].stack
     where = f" (it was at {stack.fields.get('code') or '?'})" if stack else ""
     proof = [views[r].stack or views[r].last for r in suspects] + [views[r].proof for r in shouting]
     because = f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}"
     return scene.make("rank-never-arrived", suspects, proof, because)
+
+
+def _gone(scene: Scene, views: Mapping[int, View], suspects: Sequence[int]) -> Claim | None:
+    """Who is gone where nobody waited until a time-out: with an error of its own for a last word, or
+    without a word."""
+    shouting = scene.shouting
+    proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
+    told = _gave_up(views[suspects[0]]) if len(suspects) == 1 else None
+    if told is not None:
+        because = f"{ranks_text(suspects)} said `{_message(told)}`, and {ranks_text(shouting)} lost it"
+        return scene.make("rank-gave-up", suspects, [told, *proof], because)
+    because = f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection to a peer"
+    return scene.make("rank-vanished", suspects, proof, because)
+
+
+def _gave_up(view: View) -> Event | None:
+    """A rank's last line, where that is an error of its own."""
+    last = max(view.lines, key=lambda e: e.where.line or 0, default=None)
+    return last if last is not None and last.fields.get("cries") and last.fields.get("last") else None
 
 
 def _suspects(scene: Scene) -> list[int]:
