@@ -73,3 +73,43 @@ def test_who_was_started_with_another_setting(said: str, culprits: list[int], tm
     assert found["category"] == "rendezvous"
     assert (found["pattern"] == "setting-of-one-rank") == bool(culprits)
     assert found["culprit"]["ranks"] == (culprits or found["culprit"]["ranks"])
+
+
+def test_the_same_in_another_order_is_another_program(tmp_path: Path) -> None:
+    views = ("['local0', 'global0']", "['global0', 'local0']")
+    found = verdict(tmp_path, "statistics: views {}", tuple(views[r == 2] for r in range(3)))
+    assert found["culprit"]["ranks"] == [2]
+
+
+def test_hosts_are_other_values_as_they_should_be(tmp_path: Path) -> None:
+    assert "all others" not in verdict(tmp_path, "runs on {}", ("node-1", "node-1", "node-2"))["headline"]
+
+
+def test_all_wait_and_one_had_said_that_it_does_another_thing(tmp_path: Path) -> None:
+    late = "RuntimeError: [../gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 15000ms for recv operation to complete"
+    frame = '  File "/opt/pbt.py", line 5, in exploit\n    dist.broadcast(p.data, src=best)'
+    lines = [f"[rank{r}] exploit: copying the weights of member {2 if r == 2 else 0}" for r in range(3)]
+    for r in range(3):
+        trace = f"Traceback (most recent call last):\n{frame}\n{late}"
+        lines += [f"[rank{r}]: {line}" for line in trace.split("\n")]
+    (tmp_path / "job.log").write_text("\n".join([*lines, ""]))
+    found = analyze([str(tmp_path)]).document["verdict"]
+    assert (found["pattern"], found["culprit"]["ranks"]) == ("rank-said-otherwise", [2])
+
+
+def test_whose_loss_was_nan_first_where_all_refuse_to_go_on(tmp_path: Path) -> None:
+    refused = "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite, so it cannot be clipped."
+    lines = [
+        f"[rank{r}] step {n} loss {'nan' if (r, n) == (2, 40) else '0.5'}"
+        for n in (0, 20, 40)
+        for r in range(4)
+    ]
+    for r in range(4):
+        lines += [
+            f"[rank{r}]: Traceback (most recent call last):",
+            f'[rank{r}]:   File "/opt/t.py", line 9, in <module>',
+        ]
+        lines += [f"[rank{r}]: {refused}"]
+    (tmp_path / "job.log").write_text("\n".join([*lines, ""]))
+    found = analyze([str(tmp_path)]).document["verdict"]
+    assert (found["category"], found["culprit"]["ranks"]) == ("numerics", [2])

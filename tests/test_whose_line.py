@@ -196,6 +196,7 @@ STYLES = {
     "behind a date": "20261122-1306{r}4 worker={r} {line}",
     "behind a time and a level": "11-22 13:19:1{r},204 INFO [local {r}] {line}",
     "with a pid": "[bench {r}/3 pid 3248{r}] {line}",
+    "behind what transformers' examples log": "11/22/2026 16:09:5{r} - INFO - __main__ - rank {r} {line}",
     "hashes": "#{r}# {line}",
     "logger -s": "<13>Nov 22 13:26:38 summ-rank{r}[1096{r}]: {line}",
     "behind other brackets": "2026-11-22 15:14:16,001 [2372{r}] INFO [round: 0] [replica: {r}]: {line}",

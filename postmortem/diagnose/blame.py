@@ -27,6 +27,8 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     compared = _by_the_group(root, claims)
     if compared is not None:
         return compared.ranks
+    if root.pattern.category == "numerics" and len(root.ranks) != 1 and (first := _first_nan(claims)):
+        return first
     if root.ranks:
         return root.ranks
     if "limit" in root.event.fields and root.pattern.category == "ddp-usage":
@@ -38,6 +40,14 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if root.pattern.entity != "self":
         return ()
     return _whole_nodes(case, root, claims) or _who_follows(root, claims) or _nameless(case, root, claims)
+
+
+def _first_nan(claims: Sequence[Claim]) -> Ranks:
+    """The ranks whose own loss was NaN first, where all raise in the end: it spreads with the gradients."""
+    nans = [c for c in claims if c.pattern.spreads and c.ranks]
+    steps = [step for c in nans if (step := number(c.event.fields.get("step"))) is not None]
+    first = [c for c in nans if not steps or number(c.event.fields.get("step")) == min(steps)]
+    return tuple(sorted(_ranks(first)))
 
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:

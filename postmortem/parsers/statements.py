@@ -5,7 +5,7 @@
     2026-11-22_11:40:13.75931 I app starting rank=2 world=5 master=127.0.0.1:29822   the others: world=4
 
 In: a writer's first ordinary lines. Out: for each shape that came once its values, line and text. A value is
-a number, a setting, or a path; what comes again and again counts steps.
+a word with a digit, or a path; what comes again and again counts steps.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ LINES = 200  # of a writer
 MOST = 24  # sentences of a writer
 LETTERS = 6  # in a sentence
 _VARIES = re.compile(r"\d|^/")  # words that may differ from rank to rank
-_VALUE = re.compile(r"[-+]?\d+(?:\.\d+)?|[A-Za-z_][\w.-]{0,40}[=:]\S{1,80}|/\S{2,200}")
-
 Statement = tuple[int, tuple[str, ...], int, str]  # shape, values, line, text
 
 
@@ -40,7 +38,7 @@ class Statements:
         if self.read_lines > LINES or not words.is_ordinary(line):
             return
         parts = [part.strip("\"'()[]{},;.") for part in body.split()]
-        values = tuple(part for part in parts if _VARIES.search(part) and _VALUE.fullmatch(part))
+        values = tuple(part for part in parts if _VARIES.search(part))
         said = " ".join("N" if _VARIES.search(part) else part for part in parts)
         if not values or sum(map(str.isalpha, said)) < LETTERS:
             return

@@ -46,8 +46,10 @@ LABELS = {  # the process that a runner, or the pod that an export puts in front
 }
 # what a logger may put before who writes: `20261122-130634 `, `11-22 13:19:12 `, `[12:01:02,417] INFO `
 _BEFORE = (
-    r"(?P<at>(?:\[?(?:(?:\d{4}[-/.]?)?\d\d[-/.]?\d\d[ T_-]?)?\d\d:?\d\d:?\d\d(?:[.,]\d{1,9})?"
-    r"(?:Z|[+-]\d\d:?\d\d)?\]?[ |:,-]{1,3}| {8,24})?(?:[\[(<]?(?:DEBUG|INFO|WARN(?:ING)?|ERROR)[\])>]?[ :|-]{1,3})?)"
+    r"(?P<at>(?:\[?(?:(?:\d{4}[-/.]?)?\d\d[-/.]?\d\d(?:/\d{4})?[ T_-]?)?\d\d:?\d\d:?\d\d(?:[.,]\d{1,9})?"
+    r"(?:Z|[+-]\d\d:?\d\d)?\]?[ |:,-]{1,3}| {8,24})?"
+    r"(?:(?:[A-Za-z_][\w.]{1,60} [-|] )?[\[(<]?(?:DEBUG|INFO|WARN(?:ING)?|ERROR)[\])>]?[ :|-]{1,3}"
+    r"(?:[A-Za-z_][\w.]{1,60} [-|] )?)?)"
 )
 _PROCESS = r"(?:[ ,;/]{1,2}(?:of |pid[ =:]?|PID[ =:]?|world[ =:]?|/)?\d{1,8})?"  # `[bench 3/4 pid 32481] `
 _LEADS = tuple(

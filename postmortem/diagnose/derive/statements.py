@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -20,11 +21,22 @@ from postmortem.model import Event
 
 ENOUGH = 3  # ranks: of two that differ neither is the odd one
 PATTERNS = {"collective-mismatch": "number-of-one-rank", "rendezvous": "setting-of-one-rank"}
-_OWN = re.compile(  # what differs from rank to rank, or from host to host, as it should
-    r"(?:[\w.-]*(?:rank|host|node|ip|addr|pid|gpu|cuda|device|local|time|mem|seed|slot)[\w.-]*)[=:]",
+_OWN = re.compile(  # what differs from rank to rank, or from host to host, as it should: also every mere name
+    r"[\w.-]*(?:rank|host|node|ip|addr|pid|gpu|cuda|device|local|time|mem|seed|slot)[\w.-]*[=:]"
+    r"|(?![-+]?\d+(?:\.\d+)?$|[A-Za-z_][\w.-]*[=:]|/)",
     re.IGNORECASE,
 )
+_NONE = re.compile(r"(?!)")
+SHOWN = 80
 Said = tuple[tuple[str, ...], Event]
+
+
+class Odd(NamedTuple):
+    """Who stated another value, the lines, and what they say in words."""
+
+    rank: int
+    events: tuple[Event, ...]
+    because: str
 
 
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
@@ -32,18 +44,21 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     value than all others."""
     failed = {c.pattern.category for c in claims if c.accuses}
     name = next((name for category, name in PATTERNS.items() if category in failed), "")
-    if not name:
-        return []
-    odd: dict[int, list[tuple[Event, str]]] = defaultdict(list)
-    for said in _by_sentence(case).values():
-        if (found := _odd(case, said)) is not None:
-            rank, because = found
-            odd[rank].append((said[rank][1], because))
-    if len(odd) != 1:
-        return []
-    ((rank, told),) = odd.items()
-    made = make(case, name, (rank,), [e for e, _ in told[:3]], told[0][1])
+    told = odd(case) if name else None
+    made = make(case, name, (told.rank,), told.events, told.because) if told is not None else None
     return [made] if made else []
+
+
+def odd(case: Case) -> Odd | None:
+    """The one rank that stated another value than all others, in whatever sentence."""
+    found: dict[int, list[tuple[Event, str]]] = defaultdict(list)
+    for said in _by_sentence(case).values():
+        if (told := _differs(case, said)) is not None:
+            found[told[0]].append((said[told[0]][1], told[1]))
+    if len(found) != 1:
+        return None
+    ((rank, told_by),) = found.items()
+    return Odd(rank, tuple(e for e, _ in told_by[:3]), told_by[0][1])
 
 
 def _by_sentence(case: Case) -> Mapping[int, dict[int, Said]]:
@@ -59,18 +74,34 @@ def _by_sentence(case: Case) -> Mapping[int, dict[int, Said]]:
     return found
 
 
-def _odd(case: Case, said: Mapping[int, Said]) -> tuple[int, str] | None:
-    """The one rank of all that has another number where all others have the same."""
+def _differs(case: Case, said: Mapping[int, Said]) -> tuple[int, str] | None:
+    """The one rank of all that has another value where all others have the same, or the same in another
+    order; and that in words."""
     ranks = case.registry.ranks
     if len(ranks) < ENOUGH or set(said) != set(ranks):
         return None
-    for column in zip(*(said[r][0] for r in ranks), strict=False):
-        values: dict[str, list[int]] = defaultdict(list)
-        for rank, value in zip(ranks, column, strict=True):
-            values[value].append(rank)
-        odd, majority = minority(values)
-        if majority and len(odd) == 1 and len(values) == 2 and not any(map(_OWN.match, values)):
-            usual = max(values, key=lambda value: len(values[value]))
-            own = said[odd[0]][1].text.strip()
-            return odd[0], f"{ranks_text(odd)} said `{own[-80:]}`, all others {usual}"
-    return None
+    columns = [
+        column for column in zip(*(said[r][0] for r in ranks), strict=False) if len({*column}) < len(ranks)
+    ]
+    rows = dict(zip(ranks, zip(*columns, strict=True), strict=True)) if columns else {}
+    if len({tuple(sorted(row)) for row in rows.values()}) == 1:
+        return _alone(said, {r: " ".join(row) for r, row in rows.items()}, _NONE)
+    found = (_alone(said, dict(zip(ranks, column, strict=True)), _OWN) for column in columns)
+    return next((told for told in found if told is not None), None)
+
+
+def _alone(
+    said: Mapping[int, Said], values: Mapping[int, str], own: re.Pattern[str]
+) -> tuple[int, str] | None:
+    groups: dict[str, list[int]] = defaultdict(list)
+    for rank, value in values.items():
+        groups[value].append(rank)
+    odd, majority = minority(groups)
+    if not (majority and len(odd) == 1 and len(groups) == 2) or any(map(own.match, groups)):
+        return None
+    usual = max(groups, key=lambda value: len(groups[value]))
+    text = said[odd[0]][1].text.strip()
+    return odd[0], f"{ranks_text(odd)} said `{text[-SHOWN:]}`, all others {usual}"
+
+
+__all__ = ["Odd", "derive", "odd"]

@@ -33,6 +33,7 @@ STEPS: tuple[Callable[[Scene], Claim | None], ...] = (
     silent.busy_rank0,
     silent.behind,
     silent.odd_notice,
+    silent.odd_statement,
     placed.stuck_alike,
     counted.together,
 )

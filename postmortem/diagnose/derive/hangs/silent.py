@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive import statements
 from postmortem.diagnose.derive.hangs.views import Scene, View, words_of
 from postmortem.diagnose.wording import gist, ranks_text, shape
 from postmortem.digits import number
@@ -211,6 +212,15 @@ def behind(scene: Scene) -> Claim | None:
         return None  # nobody waited until a time-out: it came less far because it was killed
     because = f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}"
     return scene.make("rank-behind", low, [scene.views[low[0]].last], because)
+
+
+def odd_statement(scene: Scene) -> Claim | None:
+    """All wait alike, and one of them said before that it does another thing."""
+    told = statements.odd(scene.case) if len(scene.waiting) == len(scene.views) else None
+    if told is None:
+        return None
+    proof = [*told.events, *_proofs(scene)]
+    return scene.make("rank-said-otherwise", (told.rank,), proof, told.because)
 
 
 def odd_notice(scene: Scene) -> Claim | None:
