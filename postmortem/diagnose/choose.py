@@ -40,7 +40,7 @@ TIERS = {  # how near to a cause a kind of proof stands, by category; lower is n
 ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
 SUFFERED = {  # kinds of failure that complaints tell, the most telling first; of a kind the earliest counts
-    "host-oom": 0, "gpu-hardware": 0, "gpu-fault": 0, "native-crash": 0, "hang": 1,
+    "host-oom": 0, "gpu-hardware": 0, "gpu-fault": 0, "native-crash": 0, "hang": 1, "ddp-usage": 1,
     "rendezvous": 2, "peer-lost": 2, "network": 2, "environment": 3, "storage": 3,
     "scheduler": 4, "external-signal": 4, "python-exception": 5,
 }  # fmt: skip

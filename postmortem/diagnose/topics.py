@@ -34,7 +34,7 @@ WORDS = {
     "native-crash": r"[Ss]egmentation fault|SIGSEGV|SIGABRT|null pointer|double free|heap corruption|core dumped",
     "storage": (
         r"[Nn]o space left|[Dd]isk quota|[Rr]ead-only file ?system|[Ss]tale file handle|Input/output error"
-        r"|No such file or directory|[Pp]ermission denied:? ['\"/]"
+        r"|No such file or directory|[Pp]ermission denied:? ['\"/]|(?:\bopen\(|['\"]/)[^:\n]{1,200}: [Pp]ermission denied"
         r"|(?:[Dd]irectory|[Pp]ath|[Ff]older)\b[^.]{0,80}(?:not found|not exist|doesn't exist|missing)"
     ),
     "environment": (
@@ -48,10 +48,12 @@ WORDS = {
     ),
     "network": (
         r"\bibv_|\bOFI\b|libfabric|\bfi_[a-z]+\b|\bUCX\b|\buc[pt]_|\bEFA\b|RDMA|[Ii]nfini[Bb]and|\bQP\b"
+        r"|\b(?:[Ff]ailed|[Uu]nable|not able) to (?:connect|transfer|reach|send)\b|\b[Cc]an ?not (?:connect|reach)\b"
         r"|retry count exceeded|[Nn]o route to host|[Nn]etwork is unreachable|\bNET/"
     ),
     "rendezvous": (
-        r"[Rr]endezvous|\bPMI_?Init|\bPMI\d?\b|MPI_Init|[Bb]ootstrap|[Cc]onnection refused|TCPStore"
+        r"[Rr]endezvous|\bPMI_?Init|\bPMI\d?\b|MPI_Init|\bbootstrap (?:network|root|failed|barrier|server)"
+        r"|[Cc]onnection refused|TCPStore|while trying to connect to|waiting for clients"
         r"|getaddrinfo|Name or service not known|[Aa]ddress already in use"
         r"|[Cc]onnect(?:ion)? time(?:d )?-?out"
     ),
@@ -81,11 +83,16 @@ def _lines(case: Case, root: Claim) -> Iterator[str]:
     e = root.event
     yield str(e.fields.get("line") or e.text)
     if root.pattern.topic == "around" or str(e.fields.get("line") or "").endswith(":"):
-        yield from e.context[e.before + 1 : e.before + 3]
+        yield from filter(_is_said, e.context[e.before + 1 : e.before + 3])
     if root.pattern.topic == "around":
-        yield from reversed(e.context[max(0, e.before - CONTEXT) : e.before])
+        yield from filter(_is_said, reversed(e.context[max(0, e.before - CONTEXT) : e.before]))
         above = [x for x in case.by_source[e.where.source] if 0 < _line(e) - _line(x) <= CONTEXT]
         yield from (x.text for x in sorted(above, key=_line, reverse=True))
+
+
+def _is_said(line: str) -> bool:
+    """Whether a line is no frame of a traceback and no code."""
+    return not line.startswith(("  File ", "    ", "\t"))
 
 
 def _line(e: Event) -> int:
