@@ -10,6 +10,7 @@ zone may differ by a whole number of half hours, so a silence that is little mor
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from postmortem.diagnose.case import SPOKEN, Case
@@ -94,27 +95,27 @@ def _last_words(case: Case, only_ranks: bool) -> list[Event]:
 
 def _pace(case: Case) -> float | None:
     """Seconds that a step took, by the rank whose steps took longest; None where no rank's steps tell."""
-    by_writer: dict[Writer, list[tuple[float, int]]] = {}
+    counted: dict[Writer, list[tuple[int, float]]] = defaultdict(list)
     for e in case.of_kind("progress"):
         step = number(e.fields.get("step"))
         if step is not None and e.at is not None:
-            by_writer.setdefault((e.where.source, e.rank), []).append((e.at, step))
-    paces = []
-    for marks in by_writer.values():
-        (began, first), (ended, last) = min(marks), max(marks)
-        if last > first and ended > began:
-            paces.append((ended - began) / (last - first))
-    return max(paces, default=None)
+            counted[e.where.source, e.rank].append((step, e.at))
+    return _slowest(counted.values())
 
 
 def _rhythm(case: Case) -> float | None:
     """Seconds from line to line, in the log in which lines came most slowly."""
-    by_source: dict[str, list[tuple[int, float]]] = {}
+    counted: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for e in case.of_kind(*WORDS):
         if _stamped(e):
-            by_source.setdefault(e.where.source, []).append((e.where.line or 0, _at(e)))
+            counted[e.where.source].append((e.where.line or 0, _at(e)))
+    return _slowest(counted.values())
+
+
+def _slowest(series: Iterable[Sequence[tuple[int, float]]]) -> float | None:
+    """Seconds from one count to the next, in the series in which they took longest."""
     paces = []
-    for marks in by_source.values():
+    for marks in series:
         (first, began), (last, ended) = min(marks), max(marks)
         if last > first and ended > began:
             paces.append((ended - began) / (last - first))
