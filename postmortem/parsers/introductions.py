@@ -1,4 +1,4 @@
-"""A line that names a rank together with its process.
+"""Lines in which a rank says who it is, or that name a rank together with its process.
 
 rank 1 on tcp://192.0.2.7:44285 pid 17797
 vqa[15832] rank 0 up
@@ -28,6 +28,22 @@ _OTHERS = re.compile(  # words between the two that make it another process
     r"child|worker|loader|kill|peer|from|subproc|lost|dead|died|wait|stop|exit|rank|signal|spawn|thread",
     re.IGNORECASE,
 )
+_OF = re.compile(
+    r"\brank['\"]?[ =:]*['\"]?(?P<rank>\d{1,6})(?: of |/|['\"]?,? ?['\"]?(?:world[_ ]size|nranks|nRanks)['\"]?[ =:]+)"
+    r"['\"]?(?P<world>\d{1,6})\b",
+    re.IGNORECASE,
+)
+_WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
+    r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})(?: of |/)(?P<world>\d{1,6})\b",
+    re.IGNORECASE,
+)
+_WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
+_PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
+_BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
+_VERSION = re.compile(
+    r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
+)
+_TELLING = ("rank ", "RANK", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")
 
 
 class Named(NamedTuple):
@@ -37,6 +53,29 @@ class Named(NamedTuple):
     pid: int
     host: str | None = None
     local_rank: int | None = None
+
+
+def learn(facts: dict[str, object], body: str) -> None:
+    """Add what a line says of its writer: rank, size of the job, pid, bus and versions. The first word counts."""
+    if not any(word in body for word in _TELLING):
+        return
+    if m := _OF.search(body):
+        if facts.setdefault("said_rank", whole(m["rank"])) != whole(m["rank"]):
+            facts["said_rank"] = None  # several ranks write here and their lines do not say which
+        facts.setdefault("world", whole(m["world"]))
+        if p := _PID.search(body):
+            facts.setdefault("pid", whole(p["pid"]))
+    elif m := _WORKER.search(body):
+        if facts.setdefault("said_worker", whole(m["n"])) != whole(m["n"]):
+            facts["said_worker"] = None
+    elif m := _WORLD.search(body):
+        facts.setdefault("world", whole(m["world"]))
+    if m := _BUS.search(body):
+        facts.setdefault("bus", m["bus"])
+    if m := _VERSION.search(body):
+        for name in ("torch", "nccl"):
+            if m[name]:
+                facts.setdefault(name, m[name])
 
 
 def named(text: str, env: Envelope) -> Named | None:

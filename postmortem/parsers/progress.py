@@ -16,7 +16,6 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from postmortem.digits import whole
 from postmortem.model import Event, Sample, Source, Where, speaker_in
 from postmortem.parsers import ends, interest, introductions, signs, words
 from postmortem.parsers.counters import Counters
@@ -35,24 +34,7 @@ LAUNCHES = 8  # of one script that are told apart
 COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed, and by how many names
 TURNS, OPENING = 1, 12  # lines within which several say the same at one start; letters of one known again
 
-_OF = re.compile(
-    r"\brank['\"]?[ =:]*['\"]?(?P<rank>\d{1,6})(?: of |/|['\"]?,? ?['\"]?(?:world[_ ]size|nranks|nRanks)['\"]?[ =:]+)"
-    r"['\"]?(?P<world>\d{1,6})\b",
-    re.IGNORECASE,
-)
-_WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
-    r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})(?: of |/)(?P<world>\d{1,6})\b",
-    re.IGNORECASE,
-)
-_WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
-_PID = re.compile(r"\bpid[ =:]+(?P<pid>\d{2,8})\b")
-_BUS = re.compile(r"\bbusId (?P<bus>[0-9a-f]{3,8})\b")
-_VERSION = re.compile(
-    r"\btorch(?:[ _]version)?[ =:]+(?P<torch>\d\.\d+\.\d+[\w.+]*)|NCCL version (?P<nccl>\d+\.\d+\.\d+)"
-)
-_TELLING = ("rank ", "RANK", "Rank ", "rank=", "world", "pid", "torch", "NCCL version", " of ")
-MAX_NOTICES = 60
-_NUMBERS = re.compile(r"\d+")
+MAX_NOTICES, _NUMBERS = 60, re.compile(r"\d+")
 _MILESTONE = re.compile(
     (
         r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b"
@@ -254,8 +236,8 @@ def _settle(writer: _Writer, notices: int) -> None:
 def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
     body = line.envelope.body
     facts = writer.facts
-    if marked and any(word in body for word in _TELLING):
-        _learn(facts, body)
+    if marked:
+        introductions.learn(facts, body)
     if line.envelope.world is not None:
         facts.setdefault("world", line.envelope.world)
     for name, value in (("pid", line.envelope.pid), ("gpu", line.envelope.gpu)):
@@ -263,26 +245,6 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
             facts.setdefault(name, value)
     if facts and writer.facts_line is None:
         writer.facts_line = line
-
-
-def _learn(facts: dict[str, object], body: str) -> None:
-    if m := _OF.search(body):
-        if facts.setdefault("said_rank", whole(m["rank"])) != whole(m["rank"]):
-            facts["said_rank"] = None  # several ranks write here and their lines do not say which
-        facts.setdefault("world", whole(m["world"]))
-        if p := _PID.search(body):
-            facts.setdefault("pid", whole(p["pid"]))
-    elif m := _WORKER.search(body):
-        if facts.setdefault("said_worker", whole(m["n"])) != whole(m["n"]):
-            facts["said_worker"] = None
-    elif m := _WORLD.search(body):
-        facts.setdefault("world", whole(m["world"]))
-    if m := _BUS.search(body):
-        facts.setdefault("bus", m["bus"])
-    if m := _VERSION.search(body):
-        for name in ("torch", "nccl"):
-            if m[name]:
-                facts.setdefault(name, m[name])
 
 
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
@@ -363,8 +325,10 @@ def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
             yield by, line
     if found := next((line for line in reversed(_last(writer)) if signs.result(line.envelope.body)), None):
         yield "result", found
-    if writer.grew is None and (at := signs.series([line.envelope.body for line in writer.tail])) is not None:
-        yield "count", writer.tail[at]
+    bodies = [line.envelope.body for line in writer.tail] if writer.grew is None else []
+    for by, at in (("count", signs.series(bodies)), ("rounds", signs.rounds(bodies))):
+        if at is not None:
+            yield by, writer.tail[at]
 
 
 def _last(writer: _Writer) -> list[Line]:

@@ -14,6 +14,7 @@ a fatal traceback.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -119,6 +120,20 @@ def series(bodies: Sequence[str]) -> int | None:
             kinds.setdefault(shape, []).append((i, _alone(body[:200])))
     found = [rows[-1][0] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
     return max(found, default=None)
+
+
+def rounds(bodies: Sequence[str]) -> int | None:
+    """The last line of a loop that says the same few things again and again, and complains of none."""
+    shapes = [" ".join(_ANY_NUMBER.sub("N", body[:200]).split()) for body in bodies]
+    often = {
+        shape for shape, n in Counter(shapes).items() if n >= ENOUGH and sum(map(str.isalpha, shape)) > ENOUGH
+    }
+    turns = [i for i, shape in enumerate(shapes) if shape in often]
+    if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
+        return None
+    if any(_is_no_news(body) or _TRYING.search(body) or troubled(body) for body in bodies):
+        return None
+    return turns[-1]
 
 
 def _alone(body: str) -> list[int]:
