@@ -37,6 +37,7 @@ TELLS = (
     "asks",  # the launcher asks one worker to stop
     "forces",  # and kills what did not obey
     "stop",  # somebody outside ended the whole job
+    "asked",  # a process says itself that it was asked to stop
     "aborts",  # one rank ended the whole job
     "lost",  # a process is gone, says who looked after it
     "node-lost",  # a node is gone, says who gave it to the job

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import Options, analyze
+from postmortem.parsers import signs
 
 
 def steps(first: int, last: int, every: int = 10) -> str:
@@ -348,3 +349,10 @@ def loop(times: int, more: str = "") -> str:
 def test_a_loop_that_goes_round_is_at_work(text: str, outcome: str, tmp_path: Path) -> None:
     (tmp_path / "rank_0.log").write_text(text)
     assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == outcome
+
+
+def test_a_numbered_part_that_is_done_is_no_goodbye() -> None:
+    """A logger's name may be `train`, which would make it one: `train: shard 4 done, loss 0.03`."""
+    assert not signs.goodbye("train: shard 4 done, loss 0.0354")
+    assert not signs.goodbye("run: video 12 finished")
+    assert signs.goodbye("train: rank 4 done, exiting normally")

@@ -81,6 +81,11 @@ def lost(rank: int) -> Lines:
     ]
 
 
+def asked(rank: int) -> Lines:
+    """A handler of the program says that SIGTERM came."""
+    return [f"2026-11-21 13:24:40,877 WARNING [rank{rank}] train: got signal 15 (SIGTERM), leaving"]
+
+
 def bye(rank: int) -> Lines:
     return [f"2026-11-21 13:14:32,000 INFO [rank{rank}] train: training finished"]
 
@@ -232,6 +237,13 @@ SITUATIONS = [
         "collective-mismatch",
         (1,),
         says="had finished while",
+    ),
+    Situation(
+        "one rank says that it was asked to stop, and the others lose it",
+        each(3, lambda r: [*steps(r, 3), *(lost(r) if r != 1 else asked(r))]),
+        "external-signal",
+        (1,),
+        says="asked to stop",
     ),
     Situation(
         "most had said goodbye, and one came to a barrier of its own",

@@ -53,7 +53,8 @@ _COLLECTIVES = {
     "reduce_scatter", "reduce_scatter_tensor", "reduce", "gather", "scatter", "all_to_all",
     "all_to_all_single", "send", "recv", "isend", "irecv", "monitored_barrier", "broadcast_object_list",
     "all_gather_object", "gather_object", "scatter_object_list", "batch_isend_irecv",
-    "_sync_params_and_buffers", "_broadcast_coalesced", "_verify_param_shape_across_processes",
+    "_sync_params_and_buffers", "_sync_module_buffers", "_distributed_broadcast_coalesced", "_broadcast_coalesced",
+    "_verify_param_shape_across_processes",
 }  # fmt: skip
 _BACKWARD = {"_engine_run_backward", "backward"}
 _INIT = {

@@ -323,7 +323,10 @@ _NOT_GOODBYE = re.compile(
     r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load"
     rf"|tokeniz|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:{_PARTS})\b|startup"
     r"|EXIT_CODE=\"[1-9]|(?:exit|status|return|code)[ =:\"]+-?[1-9]|\bonce\b|\bwhen\b"
-    r"|\bafter (?:the )?(?:run|training) (?:is|has)\b",
+    r"|\bafter (?:the )?(?:run|training) (?:is|has)\b"
+    # `shard 4 done`; a numbered process may be done with all
+    r"|\b(?!(?:rank|worker|process|proc|node|gpu|trainer|task|replica|run|job|trial|experiment|r|w|p|rk)\b)[a-z]+ #?\d+"
+    r"(?:/\d+)?:? (?:is |was )?(?:done|finished|completed?)\b(?! \()",
     re.IGNORECASE,
 )
 _NO_ERROR = re.compile(

@@ -26,6 +26,7 @@ STEPS: tuple[Callable[[Scene], Claim | None], ...] = (
     placed.left,
     placed.all_receive,
     placed.cut_off,
+    silent.asked_to_stop,
     silent.overtaken,
     placed.code,
     silent.silence,

@@ -54,6 +54,27 @@ def _gone(scene: Scene, views: Mapping[int, View], suspects: Sequence[int]) -> C
     return scene.make("rank-vanished", suspects, proof, because)
 
 
+def asked_to_stop(scene: Scene) -> Claim | None:
+    """One rank says that it was asked to stop, and all others lost it: nobody who stops a job asks only one."""
+    asked = {
+        rank: c.event
+        for c in scene.claims
+        if c.tells("asked") and (rank := scene.case.rank_of(c.event)) is not None
+    }
+    lost = [r for r, v in scene.views.items() if v.lost is not None]
+    if (
+        len(asked) != 1
+        or not lost
+        or scene.case.ends
+        or len(lost) + 1 != len(scene.views)
+        or set(asked) & set(lost)
+    ):
+        return None
+    because = f"{ranks_text(asked)} said that it was asked to stop, and {ranks_text(lost)} lost it"
+    proof = [*asked.values(), *(scene.views[r].lost for r in lost)]
+    return scene.make("rank-was-stopped", asked, proof, because)
+
+
 def _gave_up(view: View) -> Event | None:
     """A rank's last line, where that is an error of its own."""
     last = max(view.lines, key=lambda e: e.where.line or 0, default=None)
