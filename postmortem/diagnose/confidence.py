@@ -39,6 +39,6 @@ def _stated(case: Case, root: Claim, ranks: tuple[int, ...]) -> bool:
     if root.strength != "stated" or root.pattern.derived or root.because or root.pattern.status != "stable":
         return False
     guessed = root.event.rank is None and root.event.where.source in case.registry.assumed
-    if (ranks and not root.ranks) or guessed or tier(root) > FACT:
+    if (ranks and (guessed or not root.ranks)) or tier(root) > FACT:
         return False
     return bool(ranks or root.gpus or root.hosts) or root.pattern.entity in ("job", "host")
