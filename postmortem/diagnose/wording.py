@@ -19,6 +19,18 @@ _PREFIX = re.compile(
 )
 
 
+_FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
+_LEVEL = re.compile(r"\b(?:INFO|WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
+SHOWN = 80
+
+
+def message(text: str) -> str:
+    """What a line says, without what its logger put before it, as much of it as a sentence holds."""
+    m = _FIELD.search(text) or _LEVEL.search(text)
+    said = m["said"] if m else gist(text)
+    return said if len(said) <= SHOWN else said[:SHOWN].rsplit(" ", 1)[0] + "…"
+
+
 @lru_cache(maxsize=1 << 17)
 def gist(text: str) -> str:
     """A line without prefixes and blanks: what the copies of one event share, however they were carried."""

@@ -21,7 +21,7 @@ LINES = 200  # of a writer
 MOST = 24  # sentences of a writer
 LETTERS = 6  # in a sentence
 _VARIES = re.compile(r"\d|^/")  # words that may differ from rank to rank
-Statement = tuple[int, tuple[str, ...], int, str]  # shape, values, line, text
+Statement = tuple[int, tuple[str, ...], int, str, float | None]  # shape, values, line, text, its own time
 
 
 class Statements:
@@ -46,7 +46,9 @@ class Statements:
         if shape in self.seen:
             self.seen[shape] = None
         elif len(self.seen) < 4 * MOST:
-            self.seen[shape] = (shape, values, line.number, cut(line.text, 200))
+            stamp = line.envelope.stamp
+            at = stamp.time if stamp is not None else None
+            self.seen[shape] = (shape, values, line.number, cut(line.text, 200), at)
 
     def told(self) -> tuple[Statement, ...]:
         """What was said once, in the order of the log."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make, minority
-from postmortem.diagnose.wording import ranks_text
+from postmortem.diagnose.wording import message, ranks_text
 from postmortem.model import Event
 
 ENOUGH = 3  # ranks: of two that differ neither is the odd one
@@ -27,7 +27,6 @@ _OWN = re.compile(  # what differs from rank to rank, or from host to host, as i
     re.IGNORECASE,
 )
 _NONE = re.compile(r"(?!)")
-SHOWN = 80
 Said = tuple[tuple[str, ...], Event]
 
 
@@ -68,10 +67,19 @@ def _by_sentence(case: Case) -> Mapping[int, dict[int, Said]]:
         rank, told = case.rank_of(e), e.fields.get("stated")
         if rank is None or not isinstance(told, tuple):
             continue
-        for shape, numbers, line, text in told:
-            where = e.where._replace(line=line, end_line=None, file_line=None)
-            found[shape].setdefault(rank, (numbers, e._replace(where=where, text=text, context=(), before=0)))
+        for shape, values, line, text, time in told:
+            found[shape].setdefault(rank, (values, _line(case, e, line, text, time)))
     return found
+
+
+def _line(case: Case, last: Event, line: int, text: str, time: float | None) -> Event:
+    """A line of a writer of which only the last is an event; its clock is the log's."""
+    where = last.where._replace(line=line, end_line=None, file_line=None)
+    bare = last._replace(where=where, text=text, context=(), before=0, time=time, at=None, at_sigma=0.0)
+    for x in case.by_source[where.source]:
+        if time is not None and x.raw_time and x.at is not None and x.time is not None:
+            return bare._replace(at=time + x.at - x.time, at_sigma=x.at_sigma)
+    return bare
 
 
 def _differs(case: Case, said: Mapping[int, Said]) -> tuple[int, str] | None:
@@ -100,8 +108,8 @@ def _alone(
     if not (majority and len(odd) == 1 and len(groups) == 2) or any(map(own.match, groups)):
         return None
     usual = max(groups, key=lambda value: len(groups[value]))
-    text = said[odd[0]][1].text.strip()
-    return odd[0], f"{ranks_text(odd)} said `{text[-SHOWN:]}`, all others {usual}"
+    told = message(said[odd[0]][1].text)
+    return odd[0], f"{ranks_text(odd)} said `{told}`, and all others {usual}"
 
 
 __all__ = ["Odd", "derive", "odd"]

@@ -9,15 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import statements
 from postmortem.diagnose.derive.hangs.views import Scene, View, words_of
-from postmortem.diagnose.wording import gist, ranks_text, shape
+from postmortem.diagnose.wording import gist, message, ranks_text, shape
 from postmortem.digits import number
 from postmortem.model import Event
 
 _BAR = re.compile(
     r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<"
 )
-_FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
-_LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
 _COMPLAINT = re.compile(
     r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket"
 )
@@ -48,7 +46,7 @@ def _gone(scene: Scene, views: Mapping[int, View], suspects: Sequence[int]) -> C
     proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
     told = _gave_up(views[suspects[0]]) if len(suspects) == 1 else None
     if told is not None:
-        because = f"{ranks_text(suspects)} said `{_message(told)}`, and {ranks_text(shouting)} lost it"
+        because = f"{ranks_text(suspects)} said `{message(told.text)}`, and {ranks_text(shouting)} lost it"
         return scene.make("rank-gave-up", suspects, [told, *proof], because)
     because = f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection to a peer"
     return scene.make("rank-vanished", suspects, proof, because)
@@ -258,12 +256,5 @@ def odd_notice(scene: Scene) -> Claim | None:
     if len(talking) < 2 or len(ranks) != 1:
         return None
     events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.where.line or 0))[:3]
-    because = f"only {ranks_text(ranks)} logged `{_message(events[0])}`"
+    because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
     return scene.make("odd-warning-on-one-rank", ranks, events, because)
-
-
-def _message(e: Event) -> str:
-    """What a warning says, without what its logger put before it."""
-    m = _FIELD.search(e.text) or _LEVEL.search(e.text)
-    said = m["said"] if m else gist(e.text)
-    return said if len(said) <= SHOWN else said[:SHOWN].rsplit(" ", 1)[0] + "…"
