@@ -39,6 +39,20 @@ _SIGNALLED = re.compile(
     re.IGNORECASE,
 )
 _NUMBERS = {s.name: s.value for s in signal.Signals}
+_WORDS = (
+    "exit",
+    "rc",
+    "code",
+    "status",
+    "ended",
+    "died",
+    "killed",
+    "terminated",
+    "stopped",
+    "crashed",
+    "->",
+    "=>",
+)
 _MAY = re.compile(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
 
 
@@ -52,7 +66,10 @@ class End(NamedTuple):
 
 def told(body: str, rank: int | None) -> End | None:
     """The end that a line tells of; `rank` is whose prefix the line has."""
-    if len(body) > 200 or not _MAY.search(body):
+    if len(body) > 200:
+        return None
+    said = body.lower()
+    if not any(word in said for word in _WORDS) or not _MAY.search(body):
         return None
     if m := _TOLD.search(body) or _ARROW.search(body):
         return _end(whole(m["rank"]), m["code"], m["pid"])

@@ -250,8 +250,8 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """What a line says of a rank's process; only Ray's map speaks for the whole job."""
     body = line.envelope.body
-    elsewhere = signs.of_a_keeper(body) or line.envelope.gpu is not None  # srun and NCCL word it themselves
-    if not elsewhere and (end := ends.told(body, line.envelope.rank)):
+    end = ends.told(body, line.envelope.rank)
+    if end and not signs.of_a_keeper(body) and line.envelope.gpu is None:  # srun and NCCL word it themselves
         told: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
         who = _event(source, "exit", line, end.rank, told)
         yield who._replace(

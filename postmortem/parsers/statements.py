@@ -17,7 +17,7 @@ from postmortem.parsers import words
 from postmortem.parsers.excerpt import Line
 from postmortem.privacy import cut
 
-LINES = 200  # of a writer
+LINES = 100  # of a writer
 MOST = 24  # sentences of a writer
 LETTERS = 6  # in a sentence
 _VARIES = re.compile(r"\d|^/")  # words that may differ from rank to rank
@@ -35,14 +35,18 @@ class Statements:
         """Keep a sentence with a value; forget one that comes again."""
         self.read_lines += 1
         body = line.envelope.body.strip()[:200]
-        if self.read_lines > LINES or not words.is_ordinary(line):
+        if self.read_lines > LINES:
             return
         parts = [part.strip("\"'()[]{},;.") for part in body.split()]
-        values = tuple(part for part in parts if _VARIES.search(part))
-        said = " ".join("N" if _VARIES.search(part) else part for part in parts)
-        if not values or sum(map(str.isalpha, said)) < LETTERS:
+        values = tuple(part for part in parts if not part.isalpha() and _VARIES.search(part))
+        if not values:
             return
+        said = " ".join("N" if part in values else part for part in parts)
         shape = zlib.crc32(f"{len(values)} {said}".encode())
+        if self.seen.get(shape, values) is None:
+            return
+        if sum(map(str.isalpha, said)) < LETTERS or not words.is_ordinary(line):
+            return
         if shape in self.seen:
             self.seen[shape] = None
         elif len(self.seen) < 4 * MOST:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from postmortem.digits import whole
@@ -70,6 +71,7 @@ _NAMING = (  # and how often each number has to come
     (re.compile(r"\w(?P<word>)/(?P<n>\d{1,4})(?=: )"), 2),  # `OCR/2: `
 )
 MOST = 512  # a rank with which a node begins
+ENOUGH = 100  # lines that show whether the writers are numbered
 NEAR = 120  # characters of a line in which its writer is named
 _FOREIGN = re.compile(  # what torch, Python and the launcher write between the lines of a program's own logger
     r"\s|\[rank\d|Traceback |\[?[IWEF]\d{4} \d\d:|[=*_-]{4,}|(?:[\w.]{1,60}\.)?[A-Z]\w{1,40}(?:Error|Exception)\b"
@@ -112,9 +114,9 @@ def learn(lines: Iterable[str]) -> Style:
 def _lead(lines: list[str]) -> str:
     """What numbered writers have in front of their lines, who write in turns: a regex of it, with the
     number."""
-    own = [line for line in lines if not _FOREIGN.match(line)]
+    own = [line for line in lines if not _FOREIGN.match(line)][:ENOUGH]
     for form in _LEADS:
-        found = [(m["lead"], _masked(m["behind"]), whole(m["n"])) for line in own if (m := form.match(line))]
+        found = [(m["lead"], _masked(m["behind"]), whole(m["n"])) for m in _half(own, form.match)]
         shapes = Counter((lead, behind) for lead, behind, _ in found)
         if not shapes:
             continue
@@ -131,9 +133,10 @@ def _lead(lines: list[str]) -> str:
 def _word(lines: list[str]) -> str:
     """The word beside the numbers of writers who write in turns, where more stands before it, or not always
     the same: `[round: 0] [replica: 2]`, `ignite.engine.engine.Engine[1] INFO`."""
-    own = [line for line in lines if not _FOREIGN.match(line)]
+    own = [line for line in lines if not _FOREIGN.match(line)][:ENOUGH]
     for form, least in _NAMING:
-        found = [(m["word"].lower(), whole(m["n"])) for line in own if (m := form.search(line, 0, NEAR))]
+        matches = _half(own, partial(form.search, endpos=NEAR))
+        found = [(m["word"].lower(), whole(m["n"])) for m in matches]
         words = Counter(word for word, _ in found)
         for word, times in words.most_common(3):
             numbers = [n for name, n in found if name == word]
@@ -142,6 +145,18 @@ def _word(lines: list[str]) -> str:
     return ""
 
 
+def _half(lines: list[str], find: Callable[[str], re.Match[str] | None]) -> list[re.Match[str]]:
+    """The matches, where at least half of the lines have one."""
+    found, misses = [], len(lines) // 2
+    for line in lines:
+        if m := find(line):
+            found.append(m)
+        elif (misses := misses - 1) < 0:
+            return []
+    return found
+
+
+@lru_cache(maxsize=1024)
 def _masked(behind: str) -> str:
     """What stands behind a writer's number, as a regex: its pid and the size of the job are numbers too."""
     return re.sub(r"\d+", r"\\d{1,8}", re.escape(behind))
