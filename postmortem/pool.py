@@ -25,7 +25,7 @@ from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from postmortem.errors import PostmortemError, UsageError
-from postmortem.process import OutOfTime, begin, deaf_children
+from postmortem.process import OutOfTime, begin, deaf_children, undivided
 from postmortem.process import tune as tune
 
 T = TypeVar("T")
@@ -218,7 +218,8 @@ class _Processes:
 
     def submit(self, work: Callable[..., Any], bundle: tuple[Any, ...], seconds: float) -> Future[Any]:
         try:
-            future: Future[Any] = self.pool.schedule(work, args=[bundle], timeout=seconds)
+            with undivided():  # the first one starts the workers
+                future: Future[Any] = self.pool.schedule(work, args=[bundle], timeout=seconds)
         except RuntimeError:
             if self.rebuilds == REBUILDS:
                 raise

@@ -81,11 +81,14 @@ def _memory_bounded() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
+_STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
 @contextmanager
 def stoppable() -> Iterator[None]:
     """SIGTERM and SIGHUP end this process as Ctrl-C does: with a report of what was read. The second one ends
     it at once. What the caller ignores (`nohup`) or handles stays so."""
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [number for number in _STOPS if number != signal.SIGINT]
     if threading.current_thread() is not threading.main_thread():
         numbers = []
     free = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
@@ -110,6 +113,26 @@ def _stop(number: int, _frame: object) -> None:
 def stop_code() -> int:
     """The exit code of a process that was interrupted, as shells have it: 130 for Ctrl-C."""
     return 128 + _STOPPED[-1]
+
+
+@contextmanager
+def undivided() -> Iterator[None]:
+    """A signal that would stop this process waits for the end of the block: a start of workers that is cut in
+    the middle leaves a child that nobody knows of, and it prints a traceback when its pipe ends."""
+    came: list[int] = []
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in _STOPS}
+    held = {number: handler for number, handler in before.items() if callable(handler)}
+    for number in held:
+        signal.signal(number, lambda number, _frame: came.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in held.items():
+            signal.signal(number, handler)
+        for number in came[:1]:
+            signal.raise_signal(number)
 
 
 @contextmanager

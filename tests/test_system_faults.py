@@ -157,6 +157,31 @@ def test_a_signal_gives_the_partial_report(name: str, code: int, tmp_path: Path)
     assert "b.log: interrupted before it was read" in target.read_text()
 
 
+STARTING = """
+import signal, sys
+from multiprocessing.popen_spawn_posix import Popen
+from postmortem.__main__ import main
+real = Popen._launch
+def launch(self, process):
+    real(self, process)
+    signal.raise_signal(signal.{name})
+Popen._launch = launch
+sys.argv = ["postmortem", "analyze", sys.argv[1], "--output", sys.argv[2], "--jobs", "2"]
+main()
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_a_signal_waits_until_the_workers_are_started(name: str, code: int, tmp_path: Path) -> None:
+    """A child that was started and never handed to the pool dies of a closed pipe, with a traceback: 4 in 100
+    interrupted starts before."""
+    for file in ("a.log", "b.log"):
+        (tmp_path / file).write_text(GOOD * 40_000)
+    words = [sys.executable, "-c", STARTING.format(name=name), str(tmp_path), str(tmp_path / "report.html")]
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60)
+    assert done.returncode == code and done.stderr == ""  # nothing was read, so nothing is told
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
 def test_children_are_silent_when_all_are_stopped(name: str, tmp_path: Path) -> None:
