@@ -77,3 +77,12 @@ def collective_of(frames: list[tuple[str, int, str]]) -> str | None:
         if name in _COLLECTIVES:
             return name
     return "backward" if any(name in _BACKWARD for name in names) else None
+
+
+_CALL = re.compile(r"\b(?:dist|distributed)\.(\w+)\(|\.(backward)\(")
+
+
+def collective_in(code: str) -> str | None:
+    """Which collective a line of code calls, where the frames below it are not shown: `dist.all_reduce(x)`."""
+    names = (m[1] or m[2] for m in _CALL.finditer(code))
+    return next((name for name in names if name in _COLLECTIVES | _BACKWARD), None)

@@ -25,7 +25,7 @@ from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers import boxed, carried, circumstances, rank_table, utterances
 from postmortem.parsers.excerpt import Excerpt, Line
-from postmortem.parsers.frames import before_signal, code_line, collective_of
+from postmortem.parsers.frames import before_signal, code_line, collective_in, collective_of
 from postmortem.privacy import cut
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
@@ -343,7 +343,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "line": cut(body, 2000),
         "frames": tuple(reading.frames[-60:]),
         "code": code_line(outside),
-        "collective": collective_of(outside),
+        "collective": collective_of(outside) or collective_in(reading.source),
         "opened": excerpt.number,
     }
     if reading.source:
