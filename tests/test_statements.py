@@ -33,7 +33,7 @@ def test_who_states_another_number_than_all_others_is_the_odd_one(odd: int, tmp_
     values = tuple(96 if r == odd else 94 for r in range(3))
     found = verdict(tmp_path, "charset with {} glyphs", values)
     assert found["culprit"]["ranks"] == [odd]
-    assert "charset with 96 glyphs`, and all others 94" in found["headline"]
+    assert "charset with 96 glyphs`, where all others said 94" in found["headline"]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_who_states_another_number_than_all_others_is_the_odd_one(odd: int, tmp_
 def test_and_nobody_is_where_numbers_say_nothing(
     values: tuple[object, ...], times: int, tmp_path: Path
 ) -> None:
-    assert "and all others" not in verdict(tmp_path, "charset with {} glyphs", values, times)["headline"]
+    assert "all others said" not in verdict(tmp_path, "charset with {} glyphs", values, times)["headline"]
 
 
 LATE = "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/4"
@@ -82,7 +82,9 @@ def test_the_same_in_another_order_is_another_program(tmp_path: Path) -> None:
 
 
 def test_hosts_are_other_values_as_they_should_be(tmp_path: Path) -> None:
-    assert "and all others" not in verdict(tmp_path, "runs on {}", ("node-1", "node-1", "node-2"))["headline"]
+    assert (
+        "all others said" not in verdict(tmp_path, "runs on {}", ("node-1", "node-1", "node-2"))["headline"]
+    )
 
 
 def test_all_wait_and_one_had_said_that_it_does_another_thing(tmp_path: Path) -> None:

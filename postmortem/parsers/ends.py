@@ -39,20 +39,7 @@ _SIGNALLED = re.compile(
     re.IGNORECASE,
 )
 _NUMBERS = {s.name: s.value for s in signal.Signals}
-_WORDS = (
-    "exit",
-    "rc",
-    "code",
-    "status",
-    "ended",
-    "died",
-    "killed",
-    "terminated",
-    "stopped",
-    "crashed",
-    "->",
-    "=>",
-)
+_PARTS = ("ed", "exit", "rc", "code", "status", "->", "=>")  # one of these is in each form
 _MAY = re.compile(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
 
 
@@ -69,7 +56,12 @@ def told(body: str, rank: int | None) -> End | None:
     if len(body) > 200:
         return None
     said = body.lower()
-    if not any(word in said for word in _WORDS) or not _MAY.search(body):
+    for part in _PARTS:  # no generator: this is asked of each line
+        if part in said:
+            break
+    else:
+        return None
+    if not _MAY.search(body):
         return None
     if m := _TOLD.search(body) or _ARROW.search(body):
         return _end(whole(m["rank"]), m["code"], m["pid"])

@@ -33,11 +33,10 @@ class Statements:
 
     def read(self, line: Line) -> None:
         """Keep a sentence with a value; forget one that comes again."""
-        self.read_lines += 1
-        body = line.envelope.body.strip()[:200]
-        if self.read_lines > LINES:
+        if self.read_lines == LINES:
             return
-        parts = [part.strip("\"'()[]{},;.") for part in body.split()]
+        self.read_lines += 1
+        parts = [part.strip("\"'()[]{},;.") for part in line.envelope.body.strip()[:200].split()]
         values = tuple(part for part in parts if not part.isalpha() and _VARIES.search(part))
         if not values:
             return

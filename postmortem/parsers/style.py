@@ -39,6 +39,7 @@ COLUMNS = {
     "square": re.compile(r"(?:[\d:.,TZ +-]{8,35} )?\[(\d{1,5})\] "),  # `[3] step 9`, with a time before it
     "key": re.compile(r".{0,300}\s(?:global_)?rank=(\d{1,5})(?:\s+\w+=\S+)*\s*$"),  # structlog's console
 }
+PARTS = dict(zip(COLUMNS, ("|", ": ", "<", "/", "[", "rank="), strict=True))  # what a line must have for each
 LABELS = {  # the process that a runner, or the pod that an export puts in front
     "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
     "tab": re.compile(
@@ -62,13 +63,16 @@ _LEADS = tuple(
         r"(?P<lead>[^\d\n]{1,40})(?P<n>\d{1,5})(?P<behind>[\w/.-]{0,20}[\])]?(?: +\| ?| (?:[a-z][\w-]{0,20} )?))",
     )
 )
-_ANY_WORD = (
-    r"(?P<word>\b(?:worker|proc|process|replica|trainer|gpu|task|actor|learner|global|member|peer|pe))"
-)
-_NAMING = (  # and how often each number has to come
-    (re.compile(_ANY_WORD + r"[ =:#_-]{0,2}\"?(?P<n>\d{1,5})\b", re.IGNORECASE), 1),
-    (re.compile(r"\w(?P<word>)\[(?P<n>\d{1,4})\](?=[ :])"), 2),  # `Engine[1] INFO`
-    (re.compile(r"\w(?P<word>)/(?P<n>\d{1,4})(?=: )"), 2),  # `OCR/2: `
+_WORDS = "worker|proc|process|replica|trainer|gpu|task|actor|learner|global|member|peer|pe"
+_ANY_WORD = rf"(?P<word>\b(?:{_WORDS}))"
+_NAMING = (  # how often each number has to come, and what a head in small letters has where any is named so
+    (
+        re.compile(_ANY_WORD + r"[ =:#_-]{0,2}\"?(?P<n>\d{1,5})\b", re.IGNORECASE),
+        1,
+        re.compile(rf"(?:{_WORDS})[ =:#_-]{{0,2}}\"?\d"),
+    ),
+    (re.compile(r"\w(?P<word>)\[(?P<n>\d{1,4})\](?=[ :])"), 2, re.compile(r"\[\d")),  # `Engine[1] INFO`
+    (re.compile(r"\w(?P<word>)/(?P<n>\d{1,4})(?=: )"), 2, re.compile(r"/\d")),  # `OCR/2: `
 )
 MOST = 512  # a rank with which a node begins
 ENOUGH = 100  # lines that show whether the writers are numbered
@@ -134,7 +138,10 @@ def _word(lines: list[str]) -> str:
     """The word beside the numbers of writers who write in turns, where more stands before it, or not always
     the same: `[round: 0] [replica: 2]`, `ignite.engine.engine.Engine[1] INFO`."""
     own = [line for line in lines if not _FOREIGN.match(line)][:ENOUGH]
-    for form, least in _NAMING:
+    head = "\n".join(own).lower()
+    for form, least, sign in _NAMING:
+        if not sign.search(head):
+            continue
         matches = _half(own, partial(form.search, endpos=NEAR))
         found = [(m["word"].lower(), whole(m["n"])) for m in matches]
         words = Counter(word for word, _ in found)
@@ -187,7 +194,8 @@ def _mostly(lines: list[str], test: Callable[[str], object]) -> bool:
 def _of_ranks(name: str, lines: list[str]) -> bool:
     """Whether the numbers in this column are those of ranks that write in turns: all from 0 on, each
     again and again, up and down."""
-    found = [whole(m[1]) for line in lines if (m := COLUMNS[name].match(line))]
+    part, form = PARTS[name], COLUMNS[name]
+    found = [whole(m[1]) for line in lines if part in line and (m := form.match(line))]
     if len(found) < 6:
         return False
     downs = sum(1 for a, b in pairwise(found) if b < a)
