@@ -21,13 +21,16 @@ _PREFIX = re.compile(
 
 _FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
 _LEVEL = re.compile(r"\b(?:INFO|WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
+_STAMP = re.compile(
+    r"\A(?:\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\s+(?:[IWE]\s+)?(?:\[\d{1,5}\]\s+)?"
+)
 SHOWN = 80
 
 
 def message(text: str) -> str:
     """What a line says, without what its logger put before it, as much of it as a sentence holds."""
     m = _FIELD.search(text) or _LEVEL.search(text)
-    said = m["said"] if m else gist(text)
+    said = m["said"] if m else _STAMP.sub("", gist(text), count=1)
     return said if len(said) <= SHOWN else said[:SHOWN].rsplit(" ", 1)[0] + "…"
 
 

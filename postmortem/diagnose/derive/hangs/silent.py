@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import statements
 from postmortem.diagnose.derive.hangs.views import Scene, View, words_of
-from postmortem.diagnose.wording import gist, message, ranks_text, shape
+from postmortem.diagnose.wording import message, ranks_text, shape
 from postmortem.digits import number
 from postmortem.model import Event
 
@@ -20,7 +20,6 @@ _COMPLAINT = re.compile(
     r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket"
 )
 FEW = 8  # a collective number this low means that the job was still setting up
-SHOWN = 80
 
 
 def silence(scene: Scene) -> Claim | None:
@@ -132,7 +131,7 @@ def overtaken(scene: Scene) -> Claim | None:
 
 def overtaken_by(stuck: Mapping[int, Event]) -> str:
     """The reason in words."""
-    said = gist(next(iter(stuck.values())).text)[:SHOWN]
+    said = message(next(iter(stuck.values())).text)
     return f"`{said}` is the last that {ranks_text(stuck)} said, and all others got beyond it"
 
 
