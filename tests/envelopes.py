@@ -176,6 +176,12 @@ def _folded(lines: Lines) -> str:
     return _joined([line[at : at + 80] for line in lines for at in range(0, max(1, len(line)), 80)])
 
 
+def _screen(lines: Lines) -> str:
+    """The same from a terminal that fills each row with blanks."""
+    rows = [line[at : at + 80] for line in lines for at in range(0, max(1, len(line)), 80)]
+    return _joined([row.ljust(80) for row in rows])
+
+
 def _typescript(lines: Lines) -> str:
     """script(1)"""
     head = 'Script started on 2026-11-20 21:19:00+00:00 [TERM="xterm-256color" COLUMNS="200" LINES="50"]\n'
@@ -241,9 +247,11 @@ ENVELOPES: dict[str, Wrap] = {
     "syslog of RFC 5424": _each(lambda line: f"<14>1 {line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.host} train 123 - - {line}"),
     "ts of moreutils": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line}"),
     "tai64n": _each(_tai64n),
+    "ts %.s": _each(lambda line: f"{line.at.timestamp():.6f} {line}"),
     "copied through Windows": _each(lambda line: f"{line}\r"),
     "script(1)": _typescript,
     "a terminal's edge": _folded,
+    "a terminal's screen": _screen,
     "Cloud Logging, pretty": _json_array,
     "Cloud Logging, newest first": _json_array_newest_first,
     "CloudWatch": _cloudwatch,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from array import array
 from datetime import UTC, datetime
 
+import pytest
+
 from postmortem.align.years import with_years
 from postmortem.model import ClockKind, Event, Where
 from postmortem.parsers import times
@@ -109,3 +111,22 @@ def test_packed_marks_move_with_their_lines() -> None:
 def test_an_empty_year_stays_one() -> None:
     """Without any year the date is a placeholder, and nothing pretends otherwise."""
     assert shown([event("I1120 21:00:00.000000 1 a.py:1] x")]) == ["1972-11-20 21:00"]
+
+
+@pytest.mark.parametrize(
+    "line, seconds",
+    [
+        ("1795182042.135 rank42 step 58 loss 2.1", 1795182042.135),  # ts %.s
+        ("[1795182042.135] step 5", 1795182042.135),
+        ("1795182042135 [rank2] step 5", 1795182042.135),
+        ("1795182042135123456: step 5", 1795182042.1351235),
+        ('ts=1795182042.135 level=info msg="step 5"', 1795182042.135),
+        ("[1795182042] step 4", 1795182042.0),
+        ("1743254528 parameters", None),  # whole seconds look like any number
+        ("17951820421 tokens", None),
+        ("[ 2612.608042] NVRM: Xid", 2612.608042),  # since boot
+    ],
+)
+def test_seconds_since_1970_at_the_head_of_a_line(line: str, seconds: float | None) -> None:
+    stamp = times.find(line)
+    assert (stamp and stamp.time) == seconds

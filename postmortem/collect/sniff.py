@@ -146,7 +146,7 @@ SYSLOG = "|".join(
         # rsyslog with ISO stamps, journalctl -o short-iso
         rf"{ISO} (?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) ){HOSTED}\S+ {PROGRAM}",
         rf"{DAY} \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d \S+ \S+ {PROGRAM}",  # journalctl -o short-full
-        rf"\d{{9,11}}\.\d{{6}} \S+ {PROGRAM}",  # journalctl -o short-unix
+        rf"\d{{9,11}}\.\d{{6}} {HOSTED}\S+ {PROGRAM}",  # journalctl -o short-unix
         r"kernel: |-- (?:Journal begins|Logs begin|Boot [0-9a-f]{32})",  # journalctl -o cat; its own lines
     )
 )

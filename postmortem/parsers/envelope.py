@@ -84,7 +84,7 @@ _KERNEL = re.compile(
 )
 _SYSLOG = re.compile(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
-    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)|1[4-9]\d{8}\.\d{6}) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )"
     # `Initializing distributed: ` behind a time is no host and its program
     r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"
@@ -347,6 +347,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
     "syslog5424": (_RFC5424, _syslog_5424),
     "logger": (_LOGGER, lambda p, m: p.learn(stamp=times.find(m[0]), **_of_tag(m[1], m[2]))),
     "tai64n": (_TAI64N, _tai64n),
+    "epoch": (times.EPOCH, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "elapsed": (_ELAPSED, lambda p, m: None),
     "ts": (_TS, lambda p, m: p.learn(stamp=times.find(m[0]))),
     "slash": (_SLASH_RANK, lambda p, m: p.learn(rank=whole(m[1]), world=whole(m[2]))),

@@ -264,11 +264,17 @@ def folded(lines: list[str]) -> bool:
     full = [i for i, line in enumerate(lines[:-1]) if len(line) == width and _said(line)]
     if not NARROW <= width <= WIDE or len(full) < 4:
         return False
-    starts = {_shape(lines[i + 1]) for i, line in enumerate(lines[:-1]) if len(line) < width}
+    starts = {_shape(lines[i + 1]) for i, line in enumerate(lines[:-1]) if _ends(line, width)}
     starts.add(_shape(lines[0]))
     broken = [i for i in full if _shape(lines[i + 1]) not in starts]
     words = sum(1 for i in broken if lines[i][-1].isalnum() and lines[i + 1][0].isalnum())
-    return words >= 3 and len(broken) * 2 >= len(full)
+    padded = any(len(line) == width and _ends(line, width) for line in lines)
+    return words >= (1 if padded else 3) and len(broken) * 2 >= len(full)
+
+
+def _ends(line: str, width: int) -> bool:
+    """Whether a line is whole: it is short, or the copy of a screen filled it up with blanks."""
+    return len(line) != width or line.endswith("  ")
 
 
 def _said(line: str) -> bool:
@@ -287,12 +293,12 @@ def unfolded(lines: Iterator[Numbered]) -> Iterator[Group]:
     begun: Logical | None = None
     for number, text in (*ahead, *()):
         begun = Logical(number, text) if begun is None else begun._replace(text=begun.text + text)
-        if len(text) != width or len(begun.text) > CHUNK:
+        if _ends(text, width) or len(begun.text) > CHUNK:
             yield [begun]
             begun = None
     for number, text in lines:
         begun = Logical(number, text) if begun is None else begun._replace(text=begun.text + text)
-        if len(text) != width or len(begun.text) > CHUNK:
+        if _ends(text, width) or len(begun.text) > CHUNK:
             yield [begun]
             begun = None
     if begun is not None:

@@ -4,6 +4,7 @@
     [W1120 21:11:09.409017083 reducer.cpp:1529] c10: (M)MDD, no year; nine digits of another clock
     [Fri Nov 20 21:20:00 2026] ...              dmesg -T
     [ 2612.608042] ...                          dmesg: seconds since boot
+    1795182042.135 rank42 step 58               `ts %.s`: seconds since 1970, also in brackets, to nanoseconds
 
 A stamp without a year is placed in 1972 (a leap year long before any log); `align` finds the year. One
 without a zone is read as UTC and marked naive. Nothing here looks at this machine's clock, zone or locale.
@@ -39,7 +40,11 @@ _CTIME = re.compile(
 _NAMED = re.compile(rf"(?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) (?P<Y>\d{{4}}) {_CLOCK}")
 _SYSLOG = re.compile(rf"(?P<b>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<D>\d\d?) {_CLOCK}")
 _SHORT = re.compile(rf"(?<![\d/-])(?P<M>\d\d)[-/](?P<D>\d\d) \[?{_CLOCK}")
-_UNIX = re.compile(r"\btime=(?P<t>1\d{9})\b")
+_PART = r"\.\d{1,9}|\d{3}(?:\d{3}){0,2}"  # of a second: `.135`, or the last digits of milli- to nanoseconds
+_SECOND = r"1[4-9]\d{8}"  # since 1970: 2014 to 2033
+_UNIX = re.compile(rf"\b(?:time|ts|timestamp)=\"?({_SECOND})({_PART})?\b")
+# `ts %.s`; whole seconds only in brackets: a number of parameters may open a line, too
+EPOCH = re.compile(rf"(?:\[({_SECOND})({_PART})?\]|({_SECOND})({_PART}))[:,]?(?: |$)")
 _BOOT = re.compile(r"\[ {0,8}(?P<t>\d{1,9}\.\d{6})(?:\]|, *\d)")
 _FORMS = (_ISO, _CTIME, _NAMED, _GLOG, _SYSLOG, _SHORT)
 _BEFORE = ((_ISO, len("2026-11-20 2")), (_GLOG, len("W1120 2")))  # up to where _HMS begins
@@ -65,9 +70,16 @@ def find(text: str) -> Stamp | None:
                 break
     if best is not None:
         return from_match(best)
-    if "time=1" in head and (m := _UNIX.search(head)):
-        return Stamp(float(m["t"]), "absolute", m[0], 0.3)
-    return boot(head)
+    return _since_1970(head) or boot(head)
+
+
+def _since_1970(head: str) -> Stamp | None:
+    m = EPOCH.match(head) if head[:1] in ("1", "[") else _UNIX.search(head) if "=" in head else None
+    if m is None:
+        return None
+    second, part, *bare = m.groups()
+    digits = (part or (bare and bare[1]) or "").lstrip(".")
+    return Stamp(float(f"{second or bare[0]}.{digits or 0}"), "absolute", m[0].strip(), _sigma(digits, False))
 
 
 def boot(text: str) -> Stamp | None:

@@ -284,6 +284,8 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
             return False
         reading.frames.append((frame["file"], whole(frame["line"]), (frame["func"] or "").strip()[:200]))
         reading.source = ""
+        if reading.carried:  # the line that it raised may be cut off
+            reading.last = line.number
     elif not reading.source and reading.frames and reading.exception is None and body[:4] == "    ":
         reading.source = cut(body.strip(), 200)
     elif _CHAIN.match(body):
