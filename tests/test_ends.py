@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,9 @@ def test_a_prefix_says_whose_end_it_is() -> None:
     assert told("app.py exited with 1", 3) == End(3, 1)
     assert told("status 124", 3) == End(3, 124)
     assert told("app.py exited with 1", None) is None
+    assert told("exited by signal SIGTERM", 1) == End(1, -15)
+    assert told("worker killed by signal 9", 2) == End(2, -9)
+    assert told("exited by signal SIGTERM", None) is None
 
 
 LOST = "RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:18340: Connection reset by peer."
@@ -74,3 +78,24 @@ def test_an_end_after_which_the_rank_goes_on_was_another_lifes(tmp_path: Path) -
     done = [f"|rank {r}| training finished, exiting" for r in range(2)]
     (tmp_path / "job.log").write_text("\n".join([*first, *ends, *second, *done, ""]))
     assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "healthy"
+
+
+def record(rank: int, said: str, **more: object) -> str:
+    return json.dumps({"level": 30, "time": 1795373033849 + rank, "rank": rank, "msg": said, **more})
+
+
+@pytest.mark.parametrize("how, category", [({"signal": "SIGTERM", "code": None}, "external-signal"),
+                                           ({"signal": "SIGSEGV", "code": None}, "native-crash"),
+                                           ({"signal": None, "code": 139}, "native-crash")])  # fmt: skip
+def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
+    how: dict[str, object], category: str, tmp_path: Path
+) -> None:
+    """pino's lines of a supervisor in Node: `"signal": "SIGTERM", "msg": "exited"`."""
+    steps = [
+        record(r, f"batch {n} loss 0.5", time=1795373007552 + n) for n in range(0, 150, 50) for r in range(3)
+    ]
+    lost = [record(r, f"[rank{r}]: {LOST}") for r in (0, 2)]
+    ends = [record(r, "exited", code=1, signal=None, time=1795373035000) for r in (0, 2)]
+    (tmp_path / "run.ndjson").write_text("\n".join([*steps, record(1, "exited", **how), *lost, *ends, ""]))
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["category"], verdict["culprit"]["ranks"]) == (category, [1]), verdict["headline"]

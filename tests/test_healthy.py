@@ -168,6 +168,21 @@ GOOD = {  # the run went well, whatever it got over
         "but did not find any unused parameters in the forward pass.\n"
     ),
 }
+SWEEP = (
+    "Traceback (most recent call last):\n"
+    '  File "/work/sweep.py", line 13, in <module>\n    net = build(width, drop)\n'
+    "ValueError: dropout probability has to be between 0 and 1, but got 1.3\n"
+    "[W 2026-03-02 10:00:42] Trial 2 failed because of the following error: ValueError('dropout probability has to "
+    "be between 0 and 1, but got 1.3')\n"
+)
+TRIALS = "".join(
+    f"[I 2026-03-02 10:00:4{{}}] Trial {n} finished with value: 0.{9 - n}\n".format(n) for n in (0, 1)
+)
+GOOD |= {
+    "a sweep that goes on behind a trial that failed": (
+        TRIALS + SWEEP + "[I 2026-03-02 10:00:45] Trial 3 finished with value: 0.4\nsweep.py: exit code 0\n"
+    ),
+}
 AGAIN = {  # it failed, was started again in the same file, and went well
     "the next launch of the script": LAUNCH + FATAL + LAUNCH + steps(0, 90) + "Training finished.\n",
     "the next launch of torchrun": steps(0, 30)
@@ -319,6 +334,24 @@ def test_what_a_log_lacks_is_told(tmp_path: Path) -> None:
     assert verdict_of(PASSWD, tmp_path)["headline"] == "Undetermined: nothing here tells of a job."
     seen = verdict_of(RANKS, tmp_path)["headline"]
     assert seen == "Undetermined: nothing shows a rank at work, or that one finished."
+
+
+def test_who_complains_of_the_first_to_leave_and_finishes_is_well(tmp_path: Path) -> None:
+    """Heartbeat threads of ranks 1 and 2 lose the store when rank 0 has finished, as they do later on."""
+    for r in range(3):
+        done = "".join(f"2026-03-02 10:00:4{n};INFO;step {n}0 of 50\n" for n in range(6))
+        bye = f"2026-03-02 10:00:{46 if r == 0 else 52};INFO;exit 0\n"
+        (tmp_path / f"hb{r}.log").write_text(done + bye)
+        lost = f"[rank{r}]:[W302 10:00:47.9{r}8948217 TCPStore.cpp:106] [c10d] sendBytes failed on SocketImpl(fd=4): Broken pipe\n"
+        if r:
+            (tmp_path / f"hb{r}.err").write_text(lost)
+    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "healthy"
+
+
+def test_a_launchers_table_is_no_work_of_its_ranks() -> None:
+    """`rank : 0 (local_rank: 0)`, `rank : 1 (local_rank: 1)`, … grow from row to row."""
+    assert signs.series([f"  rank      : {r} (local_rank: {r})" for r in range(4)]) is None
+    assert signs.series([f"  seen      : {r}" for r in range(4)]) == 3
 
 
 def test_a_death_at_exit_is_told_as_such(tmp_path: Path) -> None:

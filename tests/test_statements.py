@@ -59,6 +59,7 @@ LATE = "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /def
     [
         ("app starting rank={r} world={v} port=29822", [2]),
         ("rendezvous file /home/jul/share/{v}/rdv", [2]),
+        ("slot {r}: init_process_group(file:///home/edo/v{v}/rdv, rank={r}, world_size=4)", [2]),
         ("app starting on host=node-{v} pid={r}", []),  # hosts differ as they should
         ("app starting rank={r} gpu={v}", []),
     ],

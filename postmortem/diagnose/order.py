@@ -49,6 +49,14 @@ def above(a: Claim, b: Claim) -> bool:
     return ea.where.line < eb.where.line and not surely_before(b, a)
 
 
+def came_before(a: Event, b: Event) -> bool:
+    """Whether an event surely came before another: in one file by its place, else by the clocks."""
+    if a.where.source == b.where.source:
+        return (a.where.line or 0) < (b.where.line or 0)
+    gap = _gap(a, b)
+    return gap is not None and gap > margin(a, b)
+
+
 def before(a: Claim, b: Claim) -> bool:
     return surely_before(a, b) or above(a, b)
 

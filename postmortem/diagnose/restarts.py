@@ -70,9 +70,19 @@ def _cuts(
     blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
     deaths = [e for e in own if e.pattern in death]
     if deaths:
-        return _ends(((_last_line(e) + REST, _births(own, e)) for e in deaths), blocks)
+        return _ends(
+            ((_last_line(e) + REST, _births(own, e) + _next_life(e, deaths)) for e in deaths), blocks
+        )
     told = _told(own, again) or _told(own, birth)[1:]
     return sorted({*_ends(_falls(own), blocks), *told, *_ends(_losses(own, ends), [])})
+
+
+def _next_life(death: Event, deaths: Sequence[Event]) -> list[int]:
+    """Right behind a death, where the same agent tells of another one further on: it tells of one a life,
+    and ranks that never form their group again begin nothing (torch, SubprocessContext._poll)."""
+    own = [e for e in deaths if e.pid is not None and e.pid == death.pid and e.where.line != death.where.line]
+    further = [e for e in own if _last_line(e) > _last_line(death) + REST]
+    return [_last_line(death) + REST + 1] if further else []
 
 
 def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:

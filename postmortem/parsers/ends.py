@@ -33,11 +33,12 @@ _END = (
 _TOLD = re.compile(rf"{_WHO}[ :,|-]{{1,3}}{_END}", re.IGNORECASE)
 _ARROW = re.compile(rf"{_WHO} ?[-=]> ?(?P<code>1(?:29|3[0-9]|4[0-3]|52|53)|-\d{{1,2}})\s*$", re.IGNORECASE)
 _OWN = re.compile(rf"(?:\S{{1,40}} )?{_END}", re.IGNORECASE)
-_SIGNALLED = re.compile(
-    rf"{_WHO}[ :,|-]{{1,3}}(?:has |was |is )?(?:died|killed|terminated|ended|stopped|crashed)"
-    r"(?: (?:of|by|with|from|on))?(?: signal)?[ :=]{1,2}(?P<signal>SIG[A-Z]{3,4}|[1-9]\d?)\W*$",
-    re.IGNORECASE,
+_KILLED = (
+    r"(?:has |was |is )?(?:died|killed|terminated|ended|stopped|crashed|exited(?= (?:by|on|with) signal))"
+    r"(?: (?:of|by|with|from|on))?(?: signal)?[ :=]{1,2}(?P<signal>SIG[A-Z]{3,4}|[1-9]\d?)\W*$"
 )
+_SIGNALLED = re.compile(rf"{_WHO}[ :,|-]{{1,3}}{_KILLED}", re.IGNORECASE)
+_OWN_SIGNALLED = re.compile(rf"(?:\S{{1,40}} )?{_KILLED}", re.IGNORECASE)
 _NUMBERS = {s.name: s.value for s in signal.Signals}
 _PARTS = ("ed", "exit", "rc", "code", "status", "->", "=>")  # one of these is in each form
 _MAY = re.compile(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
@@ -66,11 +67,17 @@ def told(body: str, rank: int | None) -> End | None:
     if m := _TOLD.search(body) or _ARROW.search(body):
         return _end(whole(m["rank"]), m["code"], m["pid"])
     if m := _SIGNALLED.search(body):
-        number = _NUMBERS.get(m["signal"].upper()) or (whole(m["signal"]) if m["signal"].isdecimal() else 0)
-        return _end(whole(m["rank"]), f"-{number}", m["pid"]) if number else None
+        return _killed(whole(m["rank"]), m["signal"], m["pid"])
     if rank is not None and (m := _OWN.match(body)):
         return _end(rank, m["code"], None)
+    if rank is not None and (m := _OWN_SIGNALLED.match(body)):
+        return _killed(rank, m["signal"], None)
     return None
+
+
+def _killed(rank: int, signal_: str, pid: str | None) -> End | None:
+    number = _NUMBERS.get(signal_.upper()) or (whole(signal_) if signal_.isdecimal() else 0)
+    return _end(rank, f"-{number}", pid) if number else None
 
 
 def _end(rank: int, code: str, pid: str | None) -> End | None:

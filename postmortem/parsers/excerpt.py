@@ -24,6 +24,11 @@ _LOGGED = re.compile(
     r"\d\d:\d\d.{0,80}\b(?:ERROR|CRITICAL|EXCEPTION|WARNING|WARN|error|critical|exception|warning)\b|^(?:ERROR|WARNING):"
 )
 
+QUOTED = 12  # characters of a message that nobody says by chance
+_DUMPS = re.compile(
+    r"stack|dump|traceback|watchdog|progress|stall|stuck|hang|hung|time(?:d )?.?out", re.IGNORECASE
+)
+
 
 class Line(NamedTuple):
     number: int
@@ -149,6 +154,14 @@ class Excerpt:
                 return "logged"
         return ""
 
+    def told_again(self, message: str, last: int) -> str:
+        """`logged` where a logger's line right below an exception tells it again: a sweep that goes on with
+        its next trial caught it (optuna, study/_optimize.py)."""
+        below = next((line for line in self.following() if line.number > last and line.text.strip()), None)
+        if below is None or below.envelope.stamp is None or len(message) < QUOTED:
+            return ""
+        return "logged" if message[:80] in below.envelope.body else ""
+
     def logged_by(self) -> Envelope | None:
         """Whose logger wrote the error right above a block that has no prefix of its own: `logging` and
         structlog put the traceback below their line, bare."""
@@ -158,6 +171,14 @@ class Excerpt:
         if above is None or not _LOGGED.search(above.text) or above.text[:1].isspace():
             return None
         return above.envelope
+
+    def asked_by(self) -> Envelope | None:
+        """Who says, right above a dump of stacks without a prefix, that it dumps them."""
+        above = next((line for line in self.preceding() if line.text.strip()), None)
+        named = above is not None and (above.envelope.rank is not None or above.envelope.writer)
+        if above is None or not named or self.envelope.rank is not None or self.envelope.key:
+            return None
+        return above.envelope if _DUMPS.search(above.envelope.body) else None
 
     def preceding(self) -> Iterator[Line]:
         """The lines before the hit, nearest first."""

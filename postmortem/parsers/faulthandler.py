@@ -78,7 +78,9 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
     Part of a crash: nothing."""
     if any("Fatal Python error" in line.text for line in excerpt.preceding()):
         return
-    if any(_THREAD.match(line.envelope.body) for line in excerpt.preceding()):
+    current = excerpt.envelope.body.startswith("Current")
+    above = next((line.envelope.body for line in excerpt.preceding() if line.text.strip()), "")
+    if _FRAME.match(above) and not current:
         return  # a later thread of a dump that is read already
     lines = excerpt.block()
     first = next(lines)
@@ -86,7 +88,10 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
     frames = next((frames for current, frames in threads if current), threads[-1][1] if threads else [])
     main = threads[-1][1] if threads else frames  # the main thread is dumped last
     if main:
-        yield excerpt.event("stack", first, severity="warning", fields=stack_fields(main))
+        who = excerpt.asked_by()
+        fields = stack_fields(main) | ({"writer": who.writer} if who is not None and who.writer else {})
+        rank = who.rank if who is not None else None
+        yield excerpt.event("stack", first, severity="warning", fields=fields, rank=rank)
 
 
 def stack_fields(frames: list[tuple[str, int, str]]) -> dict[str, object]:
@@ -100,13 +105,18 @@ def stack_fields(frames: list[tuple[str, int, str]]) -> dict[str, object]:
 
 
 def _threads(bodies: Iterator[str] | list[str]) -> list[tuple[bool, list[tuple[str, int, str]]]]:
-    """Threads as (is current, frames most recent first)."""
+    """Threads of one dump as (is current, frames most recent first). Behind another line a new dump begins."""
     threads: list[tuple[bool, list[tuple[str, int, str]]]] = []
+    between = False
     for body in bodies:
         if body.startswith("Extension modules:"):
             break
+        between = between or (bool(threads) and body[:1].strip() != "" and not _THREAD.match(body))
         if m := _THREAD.match(body):
-            threads.append((m["current"] == "Current thread", []))
+            current = m["current"] == "Current thread"
+            if between or (current and any(known for known, _ in threads)):
+                break
+            threads.append((current, []))
         elif threads and (f := _FRAME.match(body)):
             threads[-1][1].append((f["file"], whole(f["line"]), (f["func"] or "").strip()[:200]))
     return threads

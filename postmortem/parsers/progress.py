@@ -175,7 +175,7 @@ def _open(writer: _Writer, line: Line) -> None:
     One that counts is no opening, and one that comes often is no start."""
     said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
-        begins = "Traceback (most recent" not in said and not signs.cries(said)
+        begins = "(most recent call " not in said and not signs.cries(said)
         telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
         writer.opening, writer.opened = said if begins and telling else "-", line.number
     elif said == writer.opening:

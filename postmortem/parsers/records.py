@@ -95,6 +95,11 @@ TIMES = (
 )
 LEVELS = ("level", "levelname", "log_level", "log.level", "lvl", "Level", "severity_text")
 MEASURED = ("step", "global_step", "iteration", "loss")  # what a structured trainer keeps beside its message
+CODES = ("exitcode", "exit_code", "exitCode", "code", "returncode", "return_code", "rc", "status")
+_ENDED = re.compile(
+    r"(?:\S{1,40} )?(?:exit(?:ed)?|died|ended|terminated|stopped|killed|crashed|gone)\W*$", re.IGNORECASE
+)
+_SIGNAL = re.compile(r"SIG[A-Z]{3,4}")
 MOST_LINES = 4000  # of one record
 MOST_DICTS = 32
 _LOUD = re.compile(r"(?:WARN(?:ING)?|ERR(?:OR)?|CRIT(?:ICAL)?|FATAL)$", re.IGNORECASE)
@@ -155,6 +160,7 @@ def _texts(record: Record, depth: int) -> Iterator[Text]:
         return
     first, *others = _lines(body)
     if name:  # those two hold a line as it was printed, which has all
+        first += _ending(record, first)
         yield Text(name, first, "" if name in ("log", "textPayload") else _lead(record, first))
         yield from (Text(name, line) for line in others)
     if _CALM.match(_level(record)):  # `logger.warning(..., exc_info=True)`: whoever says that goes on
@@ -180,6 +186,17 @@ def _lead(record: Record, line: str) -> str:
 
 def _level(record: Record) -> str:
     return next((record[k] for k in LEVELS if isinstance(record.get(k), str)), "")
+
+
+def _ending(record: Record, line: str) -> str:
+    """What a supervisor keeps beside a message of one word: `{"rank": 1, "signal": "SIGTERM", "msg": "exited"}`."""
+    if not _ENDED.match(line):
+        return ""
+    signal = next((record[name] for name in ("signal", "sig") if record.get(name)), None)
+    if isinstance(signal, int) or (isinstance(signal, str) and _SIGNAL.fullmatch(signal)):
+        return f" by signal {signal}"
+    code = next((record[name] for name in CODES if isinstance(record.get(name), int)), None)
+    return "" if code is None else f" with code {code}"
 
 
 def measured(record: Record) -> str:

@@ -104,8 +104,8 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
 _ANY_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _ALONE = re.compile(r"(?<![\w.:/-])\d{1,12}(?![\w.:/-])")  # no part of a time, a path or a fraction
 _WHO = re.compile(  # `worker 3 started` counts nobody's work
-    r"\b(?:rank|worker|gpu|cuda|device|(?:sub)?process|child|pid|port|thread|node|core|cpu|layer|block|actor|shard|id)s?"
-    r"\W{0,3}$",
+    r"(?:\b|_)(?:rank|worker|gpu|cuda|device|(?:sub)?process|child|pid|port|thread|node|core|cpu|layer|block|actor|shard|id)s?"
+    r"\W{0,12}$",
     re.IGNORECASE,
 )
 ENOUGH = 3  # lines of one kind in which a number grows
@@ -138,7 +138,7 @@ def rounds(bodies: Sequence[str]) -> int | None:
 
 def _alone(body: str) -> list[int]:
     return [
-        whole(m[0]) for m in _ALONE.finditer(body) if not _WHO.search(body, max(0, m.start() - 20), m.start())
+        whole(m[0]) for m in _ALONE.finditer(body) if not _WHO.search(body, max(0, m.start() - 30), m.start())
     ]
 
 

@@ -20,6 +20,7 @@ from postmortem.privacy import cut
 LINES = 100  # of a writer
 MOST = 24  # sentences of a writer
 LETTERS = 6  # in a sentence
+_BETWEEN = re.compile(r"[\s(]+|(?<=://)")  # words: what stands behind `file://` is a path
 _VARIES = re.compile(r"\d|^/")  # words that may differ from rank to rank
 Statement = tuple[int, tuple[str, ...], int, str, float | None]  # shape, values, line, text, its own time
 
@@ -36,7 +37,7 @@ class Statements:
         if self.read_lines == LINES:
             return
         self.read_lines += 1
-        parts = [part.strip("\"'()[]{},;.") for part in line.envelope.body.strip()[:200].split()]
+        parts = [part.strip("\"'()[]{},;.") for part in _BETWEEN.split(line.envelope.body.strip()[:200])]
         values = tuple(part for part in parts if not part.isalpha() and _VARIES.search(part))
         if not values:
             return

@@ -79,7 +79,7 @@ ENOUGH = 100  # lines that show whether the writers are numbered
 NEAR = 120  # characters of a line in which its writer is named
 _FOREIGN = re.compile(  # what torch, Python and the launcher write between the lines of a program's own logger
     r"\s|\[rank\d|Traceback |\[?[IWEF]\d{4} \d\d:|[=*_-]{4,}|(?:[\w.]{1,60}\.)?[A-Z]\w{1,40}(?:Error|Exception)\b"
-    r"|terminate called|/\S{1,200}: \w{0,20}Warning|torchrun|srun:|Failures:|Root Cause|\[\d+\]:$|\S+ FAILED$"
+    r"|(?:Current t|T)hread 0x|terminate called|/\S{1,200}: \w{0,20}Warning|torchrun|srun:|Failures:|Root Cause|\[\d+\]:$|\S+ FAILED$"
 )
 _TEE = re.compile(r"\[[A-Za-z_]{2,20}[ _-]?$")  # torchrun's `[default0]:`, which says the local rank
 _WHO = re.compile(

@@ -359,7 +359,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["table"] = tuple(tuple(row) for row in table)
     if reading.chained:
         fields["chained"] = True
-    if announced := excerpt.announced():
+    if announced := excerpt.announced() or excerpt.told_again(str(fields["message"]), reading.last):
         fields[announced] = True
     if reading.carried:
         fields["carried"] = True

@@ -154,6 +154,12 @@ def test_a_death_after_which_nobody_works_is_the_end() -> None:
     assert lives(line(1, kind="progress"), line(10, "death"), line(20)) == [None] * 3
 
 
+def test_an_agent_that_tells_of_two_deaths_had_two_lives() -> None:
+    """A group that never forms again begins nothing, and the agent tells of its end, too."""
+    assert lives(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=7)) == [0, 0, 1, 1]
+    assert lives(line(1), line(10, "death", pid=7), line(20), line(30, "death", pid=8)) == [None] * 4
+
+
 def test_the_controller_says_each_time_that_it_starts() -> None:
     assert lives(line(1, "birth"), line(5), line(10, "birth"), line(15)) == [0, 0, 1, 1]
     assert lives(line(1, "birth"), line(5)) == [None, None]

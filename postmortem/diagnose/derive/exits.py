@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import endings, life
+from postmortem.diagnose import endings, life, order
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
@@ -33,6 +33,9 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """Claims from exit codes for ranks that nothing else accounts for."""
     explained = _explained(case, claims)
     caused = {r for c in claims if c.role == "cause" for r in c.ranks}
+    own = {r for r in case.ended("own") if r not in explained | caused and case.ends[r].code == 1}
+    if len(own) <= _nameless(case, claims):
+        explained |= own
     found = []
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.told_by is not None and _speaks(case, rank, end, rank in explained):
@@ -66,6 +69,15 @@ def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
             continue
         found |= {*c.ranks} | case.ranks_of(c.events)
     return found
+
+
+def _nameless(case: Case, claims: Sequence[Claim]) -> int:
+    """How many processes died of an exception before they had a group: until then torch puts no `[rank0]:`
+    before a traceback, so on a common console nobody knows whose it is."""
+    early = [c for c in claims if c.accuses and c.pattern.category == "rendezvous"]
+    known = {(e.where.source, e.where.line) for c in early for e in c.events}
+    raised = [e for e in case.of_kind("exception") if case.rank_of(e) is None and life.uncaught(e)]
+    return sum(1 for e in raised if (e.where.source, e.where.line) in known)
 
 
 def _speaks(case: Case, rank: int, end: Ending, explained: bool) -> bool:
@@ -237,6 +249,8 @@ def _unasked(case: Case, end: Ending) -> bool:
     ):  # where the job was told to stop, everybody was
         return False
     asks = case.telling("asks")
+    if not asks and end.told_by.fields.get("told_by") == "script":
+        return _first_of_all(case, end)
     asked = {number(e.fields.get("pid")) for e in asks}
     complete = any(
         e.where.source == end.told_by.where.source for e in asks
@@ -244,6 +258,17 @@ def _unasked(case: Case, end: Ending) -> bool:
     told = [case.ends[r] for r in case.ended("stop")]
     others = [x.told_by.pid for x in told if x.code < 0 and x.told_by and x.told_by.pid not in asked]
     return complete and end.told_by.pid is not None and others == [end.told_by.pid]
+
+
+def _first_of_all(case: Case, end: Ending) -> bool:
+    """Whether a script that stops nobody told of this end alone by a signal, and before all others."""
+    others = [x for x in case.ends.values() if x is not end]
+    tellers = [x.told_by for x in others if x.kind == "own" and x.told_by is not None]
+    return (
+        end.told_by is not None
+        and 0 < len(tellers) == len(others)
+        and all(order.came_before(end.told_by, teller) for teller in tellers)
+    )
 
 
 def _counters(case: Case, host: str | None) -> list[Event]:

@@ -73,9 +73,12 @@ def asked_to_stop(scene: Scene) -> Claim | None:
 
 
 def _gave_up(view: View) -> Event | None:
-    """A rank's last line, where that is an error of its own."""
+    """A rank's last line, where that is an error of its own, and not what a supervisor says of its end."""
     last = max(view.lines, key=lambda e: e.where.line or 0, default=None)
-    return last if last is not None and last.fields.get("cries") and last.fields.get("last") else None
+    if last is None or not (last.fields.get("cries") and last.fields.get("last")):
+        return None
+    told = view.end.told_by if view.end is not None else None
+    return None if told is not None and told.where == last.where else last
 
 
 def _suspects(scene: Scene) -> list[int]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from postmortem.diagnose import order
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
@@ -67,8 +68,8 @@ class View:
         bye = self.finished
         if bye is None or (self.end is not None and self.end.kind != "clean"):
             return False
-        complaints = [e.where for e in (self.complaint, self.lost, self.fatal) if e is not None]
-        return all(w.source == bye.where.source and (w.line or 0) < (bye.where.line or 0) for w in complaints)
+        complaints = [e for e in (self.complaint, self.lost, self.fatal) if e is not None]
+        return all(order.came_before(e, bye) for e in complaints)
 
     @cached_property
     def last_words(self) -> list[Event]:
