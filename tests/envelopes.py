@@ -182,6 +182,12 @@ def _screen(lines: Lines) -> str:
     return _joined([row.ljust(80) for row in rows])
 
 
+def _java(line: Line) -> str:
+    """java.util.logging's SimpleFormatter takes two lines for each."""
+    when = f"{line.at:%b} {line.at.day}, {line.at:%Y} {line.at.hour % 12 or 12}:{line.at:%M:%S %p}"
+    return f"{when} org.acme.Launch pump\nINFO: {line}"
+
+
 def _typescript(lines: Lines) -> str:
     """script(1)"""
     head = 'Script started on 2026-11-20 21:19:00+00:00 [TERM="xterm-256color" COLUMNS="200" LINES="50"]\n'
@@ -247,6 +253,7 @@ ENVELOPES: dict[str, Wrap] = {
     "syslog of RFC 5424": _each(lambda line: f"<14>1 {line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.host} train 123 - - {line}"),
     "ts of moreutils": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line}"),
     "tai64n": _each(_tai64n),
+    "java.util.logging": _each(_java),
     "ts %.s": _each(lambda line: f"{line.at.timestamp():.6f} {line}"),
     "copied through Windows": _each(lambda line: f"{line}\r"),
     "script(1)": _typescript,

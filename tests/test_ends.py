@@ -19,6 +19,7 @@ TOLD = {
     "rank 0 -> 132": End(0, 132),
     "start.sh: rank 2 (pid 20958) died of SIGXCPU": End(2, -24, 20958),
     "worker 3 killed by signal 9": End(3, -9),
+    "member 1: ProcessExpired: Abnormal termination -11": End(1, -11),  # pebble
 }
 NOTHING = (
     "rank 1 finished 12",

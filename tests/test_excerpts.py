@@ -100,6 +100,18 @@ EXCERPTS = {
         ("incident", "external-signal", []),
     ),
     "LSF's 139": ("Exited with exit code 139.\n", ("incident", "native-crash", [])),
+    "an exception behind a logger's letter": (
+        "1795377452.072116 E RuntimeError: The size of tensor a (2) must match the size of tensor b (3)\n",
+        ("incident", "python-exception", []),
+    ),
+    "spawn tells of the first that ended": (
+        (
+            "W1122 19:46:56.312000 3455 torch/multiprocessing/spawn.py:165] Terminating process 3473 via signal SIGTERM\n"
+            'Traceback (most recent call last):\n  File "/work/spawn.py", line 18, in <module>\n    mp.spawn(work, nprocs=2)\n'
+            "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGTERM\n"
+        ),
+        ("incident", "external-signal", [1]),
+    ),
     "SkyPilot kills the others with 137": (
         "ERROR: Job 1 failed with return code list: [137, 1]\n",
         ("incident", "python-exception", []),

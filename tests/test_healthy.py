@@ -183,6 +183,21 @@ GOOD |= {
         TRIALS + SWEEP + "[I 2026-03-02 10:00:45] Trial 3 finished with value: 0.4\nsweep.py: exit code 0\n"
     ),
 }
+LOST_METRICS = (
+    "Traceback (most recent call last):\n"
+    '  File "/work/train.py", line 11, in <module>\n    tracker.log(step)\n'
+    "ConnectionError: tracker: 503 Service Unavailable\n"
+    "metrics of this step are lost, training goes on\n"
+)
+GOOD |= {
+    "who says below a traceback that work goes on": LOST_METRICS
+    + LOST_METRICS
+    + "Saving the model ... done\nrc=0\n",
+    "a script that kills its own helper behind the run": (
+        "rank 0: 60 steps, exported\nrank 1: 60 steps, exported\ntraining ended with 0\n"
+        "run.sh: line 8:  9939 Killed                  python sidecar.py\nsidecar ended with 137\n"
+    ),
+}
 AGAIN = {  # it failed, was started again in the same file, and went well
     "the next launch of the script": LAUNCH + FATAL + LAUNCH + steps(0, 90) + "Training finished.\n",
     "the next launch of torchrun": steps(0, 30)
@@ -346,6 +361,37 @@ def test_who_complains_of_the_first_to_leave_and_finishes_is_well(tmp_path: Path
         if r:
             (tmp_path / f"hb{r}.err").write_text(lost)
     assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "healthy"
+
+
+def test_all_finish_in_one_file_and_one_dies_in_another(tmp_path: Path) -> None:
+    """torchrun's restart, with stdout and stderr apart and no times on stdout: nobody dies and finishes in one life."""
+    trace = (
+        '[rank{0}]: Traceback (most recent call last):\n[rank{0}]:   File "/work/job.py", line 21, in <module>\n'
+        "[rank{0}]:     loss.backward()\n[rank{0}]: {1}\n"
+    )
+    closed = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:52368"
+    err = trace.format(2, "ConnectionResetError: [Errno 104] Connection reset by peer") + trace.format(
+        0, closed
+    )
+    end = (
+        "E1122 19:56:51.165000 7785 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
+        "local_rank: 2 (pid: 7821) of binary: /opt/python\n"
+    )
+    (tmp_path / "job.err").write_text(err + end)
+    lines = [f"r{r}: {n}/120" for n in (0, 20, 40, 60, 40, 60, 80, 100) for r in range(3)]
+    (tmp_path / "job.out").write_text("\n".join([*lines, *(f"r{r}: 120/120 finished" for r in range(3)), ""]))
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert verdict["outcome"] == "recovered"
+    assert verdict["headline"].startswith("Recovered: in an earlier attempt")
+
+
+def test_stacks_alone_tell_of_no_health(tmp_path: Path) -> None:
+    (tmp_path / "rank0_gdb.txt").write_text(
+        "Thread 2 (Thread 0x7fe9be0b1700 (LWP 442)):\n#0  0x00007fe93edd3dac in opal_progress ()\n"
+        "   from /usr/lib/openmpi/libopen-pal.so.40\n#1  0x00007fe93f3e518d in PMPI_Gather ()\n"
+        "   from /usr/lib/openmpi/libmpi.so.40\n"
+    )
+    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "undetermined"
 
 
 def test_a_launchers_table_is_no_work_of_its_ranks() -> None:

@@ -46,6 +46,7 @@ ODD = {
     "kernel": f"Out of memory: Killed process {LONG} (python3) total-vm:{LONG}kB, anon-rss:{LONG}kB\n",
     "watchdog": f"[rank0]:[E1120 21:05:58.4 x.cpp:1] Timeout(ms)={LONG}) ran for {LONG} milliseconds\n",
     "superscript": "<14>1 2026-11-20T21:01:00Z node-a train ² - - hello\nrank ²: step ² loss ²\n",
+    "time": json.dumps({"events": [{"timestamp": int("9" * 400), "message": "step 3"}]}, indent=4),
     "docker": f'{{"log": "step {LONG}\\n", "rank": {LONG}, "pid": "²", "ts": "²"}}\n',
 }
 

@@ -341,6 +341,46 @@ SITUATIONS = [
         says="data.py:71",
     ),
     Situation(
+        "stacks of processes whose ranks only their words tell",
+        {
+            "job.log": [
+                f"[INFO|run.py:33] 2026-11-21 11:50:{50 + 2 * n + k}.1{r} >> process {r}: {said} at step {n}0"
+                for n in range(3)
+                for k, said in enumerate(("decoding samples", "samples decoded"))
+                for r in range(2)
+                if (n, k, r) != (2, 1, 1)
+            ],
+            "pyspy.txt": [
+                line.replace("4711", str(4711 + r))
+                for r in range(2)
+                for line in (pyspy("decode", 37) if r else pyspy("all_gather", 43))
+            ],
+        },
+        "hang",
+        (1,),
+        says="decode (train.py:37)",
+    ),
+    Situation(
+        "the job was stopped when its stacks had been taken",
+        {
+            "job.log": [
+                *(f"ct rank {r} pid {4711 + r} series {n}0" for n in range(4) for r in range(3)),
+                "W1121 19:59:03.207000 8929 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers",
+            ],
+            "pyspy.txt": [
+                line.replace("4711", str(4711 + r))
+                for r in range(3)
+                for line in (
+                    "$ py-spy dump --pid 4711",
+                    *(pyspy("read_slices", 14) if r == 2 else pyspy("all_reduce", 18)),
+                )
+            ],
+        },
+        "hang",
+        (2,),
+        says="read_slices (train.py:14)",
+    ),
+    Situation(
         "stacks: one rank in another collective",
         {f"pyspy-rank{r}.txt": pyspy("all_reduce", 43) if r else pyspy("all_gather", 60) for r in range(4)},
         "collective-mismatch",

@@ -239,3 +239,26 @@ def test_a_kernel_log_of_weeks_holds_more_than_one_story(tmp_path: Path) -> None
         fault + xid.format(7, 8, 94, "Contained: SM (0x1). RST: No, D-RST: No"), tmp_path, "dmesg.txt"
     )
     assert (verdict["category"], verdict["culprit"]["gpus"]) == ("gpu-hardware", ["0000:00:08"])
+
+
+def test_what_a_child_printed_tells_more_than_its_code(tmp_path: Path) -> None:
+    """A task of luigi raises what its child printed, so the child's traceback stands inside of the message."""
+    task = (
+        "Traceback (most recent call last):\n"
+        '  File "/work/pipe.py", line 14, in run\n    raise RuntimeError(f"step.py of rank {{r}} returned 1" + out)\n'
+        "RuntimeError: step.py of rank {} returned 1\nrank {} chunk 20\n"
+    )
+    child = (
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/work/step.py", line 13, in <module>\n[rank2]:     emb(ids)\n'
+        "[rank2]: RuntimeError: Expected tensor for argument #1 'indices' to have scalar type Long\n"
+    )
+    lost = (
+        "[rank{0}]: Traceback (most recent call last):\n"
+        '[rank{0}]:   File "/work/step.py", line 15, in <module>\n[rank{0}]:     loss.backward()\n'
+        "[rank{0}]: RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:41221\n"
+    )
+    others = "".join(task.format(r, r) + lost.format(r) + "INFO: Done\n" for r in (0, 1))
+    (tmp_path / "luigi.log").write_text(task.format(2, 2) + child + "INFO: Done\n" + others)
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert verdict["culprit"]["ranks"] == [2] and "Expected tensor" in verdict["headline"]

@@ -68,7 +68,7 @@ def find(url: str, prefix: str = "") -> Iterator[Container | Skip]:
         raise PathMissing(f"{url}: no such object or folder", "list it with the store's own tool")
     base = path.split("*")[0].rpartition("/")[0] if "*" in path else path.rstrip("/")
     for number, name in enumerate(sorted(rows)):
-        inside = name.removeprefix(base).strip("/") or name.rstrip("/").rpartition("/")[2]
+        inside = name.removeprefix(base).strip("/") or name.rstrip("/").rpartition("/")[2] or "object"
         label = f"{prefix}/{inside}" if prefix else inside
         yield (
             _container(system, name, label, rows[name].get("size"))

@@ -246,7 +246,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule("core-note", "coredumpctl info", start=r" +PID: \d+ \(", holds=(b" Signal: ",)),
     Rule("core-note", "coredumpctl list", start=r"TIME +PID +UID +GID +SIG +COREFILE"),
-    Rule("stack", "py-spy dump", start=r"Process \d+: ", holds=(b"Python v",)),
+    # a prompt or a heading may stand above
+    Rule(
+        "stack",
+        "py-spy dump",
+        start=r"(?:[^\n]{0,200}\n){0,3}Process \d+: ",
+        holds=(b"\nPython v", b"\nThread "),
+    ),
     Rule(
         "stack",
         "py-spy dump without its header",

@@ -106,7 +106,9 @@ def solve_job(
     events = restarts.infer(events, library)
     numbers = attempts.numbers(events)
     if len(numbers) < 2:
-        return replace(solve(events, sources, library, numbers[0] if numbers else None), job=name)
+        only = solve(events, sources, library, numbers[0] if numbers else None)
+        again = only.outcome == "incident" and _lived_again(only.case)
+        return replace(only, job=name, outcome="recovered" if again else only.outcome)
     each = [solve(attempts.of_attempt(events, n), sources, library, n) for n in numbers]
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
@@ -122,6 +124,23 @@ def solve_job(
     end = "recovered" if recovered else chosen.outcome
     lives = _other_lives(chosen, failing)
     return replace(chosen, outcome=end, job=name, attempts=len(numbers), lives=lives)
+
+
+def _lived_again(case: Case) -> bool:
+    """Whether all ranks said goodbye, and one of them had died at its work: nobody does both in one life, though
+    no line tells where the second began."""
+    died = [
+        e
+        for e in case.of_kind("exception")
+        if e.fields.get("excepthook") and case.rank_of(e) in case.finished
+    ]
+    worked = [e for e in died if e.fields.get("collective") not in (None, "barrier")]
+    known = [case.library.telling("death")]
+    torn = any(e.pattern in known[0] for e in case.events)
+    if not (worked and torn and case.all_finished):
+        return False
+    case.note("all ranks said that they finished, after their group had been torn down: it was started again")
+    return True
 
 
 def _that_ended_it(failing: Sequence[Solution]) -> Solution:
@@ -168,7 +187,7 @@ def solve(
     registry = build(events, sources.values(), library)
     case = Case(copies.merge(events, sources, registry), registry, library, sources, attempt)
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))
-    ordered = _scheduler_last(choose.candidates(claims))
+    ordered = _scheduler_last(case, choose.candidates(claims))
     root = ordered[0] if ordered else None
     if root is None and outcome.failed(case, claims):
         root = choose.complaint(case, claims)
@@ -190,7 +209,7 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     still = standstill.derive(case, stated)
     claims += still
     strong = [c for c in claims if c.role == "cause" and choose.tier(c) <= choose.STRONG and c not in loose]
-    if all(any(declared(s, c) for s in still) for c in strong):
+    if all(any(declared(s, c) for s in still) or _swept(case, c) for c in strong):
         claims += hangs.derive(case, stated)
     claims = foreign.doubted(case, claims, loose)
     if not any(c.role == "cause" for c in claims):
@@ -198,16 +217,31 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     return claims
 
 
-def _scheduler_last(ordered: list[Claim]) -> list[Claim]:
+def _scheduler_last(case: Case, ordered: list[Claim]) -> list[Claim]:
     """A scheduler or a launcher that stops the job after something else had failed is the broom, not the
     dirt."""
     if len(ordered) < 2 or not (ordered[0].pattern.category == "scheduler" or ordered[0].tells("stop")):
         return ordered
     broom, *others = ordered
-    ended = [
-        c
-        for c in others
-        if choose.tier(c) <= choose.STRONG or (c.strength == "ended" and c.pattern.category in BROOMS)
-    ]
-    earlier = [c for c in ended if c.pattern.severity == "fatal" and before(c, broom)]
+    earlier = [c for c in others if _failed_before(c, broom)]
+    earlier += [c for c in others if c not in earlier and c.pattern.derived and c.event in _sampled(case)]
     return [*earlier, *(c for c in ordered if c not in earlier)]
+
+
+def _failed_before(c: Claim, broom: Claim) -> bool:
+    """Whether it is a strong sign of a failure, or an end, from before the job was stopped."""
+    ended = c.strength == "ended" and c.pattern.category in BROOMS
+    strong = choose.tier(c) <= choose.STRONG or ended
+    return strong and c.pattern.severity == "fatal" and before(c, broom)
+
+
+def _swept(case: Case, c: Claim) -> bool:
+    """Whether a launcher that was stopped swept up a job of which somebody had taken stacks."""
+    return bool(_sampled(case)) and c.tells("stop")
+
+
+def _sampled(case: Case) -> list[Event]:
+    """Stacks that a tool took from outside, with a process in a collective among them: nobody does that to a
+    job that gets on."""
+    taken = [e for e in case.of_kind("stack") if e.speaker == "tool"]
+    return taken if any(e.fields.get("collective") for e in taken) else []

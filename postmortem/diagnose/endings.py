@@ -17,7 +17,8 @@ CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 LIMITS = {24: "SIGXCPU", 25: "SIGXFSZ"}
 KILL = {9: "SIGKILL"}
 KINDS = {**dict.fromkeys(CRASHES, "crash"), **dict.fromkeys(LIMITS, "limit"), **dict.fromkeys(KILL, "kill")}
-SHOWN = CRASHES | LIMITS | KILL | {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}
+OTHERS = {3: "SIGQUIT", 10: "SIGUSR1", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM"}
+SHOWN = CRASHES | LIMITS | KILL | OTHERS | {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}
 WORDS = {  # as launchers, shells and schedulers call signals
     "kill": 9, "killed": 9, "segv": 11, "segmentation fault": 11, "bus": 7, "bus error": 7, "abrt": 6,
     "abort": 6, "aborted": 6, "fpe": 8, "floating point exception": 8, "ill": 4, "illegal instruction": 4,

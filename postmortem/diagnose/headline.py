@@ -45,7 +45,7 @@ def headline(solution: Solution) -> str:
         return _rootless(solution)
     told = _of_root(solution, solution.root)
     if solution.outcome == "recovered":
-        return f"Recovered: in attempt {solution.case.attempt} {inside(told)}"
+        return f"{_recovered(solution.case)} {inside(told)}"
     return told
 
 
@@ -58,6 +58,11 @@ def _of_root(solution: Solution, root: Claim) -> str:
     else:
         said = _stated(solution.case, root, who, solution.ranks)
     return f"{said}{_effects(solution.victims, said)}."
+
+
+def _recovered(case: Case) -> str:
+    """`Recovered: in attempt 0`; in an earlier one, where no line numbers them."""
+    return f"Recovered: in {'an earlier attempt' if case.attempt is None else f'attempt {case.attempt}'}"
 
 
 def _who(root: Claim, ranks: tuple[int, ...]) -> str:
@@ -195,7 +200,7 @@ def _rootless(solution: Solution) -> str:
         return (
             f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
         )
-    life = f"Recovered: in attempt {case.attempt}" if solution.outcome == "recovered" else "Undetermined:"
+    life = _recovered(case) if solution.outcome == "recovered" else "Undetermined:"
     return f"{life} {seen}, and the cause is not in these logs."
 
 

@@ -58,6 +58,8 @@ def _unknown(case: Case) -> str:
     kinds = {s.kind for s in case.sources.values()}
     if kinds == {"kernel"} and not case.by_kind["pattern"]:
         return "nothing here tells of a job, and no line of the kernel's is known, for good or ill"
+    if kinds == {"stack"}:
+        return "a stack shows where a process stood, and nothing here whether it went on"
     if kinds <= set(PROSE) and not any(map(_reads_as_log, case.events)):
         return "nothing here tells of a job"
     return ""

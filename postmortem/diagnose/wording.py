@@ -21,8 +21,9 @@ _PREFIX = re.compile(
 
 _FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
 _LEVEL = re.compile(r"\b(?:INFO|WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
-_STAMP = re.compile(
+_STAMP = re.compile(  # the second is glog's and absl's
     r"\A(?:\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\s+(?:[IWE]\s+)?(?:\[\d{1,5}\]\s+)?"
+    r"|\A[IWEF]\d{4} [\d:.]{8,15} +\d+ [\w./-]{1,80}:\d+\] "
 )
 SHOWN = 80
 

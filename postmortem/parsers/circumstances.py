@@ -1,4 +1,4 @@
-r"""What stands above a traceback: who tells of it, the thread that died, the exception that was handled.
+r"""What stands around a traceback: who tells of it, the thread that died, the exception that was handled.
 
 -- Process 1 terminated with the following error:         torch/multiprocessing/spawn.py: raised by rank 1
 RuntimeError: On WorkerInfo(id=1, name=worker1):          torch/distributed/rpc/internal.py: by worker 1
@@ -9,7 +9,7 @@ Exception in thread prefetch:                             CPython Lib/threading.
 from __future__ import annotations
 
 import re
-from itertools import islice
+from itertools import islice, takewhile
 
 from postmortem.digits import number
 from postmortem.parsers.excerpt import Excerpt
@@ -63,3 +63,19 @@ def around(excerpt: Excerpt) -> dict[str, object]:
     if len(lines) > 1 and lines[0].startswith("During handling") and (first := _ANY.match(lines[1])):
         found["during"] = first["type"]
     return found
+
+
+_RETURNED = re.compile(
+    r"(?:return(?:ed)?|exit(?:ed)?)(?:[ _-]?code)?(?: with)?(?: non-zero)?(?: exit)?(?: (?:code|status))?[ =:]{1,3}-?[1-9]\d{0,2}\b"
+)
+PRINTED = 60  # lines of a child's output that a parent's exception may quote
+
+
+def of_a_child(excerpt: Excerpt, said: str, last: int) -> bool:
+    """Whether an exception only says with which code a program ended, and has what that printed behind it
+    (line `last`), with the traceback that it died of."""
+    if not _RETURNED.search(said):
+        return False
+    behind = (line.envelope for line in excerpt.following() if line.number > last)
+    printed = takewhile(lambda env: env.stamp is None, islice(behind, PRINTED))
+    return any("Traceback (most recent call last)" in env.body for env in printed)

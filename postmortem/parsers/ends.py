@@ -6,6 +6,7 @@ of the line.
     12:04:11 system  | rank1.1 stopped (rc=-9)  honcho's words
     rank 0 -> 132
     start.sh: rank 2 (pid 20958) died of SIGXCPU
+    member 1: ProcessExpired: Abnormal termination -11          pebble's exception
 
 Every site words it in its own way, so it is read by its structure. The words of known launchers are patterns.
 """
@@ -19,14 +20,14 @@ from typing import NamedTuple
 from postmortem.digits import whole
 
 _WHO = (
-    r"\b(?:rank|worker|task|trainer|replica|r)[ _#:=-]{0,2}"
+    r"\b(?:rank|worker|task|trainer|replica|member|r)[ _#:=-]{0,2}"
     r"[\[(<]?(?P<rank>\d{1,5})[\])>]?(?:\.\d{1,2})?"
     r"(?:[ ,]{0,2}\(?\bpid[ :=]{1,2}(?P<pid>\d{2,8})\)?)?"
 )
 _CODE = r"(?:rc|(?:(?:exit|return|error)[ _-]?)?(?:code|status)|retcode|exit)"
 _END = (
     r"(?:has |was |is )?"
-    rf"(?:exit(?:ed|s)?(?: with| by)?(?: {_CODE})?|{_CODE}|(?:ended|died)(?: with)?(?: {_CODE})?"
+    rf"(?:(?:\w{{3,40}}: )?abnormal(?:ly)? terminat(?:ion|ed)|exit(?:ed|s)?(?: with| by)?(?: {_CODE})?|{_CODE}|(?:ended|died)(?: with)?(?: {_CODE})?"
     rf"|(?:stopped|terminated|finished|left|gone|returned|done)(?: with)?[ (:,]{{1,2}}{_CODE})"
     r"[ :=(]{1,3}(?P<code>-?\d{1,3})\)?[.!]?\s*$"
 )
@@ -40,7 +41,7 @@ _KILLED = (
 _SIGNALLED = re.compile(rf"{_WHO}[ :,|-]{{1,3}}{_KILLED}", re.IGNORECASE)
 _OWN_SIGNALLED = re.compile(rf"(?:\S{{1,40}} )?{_KILLED}", re.IGNORECASE)
 _NUMBERS = {s.name: s.value for s in signal.Signals}
-_PARTS = ("ed", "exit", "rc", "code", "status", "->", "=>")  # one of these is in each form
+_PARTS = ("ed", "termination", "exit", "rc", "code", "status", "->", "=>")  # one of these is in each form
 _MAY = re.compile(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
 
 

@@ -104,8 +104,8 @@ _RFC5424 = re.compile(  # PRI 1 time host program pid msgid data
 _ELAPSED = re.compile(r"^\d\d:\d\d:\d\d\.\d{3,6} (?=\s*\S)")  # `| ts -s %H:%M:%.S`
 _TAI64N = re.compile(r"@(4[0-9a-f]{15})([0-9a-f]{8}) ?")  # daemontools, runit
 _TS = re.compile(
-    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?: |$)"
-)  # `| ts`
+    r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: |$)"
+)  # `| ts`, `| ts "%b %d %H:%M:%.S"`
 _TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
     re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),

@@ -24,6 +24,10 @@ _LOGGED = re.compile(
     r"\d\d:\d\d.{0,80}\b(?:ERROR|CRITICAL|EXCEPTION|WARNING|WARN|error|critical|exception|warning)\b|^(?:ERROR|WARNING):"
 )
 
+_GOES_ON = re.compile(
+    r"\b(?:(?:goes|going|go|carry(?:ing)?|carries|moving) on|continu(?:es|ing)|ignor(?:ed|ing)|skipp(?:ed|ing))\b",
+    re.IGNORECASE,
+)
 QUOTED = 12  # characters of a message that nobody says by chance
 _DUMPS = re.compile(
     r"stack|dump|traceback|watchdog|progress|stall|stuck|hang|hung|time(?:d )?.?out", re.IGNORECASE
@@ -155,12 +159,15 @@ class Excerpt:
         return ""
 
     def told_again(self, message: str, last: int) -> str:
-        """`logged` where a logger's line right below an exception tells it again: a sweep that goes on with
-        its next trial caught it (optuna, study/_optimize.py)."""
+        """`logged` where the line right below an exception says that work goes on, or is a logger's that tells
+        it again: a sweep that goes on with its next trial caught it (optuna, study/_optimize.py)."""
         below = next((line for line in self.following() if line.number > last and line.text.strip()), None)
-        if below is None or below.envelope.stamp is None or len(message) < QUOTED:
+        if below is None:
             return ""
-        return "logged" if message[:80] in below.envelope.body else ""
+        if _GOES_ON.search(below.envelope.body[:200]) and not below.text.startswith(" "):
+            return "logged"
+        quoted = below.envelope.stamp is not None and len(message) >= QUOTED
+        return "logged" if quoted and message[:80] in below.envelope.body else ""
 
     def logged_by(self) -> Envelope | None:
         """Whose logger wrote the error right above a block that has no prefix of its own: `logging` and

@@ -6,7 +6,7 @@ import re
 import sys
 
 _LIBRARY = re.compile(
-    r"/(?:site|dist)-packages/|/lib/python\d|<frozen |<string>|<stdin>"
+    r"[\\/](?:site|dist)-packages[\\/]|/lib/python\d|<frozen |<string>|<stdin>|\.p(?:yx|xi)$|:\\.{1,200}\\[Ll]ib\\"
     r"|/torch/(?:nn|distributed|autograd|utils|_|multiprocessing)|lib/python\d|/bin/[\w-]+$"  # bin/torchrun
 )
 
@@ -15,7 +15,7 @@ def code_line(frames: list[tuple[str, int, str]]) -> str | None:
     """The innermost frame of the user's own code as `train.py:412`."""
     for file, line, _ in reversed(frames):
         if not _LIBRARY.search(file) and not _shortened(file):
-            return f"{file.rsplit('/', 1)[-1]}:{line}"
+            return f"{file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"
     return None
 
 

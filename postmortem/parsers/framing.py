@@ -254,6 +254,31 @@ def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
     yield from ([line] for line in begun.values())
 
 
+_JAVA = re.compile(  # java.util.logging, SimpleFormatter: a line for when and where, and one for what
+    r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}),? (\d{1,2})(:\d\d:\d\d [AP]M) [\w.$]{1,200} [\w.$<>]{1,80}$"
+)
+
+_CALM = re.compile(r"\A(?:INFO|CONFIG|FINE(?:R|ST)?): ")
+
+
+def of_java(lines: list[str]) -> bool:
+    """Whether every line that says something stands below one that says when."""
+    heads = sum(1 for line in lines if _JAVA.match(line))
+    return heads >= 3 and heads * 3 >= len(lines)
+
+
+def java(lines: Iterator[Numbered]) -> Iterator[Group]:
+    stamp = None
+    for number, text in lines:
+        if m := _JAVA.match(text):
+            date = f"{m[3]}-{times.MONTHS.get(m[1], 0):02}-{m[2].zfill(2)}"
+            stamp = times.find(f"{date} {m[4].zfill(2)}{m[5]}")
+        else:  # whole seconds: a line's own stamp, if it has one, tells more
+            said = _CALM.sub("", text, count=1)
+            own = stamp is None or times.find(said[:48]) is not None
+            yield [Logical(number, said, NOTHING if own else Facts(stamp=stamp))]
+
+
 NARROW, WIDE = 60, 512
 
 

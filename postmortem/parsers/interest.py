@@ -48,7 +48,7 @@ _GATES: tuple[tuple[int, str], ...] = (
             r"(?i:finished|complete\b|completed|all done|\bdone[ ,:(]{1,3}[0-9]|exiting normally|\bbye\b|fit` stopped|# Avg bus bandwidth"
             r"|exit: 0 failed|Exiting with code 0|successfully|configure: exit|RESULT,|ENDING TIMING"
             r"|total (?:training|elapsed|run)|training time|RUNANDTIME_STOP| passed|\[shutdown\]|succeeded"
-            r"|(?:exit|status|return|code|returned|with)[ =:]+0|\"(?:run_stop|status)\"|conclu|entrenamiento|termin)"
+            r"|(?:exit|status|return|code|returned|with|\brc)[ =:]+0|\"(?:run_stop|status)\"|conclu|entrenamiento|termin)"
         ),
     ),
     (BYE, "训练|程序|学習|학습|бучение|abgeschlossen|beendet"),

@@ -144,6 +144,9 @@ def body_of(record: Record) -> tuple[str, str] | None:
         for name in BODIES:
             if isinstance(part.get(name), str):
                 return name, part[name]
+    raised, reason = record.get("exception"), record.get("reason")  # eliot's actions that failed
+    if isinstance(raised, str) and isinstance(reason, str):
+        return "exception", f"{raised.removeprefix('builtins.')}: {reason}"
     return None
 
 
@@ -347,7 +350,9 @@ def _time(value: object) -> Stamp | None:
         value = float(value)
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
-    for unit in (1.0, 1e3, 1e6, 1e9):
+    for unit in (
+        (1.0, 1e3, 1e6, 1e9) if 0 < value < 1 << 63 else ()
+    ):  # an integer of JSON has any number of digits
         if 1e9 < value / unit < 4e9:
             return Stamp(value / unit, "absolute", str(value), 1e-3)
     return None

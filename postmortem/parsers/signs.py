@@ -288,10 +288,11 @@ _GOODBYE = re.compile(
     r"(?:finished|completed?|all done|exiting normally|bye)(?![a-z])"
     rf"(?=[\W_\d]*$|\W*\d|[ :,-]+(?:{_OBJECTS})\b)"
     r"|\bdone\b[ ,:(]{1,3}(?P<all>\d{1,9}) ?(?:of|/) ?(?P=all)\b"  # `done, 160 of 160 steps`
+    r"|\b(?P<whole>\d{1,9}) ?(?:of|/) ?(?P=whole) (?:\w{1,12} )?(?:finished|done|completed?)\b"  # `120/120 finished`
     r"|\ball done[.! ]*$|exit: 0 failed|Exiting with code 0|^configure: exit 0"
     r"|\bsuccessfully (?:built|tagged|installed|finished|completed|trained|quantized)\b"
     r"|\btotal (?:training|elapsed|run(?:ning)?) time\b|\btraining time[ =:]+[\d(]"
-    r"|\b(?:exit|status|return(?:ed)?|exit[ _]?code|ret_code|exited with)(?: code| status)?[ =:]+0(?:\W*$|;)",
+    r"|\b(?:exit|status|return(?:ed)?|exit[ _]?code|ret_code|rc|exited with)(?: code| status)?[ =:]+0(?:\W*$|;)",
     re.IGNORECASE,
 )
 _FORM = re.compile(  # goodbyes of programs, whatever else the line says
@@ -305,6 +306,7 @@ _FORM = re.compile(  # goodbyes of programs, whatever else the line says
 )
 _LAST_WORDS = re.compile(  # and what no script says that failed
     r"\b(?:training|run|job|all epochs?|execution)\b[ \w]{0,24}\b(?:finished|completed?|succeeded)\b(?! ?(?:at|on)\b)"
+    r"|\b(?:training|run|job)\b[ \w]{0,24}\b(?:ended|exited|returned|left) with (?:code |status )?0\W*$"
     r"|训练(?:已)?(?:完成|结束)|程序(?:已)?结束|学習(?:が)?(?:完了|終了)|학습(?:이)? 완료|обучение завершено"
     r"|treinamento conclu[ií]do|entrenamiento (?:finalizado|terminado|completado)|entra[iî]nement termin[eé]"
     r"|training (?:abgeschlossen|beendet)",

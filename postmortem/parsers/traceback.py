@@ -352,7 +352,7 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["source"] = reading.source
     if len(outside) < len(reading.frames):
         fields["interrupted"] = True
-    if short in WRAPPERS or _SPAWNED.match(body):
+    if short in WRAPPERS or _SPAWNED.match(body) or circumstances.of_a_child(excerpt, body, reading.last):
         fields["wrapper"] = True
     below = (line for line in excerpt.block() if line.number > reading.last)
     if table := rank_table.rows(reading.exception, below):

@@ -198,5 +198,6 @@ _TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
     (journal_export.looks_verbose, journal_export.verbose),
     (framing.mostly_pairs, framing.logfmt),
     (framing.partial, framing.cri),
+    (framing.of_java, framing.java),
     (framing.folded, framing.unfolded),
 )

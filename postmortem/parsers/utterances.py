@@ -28,7 +28,7 @@ _CLASS = (
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
     r"(?:Error|Exception|Failure|Fault|Timeout|Refused|Exceeded|NotFound|Missing|Died|Abort)"
 )
-_ALONE = re.compile(rf"(?P<said>{_CLASS}: \S.*|(?:[a-z_]\w*\.)+[A-Z][a-z]\w+: \S.*)$")
+_ALONE = re.compile(rf"(?:[EFC] )?(?P<said>{_CLASS}: \S.*|(?:[a-z_]\w*\.)+[A-Z][a-z]\w+: \S.*)$")
 _UNCAUGHT = re.compile(
     r"(?:^|[\] :|-])(?:[Uu]ncaught|[Uu]nhandled)(?: exception)?(?: in [\w. ]{1,40})?:? "
     rf"(?P<said>{_CLASS}(?:: .*|\(.*\))?)$"

@@ -14,6 +14,7 @@ from postmortem.diagnose.wording import message
         ("15:25:05 [2] rendezvous file /home/jul/share/b/rdv", "rendezvous file /home/jul/share/b/rdv"),
         ("2026-11-22_11:40:13.75931 I app starting rank=2 world=5", "app starting rank=2 world=5"),  # svlogd
         ("2026-11-22 11:40:00.404565011 train.py 1 exited 124", "train.py 1 exited 124"),  # s6-log
+        ("I1122 18:45:38.487 21253 gen.py:33] image 60 of 150", "image 60 of 150"),  # absl
         ('{"ts": 1.5, "level": "info", "msg": "writing shard 3"}', "writing shard 3"),
         ("[rank2]: epoch 3 took 00:10:12 so far", "epoch 3 took 00:10:12 so far"),
     ],

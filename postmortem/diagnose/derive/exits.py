@@ -131,7 +131,7 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
-    claims = [c for c in claims if not _outlived(case, c)]
+    claims = [c for c in claims if not (_outlived(case, c) or _after_the_job(case, c))]
     accused = _accused(claims)
     for c in claims:
         end = endings.told(c.event) if c.tells("end") else None
@@ -168,6 +168,13 @@ def _outlived(case: Case, c: Claim) -> bool:
     return next(later, None) is not None
 
 
+def _after_the_job(case: Case, c: Claim) -> bool:
+    """Whether it stands below the last word of a whole run that went well: a script clears up behind it."""
+    bye = life.last_goodbye(case, c.event.where.source)
+    below = bye is not None and life.below(c.event, bye) and life.has_last_word(bye)
+    return below and c.tells("end") and not c.ranks and life.all_done(case)
+
+
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
     if end.kind == "kill":
         return not any(_stands_before(e, c.event) for e in (*case.telling("forces"), *case.telling("stop")))
@@ -184,7 +191,7 @@ def _missed(x: Claim, end: Ending) -> bool:
 
 
 def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
-    kind = end.kind if end.kind in ("kill", "crash") else "own"
+    kind = end.kind if end.kind in ("kill", "crash", "stop") else "own"
     event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
     return _as(case, PATTERNS[kind], c, event, f"{c.event.where} tells of an end with {end}")
 

@@ -23,6 +23,7 @@ STEPS: tuple[Callable[[Scene], Claim | None], ...] = (
     counted.differ,
     counted.behind,
     placed.stacks,
+    placed.sampled,
     placed.left,
     placed.all_receive,
     placed.cut_off,
@@ -70,5 +71,12 @@ def _something_waits(seen: Scene) -> bool:
         return True
     if any(c.accuses and c.pattern.category in ("hang", "collective-mismatch") for c in seen.claims):
         return True
-    stacked = [v for v in views if v.stack is not None]
-    return len(stacked) >= 2 and not all(v.finished for v in views)
+    return _stacked(seen)
+
+
+def _stacked(seen: Scene) -> bool:
+    """Whether somebody took stacks of ranks that have not finished, or of a process in a collective."""
+    views = seen.views.values()
+    if any(e.fields.get("collective") for e in seen.sampled) and not seen.case.finished:
+        return True
+    return sum(v.stack is not None for v in views) >= 2 and not all(v.finished for v in views)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.views import Scene, View, at_odds, minority
+from postmortem.diagnose.derive.hangs.views import Scene, View, at_odds, minority, overtaken_ranks
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.model import Event
 
@@ -51,6 +51,34 @@ def _elsewhere(scene: Scene, stacked: dict[int, Event], outside: list[int]) -> C
     proof = [*(stacked[r] for r in outside), *children]
     because = f"{', '.join(places)} while the others waited in a collective"
     return scene.make("rank-never-arrived", outside, proof, because)
+
+
+def sampled(scene: Scene) -> Claim | None:
+    """Stacks that a tool took of processes whose ranks nobody says: one runs the script's own code, and the
+    others wait in a collective. Whose last words all others went beyond is that process."""
+    script = {_script(e) for e in scene.sampled if e.fields.get("collective")}
+    own = [e for e in scene.sampled if _script(e) in script]
+    outside = [e for e in own if not e.fields.get("collective")]
+    if len(outside) != 1 or len(own) < 2:
+        return None
+    odd, behind = outside[0], _first_to_fall_silent(scene)
+    who = ranks_text(behind) if behind else f"process {odd.pid}"
+    because = f"{who} was in {_function(odd)} ({_code(odd)}) while the others waited in a collective"
+    return scene.make("rank-never-arrived", behind, [odd, *own], because)
+
+
+def _first_to_fall_silent(scene: Scene) -> list[int]:
+    """The rank beyond which all others went. Of a loop's two lines each may seem to be beyond the other."""
+    last = {r: scene.views[r].last for r in overtaken_ranks(scene)}
+    fell = {r: e.at for r, e in last.items() if e is not None and e.at is not None}
+    first = [r for r, at in fell.items() if at == min(fell.values())]
+    return first if len(first) == 1 else []
+
+
+def _script(e: Event) -> str:
+    """The file of a stack's outermost frame."""
+    frames = e.fields.get("frames")
+    return str(frames[-1][0]) if isinstance(frames, tuple) and frames else ""
 
 
 def _function(e: Event) -> str:

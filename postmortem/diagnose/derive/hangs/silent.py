@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import statements
-from postmortem.diagnose.derive.hangs.views import Scene, View, words_of
+from postmortem.diagnose.derive.hangs.views import Scene, View, overtaken_ranks, words_of
 from postmortem.diagnose.wording import message, ranks_text, shape
 from postmortem.digits import number
 from postmortem.model import Event
@@ -144,19 +144,13 @@ def stuck(scene: Scene) -> dict[int, Event]:
     words = {r: v.words for r, v in scene.views.items() if v.words}
     if len(words) < 3 or set(words) < set(scene.views):
         return {}
-    behind = [r for r in scene.quiet if r in words and _went_beyond(words[r], words, r)]
+    behind = [r for r in overtaken_ranks(scene) if r in scene.quiet]
     last = {r: said[0] for r in behind if (said := scene.views[r].last_words)}
     return last if 2 * len(behind) < len(words) else {}
 
 
 def _proofs(scene: Scene) -> Iterator[Event]:
     yield from (v.proof for v in scene.views.values() if v.proof is not None)
-
-
-def _went_beyond(own: tuple[int, ...], words: dict[int, tuple[int, ...]], rank: int) -> bool:
-    """Whether each other rank said what this one said last, and something else after it."""
-    others = [w for r, w in words.items() if r != rank]
-    return all(own[-1] in w[:-1] and w[-1] != own[-1] for w in others)
 
 
 def late(scene: Scene) -> Claim | None:

@@ -121,6 +121,16 @@ class Scene:
     def quiet(self) -> list[int]:
         return [r for r, v in self.views.items() if v.silent]
 
+    @cached_property
+    def sampled(self) -> list[Event]:
+        """Stacks that a tool took of processes whose ranks nobody says."""
+        stacks = self.case.of_kind("stack")
+        return [
+            e
+            for e in stacks
+            if e.speaker == "tool" and e.pid and not e.fields.get("child") and self.case.rank_of(e) is None
+        ]
+
     @property
     def world(self) -> int | None:
         """How many ranks the job has, as a launcher, NCCL or torch states it; the launchers list every
@@ -151,6 +161,17 @@ def scene(case: Case, claims: Sequence[Claim]) -> Scene:
         if c.accuses and c.speaker != "kernel" and rank in views:
             _hear(views[rank], c)
     return Scene(case, claims, views)
+
+
+def overtaken_ranks(scene: Scene) -> list[int]:
+    """Ranks of which each other rank said the last line, and something else after it."""
+    words = {r: v.words for r, v in scene.views.items() if v.words}
+
+    def beyond(rank: int, own: tuple[int, ...]) -> bool:
+        others = [said for r, said in words.items() if r != rank]
+        return bool(others) and all(own[-1] in said[:-1] and said[-1] != own[-1] for said in others)
+
+    return [rank for rank, own in words.items() if beyond(rank, own)]
 
 
 def _first_death(case: Case) -> Event | None:
