@@ -17,7 +17,7 @@ _MAP = re.compile(
     r"\(ip=(?P<ip>[\w.:]+), pid=(?P<pid>\d+)\) world_rank=(?P<rank>\d+), local_rank=(?P<local>\d+)"
 )
 _OWN = re.compile(
-    r"(?:\W{0,4}|[A-Za-z][\w.-]{0,20} |.{0,60}[\])|:-] |.{0,60}\bINFO\b[ :|\]-]{1,4})"
+    r"(?:\W{0,4}|.{0,60}[\])|:-] |.{0,60}\bINFO\b[ :|\]-]{1,4})"
     r"(?:[Hh]ello from |[Ii] am |[Tt]his is )?(?:global )?[Rr]ank[ =:#]{0,3}(?P<rank>\d{1,6})\b"
     r"(?P<between>[^\n]{0,80}?)\b(?:pid|PID|process id)[ =:#]{1,3}(?P<pid>\d{2,8})\b"
 )
@@ -86,9 +86,8 @@ def named(text: str, env: Envelope) -> Named | None:
         return Named(whole(m["rank"]), whole(m["pid"]))
     if "pid" not in text.lower():
         return None
-    m = _OWN.match(env.body) or (
-        _OWN.match(text) if env.writer else None
-    )  # a label may take the word `pid` along
+    labelled = text.find("rank") if "rank" in env.writer else -1  # `ct rank 1 pid 8946` is all a label
+    m = _OWN.match(env.body) or (_OWN.match(text, labelled) if labelled >= 0 else None)
     if m is None:
         return None
     rank = whole(m["rank"])

@@ -84,7 +84,7 @@ LIMIT = pattern("limit", "scheduler", entity="job")
 
 
 def order(*claims: Claim) -> list[str]:
-    return [c.pattern.id for c in _scheduler_last(list(claims))]
+    return [c.pattern.id for c in _scheduler_last(case(), list(claims))]
 
 
 def test_a_scheduler_that_stops_the_job_after_something_had_failed_is_the_broom() -> None:

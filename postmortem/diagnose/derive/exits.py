@@ -191,7 +191,10 @@ def _missed(x: Claim, end: Ending) -> bool:
 
 
 def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
-    kind = end.kind if end.kind in ("kill", "crash", "stop") else "own"
+    known = (
+        ("kill", "crash", "stop") if c.ranks else ("kill", "crash")
+    )  # a shell may stop what it had started
+    kind = end.kind if end.kind in known else "own"
     event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
     return _as(case, PATTERNS[kind], c, event, f"{c.event.where} tells of an end with {end}")
 
