@@ -66,12 +66,17 @@ def _job(solution: Solution) -> Row:
     named = {s.host for s in solution.case.sources.values() if s.host}
     return {
         "id": solution.job,
-        "world_size": registry.world or (len(registry.ranks) or None),
+        "world_size": registry.world or _all_seen(registry.ranks),
         "hosts": sorted(named | set(registry.host_of.values())),
         "torch": registry.torch,
         "nccl": registry.nccl,
         "attempts": solution.attempts,
     }
+
+
+def _all_seen(ranks: Sequence[int]) -> int | None:
+    """The size of a job that nobody states: as many as ranks are seen, where none between them is missing."""
+    return len(ranks) if ranks and max(ranks) + 1 == len(ranks) else None
 
 
 def _moment(root: Claim | None) -> float | None:
@@ -203,13 +208,13 @@ def _chain(solution: Solution, evidence: Evidence) -> list[Row]:
 def _helpers(solution: Solution, root: Claim) -> list[Claim]:
     """What strengthens the root: confirmations and comparisons about its ranks, but for the one that it
     rests on."""
-    found = []
+    found: dict[tuple[object, ...], Claim] = {}  # what two files tell of one rank is one fact
     for c in solution.claims:
         helps = c.role == "confirms" or (c.pattern.derived and c.role != "symptom")
         same = (c.pattern.id, c.ranks) == (root.pattern.id, root.ranks)
         if helps and not same and (not c.ranks or set(c.ranks) & set(solution.ranks)):
-            found.append(c)
-    return found
+            found.setdefault((c.pattern.id, c.ranks, c.hosts, c.gpus, c.pids), c)
+    return list(found.values())
 
 
 def _announcement(case: Case, root: Claim) -> Event | None:
@@ -243,7 +248,9 @@ def _row(name: str, c: Claim, evidence: Evidence) -> Row:
     entity: Row = {}
     if c.ranks:
         entity["rank" if len(c.ranks) == 1 else "ranks"] = c.ranks[0] if len(c.ranks) == 1 else list(c.ranks)
-    for key, values in (("host", c.hosts), ("gpu", c.gpus), ("pid", c.pids)):
+    own = evidence.case.registry.host_of.get(c.ranks[0]) if len(c.ranks) == 1 else None
+    hosts = (own,) if own else c.hosts  # who complains of a missing rank is elsewhere
+    for key, values in (("host", hosts), ("gpu", c.gpus), ("pid", c.pids)):
         if len(values) == 1:
             entity[key] = values[0]
     return {

@@ -1,0 +1,68 @@
+"""A linter over the documents of all samples: what a page says must hold beside everything else that it says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import solved
+from postmortem.analyze import analyze
+
+CASES = sorted(p.parent for p in (Path(__file__).parent.parent / "sample_logs").glob("*/truth.json"))
+CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
+
+
+def lies(document: dict[str, Any]) -> Iterator[str]:
+    """What contradicts something else in the document, or is told twice."""
+    verdict, world = document["verdict"], document["job"]["world_size"]
+    hosts = {row["rank"]: row["host"] for row in document["ranks"]}
+    for rank in (*verdict["culprit"]["ranks"], *hosts):
+        if world is not None and rank >= world:
+            yield f"rank {rank} of a job of {world}"
+    for row in (*document["chain"], *document["findings"]):
+        who = row["entity"]
+        host = hosts.get(who.get("rank"))
+        if host is not None and who.get("host", host) != host:
+            yield f"{row['pattern']}: rank {who['rank']} is on {host}, not on {who['host']}"
+    rows = [
+        (row["pattern"], row["role"], json.dumps(row["entity"], sort_keys=True)) for row in document["chain"]
+    ]
+    for told, times in (*Counter(verdict["because"]).items(), *Counter(rows).items()):
+        if times > 1:
+            yield f"told {times} times: {told}"
+    for text in (verdict["headline"], *verdict["because"], *(row["because"] for row in document["chain"])):
+        if CUT.search(text):
+            yield f"cut: {text}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_what_is_said_of_a_sample_holds(case: Path) -> None:
+    assert list(lies(solved(case).document)) == []
+
+
+def test_a_size_that_nobody_states_is_not_made_up(tmp_path: Path) -> None:
+    """Rank 3 alone says nothing of how many there are; ranks 0 to 2 are three at least, and all that is known."""
+    raised = (
+        "[rank{0}]: Traceback (most recent call last):\n"
+        '[rank{0}]:   File "/work/train.py", line 9, in <module>\n[rank{0}]:     main()\n'
+        "[rank{0}]: ValueError: bad shard {0}\n"
+    )
+    for ranks, size in (((3,), None), ((0, 1, 2), 3), ((0, 2), None)):
+        (tmp_path / "job.log").write_text("".join(raised.format(r) for r in ranks))
+        document = analyze([str(tmp_path)]).document
+        assert document["job"]["world_size"] == size and list(lies(document)) == []
+
+
+def test_who_is_missing_is_not_where_the_complaint_stands(tmp_path: Path) -> None:
+    for host, rank in (("node-a", 0), ("node-b", 1)):
+        (tmp_path / host).mkdir()
+        said = "torch.distributed.DistStoreError: wait timeout after 8000ms, keys: /default_pg/0//cpu//0/1\n"
+        text = f"2026-11-21 13:10:4{rank},288 INFO [rank{rank}] train: rank {rank} of 2 starts\n"
+        (tmp_path / host / f"rank{rank}.log").write_text(text + (said if rank == 0 else ""))
+    assert list(lies(analyze([str(tmp_path)]).document)) == []
