@@ -211,6 +211,10 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     "a bar that is drawn again": bar(29) + bar(30) + FATAL + bar(30),
     "an outer bar that is drawn again": bar(3, 10) + bar(29) + bar(30) + FATAL + bar(3, 10),
     "wandb sums up": steps(0, 30) + FATAL + WANDB,
+    "another rank skips a batch of its own below it": steps(0, 30)
+    + FATAL
+    + "batch 31 skipped, no labels\n"
+    + steps(40, 40),
     "the script says done": steps(0, 30) + FATAL + "\nreal\t0m56.895s\nuser\t0m11.272s\ndone\n",
     "a date of the script": (
         "srun: error: node-a: task 1: Out Of Memory\nsrun: Force Terminated StepId=8538.0\n"

@@ -24,8 +24,9 @@ _LOGGED = re.compile(
     r"\d\d:\d\d.{0,80}\b(?:ERROR|CRITICAL|EXCEPTION|WARNING|WARN|error|critical|exception|warning)\b|^(?:ERROR|WARNING):"
 )
 
-_GOES_ON = re.compile(
-    r"\b(?:(?:goes|going|go|carry(?:ing)?|carries|moving) on|continu(?:es|ing)|ignor(?:ed|ing)|skipp(?:ed|ing))\b",
+_GOES_ON = re.compile(  # and no number: of another rank's step nobody knows whose it is
+    r"(?!\s)\D{0,120}\b"
+    r"(?:(?:goes|going|go|carry(?:ing)?|carries|moving) on|continu(?:es|ing)|ignor(?:ed|ing)|skipp(?:ed|ing))\b\D{0,80}",
     re.IGNORECASE,
 )
 QUOTED = 12  # characters of a message that nobody says by chance
@@ -164,7 +165,7 @@ class Excerpt:
         below = next((line for line in self.following() if line.number > last and line.text.strip()), None)
         if below is None:
             return ""
-        if _GOES_ON.search(below.envelope.body[:200]) and not below.text.startswith(" "):
+        if _GOES_ON.fullmatch(below.envelope.body[:200]):
             return "logged"
         quoted = below.envelope.stamp is not None and len(message) >= QUOTED
         return "logged" if quoted and message[:80] in below.envelope.body else ""
