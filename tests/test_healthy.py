@@ -367,8 +367,10 @@ def test_who_complains_of_the_first_to_leave_and_finishes_is_well(tmp_path: Path
     assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "healthy"
 
 
-def test_all_finish_in_one_file_and_one_dies_in_another(tmp_path: Path) -> None:
-    """torchrun's restart, with stdout and stderr apart and no times on stdout: nobody dies and finishes in one life."""
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_all_finish_in_one_file_and_one_dies_in_another(gives_up: bool, tmp_path: Path) -> None:
+    """torchrun's restart, with stdout and stderr apart and no times on stdout: an agent that gave up would have said
+    so, and then it is the evaluation behind the last step that failed."""
     trace = (
         '[rank{0}]: Traceback (most recent call last):\n[rank{0}]:   File "/work/job.py", line 21, in <module>\n'
         "[rank{0}]:     loss.backward()\n[rank{0}]: {1}\n"
@@ -381,12 +383,14 @@ def test_all_finish_in_one_file_and_one_dies_in_another(tmp_path: Path) -> None:
         "E1122 19:56:51.165000 7785 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
         "local_rank: 2 (pid: 7821) of binary: /opt/python\n"
     )
-    (tmp_path / "job.err").write_text(err + end)
+    agent = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    given_up = f'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n{agent}'
+    (tmp_path / "job.err").write_text(err + end + (given_up if gives_up else ""))
     lines = [f"r{r}: {n}/120" for n in (0, 20, 40, 60, 40, 60, 80, 100) for r in range(3)]
     (tmp_path / "job.out").write_text("\n".join([*lines, *(f"r{r}: 120/120 finished" for r in range(3)), ""]))
     verdict = analyze([str(tmp_path)]).document["verdict"]
-    assert verdict["outcome"] == "recovered"
-    assert verdict["headline"].startswith("Recovered: in an earlier attempt")
+    assert verdict["outcome"] == ("incident" if gives_up else "recovered")
+    assert verdict["headline"].startswith("Recovered: in an earlier attempt") != gives_up
 
 
 def test_stacks_alone_tell_of_no_health(tmp_path: Path) -> None:

@@ -127,17 +127,15 @@ def solve_job(
 
 
 def _lived_again(case: Case) -> bool:
-    """Whether all ranks said goodbye, and one of them had died at its work: nobody does both in one life, though
-    no line tells where the second began."""
-    died = [
-        e
-        for e in case.of_kind("exception")
-        if e.fields.get("excepthook") and case.rank_of(e) in case.finished
-    ]
-    worked = [e for e in died if e.fields.get("collective") not in (None, "barrier")]
-    known = [case.library.telling("death")]
-    torn = any(e.pattern in known[0] for e in case.events)
-    if not (worked and torn and case.all_finished):
+    """Whether all ranks said goodbye, one of them had died at its work, and torchrun, which tells of that death,
+    did not give up: it began anew, though no line tells where (an agent that gives up raises ChildFailedError).
+    """
+    raised = case.of_kind("exception")
+    died = [e for e in raised if e.fields.get("excepthook") and case.rank_of(e) in case.finished]
+    at_work = any(e.fields.get("collective") not in (None, "barrier") for e in died)
+    deaths = case.library.telling("death")
+    torn = any(e.pattern in deaths for e in case.events)
+    if not (at_work and torn and case.all_finished) or any("ChildFailedError" in e.text for e in raised):
         return False
     case.note("all ranks said that they finished, after their group had been torn down: it was started again")
     return True
