@@ -230,7 +230,12 @@ class _Processes:
         return future
 
     def stop(self) -> None:
+        """End the workers, then their channel. Pebble's `join` goes the other way round, and a worker that is
+        still starting then misses the channel's lock and prints a traceback."""
         self.pool.stop()
+        if self.pool._pool_manager_loop is not None:  # it would start new ones
+            self.pool._pool_manager_loop.join()
+            self.pool._pool_manager.worker_manager.force_stop_workers()
         self.pool.join()
 
 

@@ -182,6 +182,38 @@ def test_a_signal_waits_until_the_workers_are_started(name: str, code: int, tmp_
     assert done.returncode == code and done.stderr == ""  # nothing was read, so nothing is told
 
 
+BUSY = """
+import os, signal, sys, time
+if "--multiprocessing-fork" in sys.argv:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    try:
+        os.mkdir(os.environ["FIRST"])
+        time.sleep(2)
+    except FileExistsError:
+        time.sleep(0.5)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+"""
+
+
+def test_a_worker_finds_its_channel_while_another_is_slow_to_end(tmp_path: Path) -> None:
+    """On a busy host a worker that waits for the disk hears SIGTERM late. Its neighbour, still starting, looked
+    for the lock of a channel that was closed already: 1 in 11,000 tests."""
+    for file in ("a.log", "b.log"):
+        (tmp_path / file).write_text(GOOD * 40_000)
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "sitecustomize.py").write_text(BUSY)
+    words = [
+        sys.executable,
+        "-c",
+        STARTING.format(name="SIGTERM"),
+        str(tmp_path),
+        str(tmp_path / "report.html"),
+    ]
+    slow = {**os.environ, "PYTHONPATH": f"{tmp_path / 'site'}:{ROOT}", "FIRST": str(tmp_path / "first")}
+    done = subprocess.run(words, stderr=subprocess.PIPE, text=True, cwd=ROOT, timeout=60, env=slow)
+    assert (tmp_path / "first").exists() and done.returncode == 143 and done.stderr == ""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGINT", "SIGHUP"])
 def test_children_are_silent_when_all_are_stopped(name: str, tmp_path: Path) -> None:
