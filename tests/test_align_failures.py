@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from calendar import timegm
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -304,6 +305,41 @@ def test_a_time_out_tells_when_the_waiting_began(tmp_path: Path) -> None:
         row["state"] == "weak" and "no more than seconds" in row["reason"] and row["uncertainty_s"] > 0.5
         for row in rows.values()
     )
+
+
+def test_stamps_in_seconds_since_1970_and_time_outs_half_an_hour_behind(tmp_path: Path) -> None:
+    """A third of the hosts writes `ts %.s` or nanoseconds; their watchdogs write glog's local time, half an hour
+    behind the last step that all hosts print. 49 of 68 clocks were aligned."""
+    states: list[str] = []
+    off: list[float] = []  # seconds, against the job's time
+    stated: list[float] = []
+    for seed in range(71, 75):
+        truth = write(
+            tmp_path / str(seed), seed, 12, 90, scenario="hang", patience=1800.0, change=_third_in_epochs
+        )
+        document = document_of(tmp_path / str(seed))
+        rows = [c for c in document["clocks"] if not any("dmesg" in source for source in c["sources"])]
+        by = {host.name: host for host in truth.hosts}
+        late = 0.0  # of the job's time, against the true one, which no log tells
+        for _ in range(3):
+            errors = [_error(by[c["host"]], c, late) for c in rows]
+            late -= float(np.median(errors))
+        states += [c["state"] for c in rows]
+        off += [_error(by[c["host"]], c, late) for c in rows]
+        stated += [c["uncertainty_s"] for c in rows]
+    assert states.count("aligned") >= 0.95 * len(states)
+    assert np.quantile(np.abs(off), 0.95) <= 0.005
+    assert np.mean(np.abs(off) <= 1.96 * np.array(stated)) >= 0.93
+
+
+def _error(host: Host, row: dict[str, Any], late: float) -> float:
+    """What a host's clock is said to be off by, less what it was, where the job's time is `late` by so much."""
+    moment = datetime.fromisoformat(row["at"]).timestamp() - late
+    return float(row["offset_s"] + late - host.skew - host.drift * (moment - host.start))
+
+
+def _third_in_epochs(i: int, host: Host) -> Host:
+    return replace(host, form="epoch" if i % 6 == 1 else "nanos") if i % 3 == 1 else host
 
 
 def test_a_kernel_log_without_a_kill_says_when_it_booted(tmp_path: Path) -> None:

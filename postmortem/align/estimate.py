@@ -105,6 +105,7 @@ def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) 
     for clocks in consensus.connected:
         clocks = tuple(c for c in clocks if c in consensus.segments)
         totals = {c: _largest(consensus.segments[c]).correction.offset for c in clocks}
+        named = {**named, **zones.named_by_twin(totals)}
         known = {c: named.get(c, 0.0) for c in clocks if c.kind == "absolute" or c in named}
         base, how = zones.gauge(totals, known)
         consensus = _told(consensus, clocks, totals, known, base)
@@ -157,7 +158,7 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
     how far they lie from the rest is not known."""
     ends = [e.pieces.apply("", None, t, 0.0)[0] for c, e in rows.items() for t in spans[c]]
     rest = [e.pieces.apply("", None, t, 0.0)[0] for c, e in found.items() for t in spans[c]]
-    shift = 0.0 if how == "named" else _life((min(ends), max(ends)), rest)
+    shift = 0.0 if how == "named" else zones.life((min(ends), max(ends)), rest)
     floor = UNCOMPARED if how == "named" else ZONE_ONLY if shift is not None else LOST
     why = (
         f"compared with {len(rows) - 1} other{'s' if len(rows) != 2 else ''}; no line in common with the "
@@ -288,13 +289,23 @@ def _one(
 
 def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) -> None:
     """Another form of stamp of a host whose clock is known has the same skew, and inherits its doubts."""
-    for clock in sorted((c for c in spans if c not in found), key=str):
+    for clock in sorted((c for c in spans if c not in found or _scant(found[c])), key=str):
         twin = next(
-            (c for c in sorted(found, key=str) if c.host == clock.host and c.group == clock.group), None
+            (
+                c
+                for c in sorted(found, key=str)
+                if c != clock and (c.host, c.group) == (clock.host, clock.group)
+            ),
+            None,
         )
         if twin is None or any(row.zone is None for row in found[twin].rows):
             continue
-        zone = 0.0 if clock.kind == "absolute" else named.get(clock)
+        if clock in found:
+            zone = found[clock].rows[0].zone
+            if not _reads_as(found[clock], found[twin], spans[clock][1]):
+                continue
+        else:
+            zone = 0.0 if clock.kind == "absolute" else named.get(clock)
         if zone is None:
             continue
         rows = tuple(
@@ -314,6 +325,19 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
         )
         alone = (end[0] - shifts[-1], end[1]) if (end := found[twin].pieces.alone) else None
         found[clock] = Estimate(rows, Pieces(tuple(r.correction for r in rows), {}, edges, alone))
+
+
+def _scant(e: Estimate) -> bool:
+    """Whether a clock has too few common lines to be known by them: a watchdog's stamp among a trainer's."""
+    return len(e.rows) == 1 and e.rows[0].state == "weak" and e.rows[0].events < LEAST
+
+
+def _reads_as(own: Estimate, twin: Estimate, moment: float) -> bool:
+    """Whether the few lines of a clock lie where those of its host's other stamps have it."""
+    if any(row.state != "aligned" for row in twin.rows):
+        return False
+    a, b = own.rows[-1].correction, twin.rows[-1].correction
+    return abs(a.offset_at(moment - a.shift) - b.offset_at(moment - a.shift)) < ZONE_ONLY
 
 
 def _take_lonely(
@@ -344,7 +368,7 @@ def _take_lonely(
     if not reference and rest:
         reference = list(spans[rest[0]])
         how = ""
-    totals = {c: z for c in rest if (z := _life(spans[c], reference)) is not None}
+    totals = {c: z for c in rest if (z := zones.life(spans[c], reference)) is not None}
     if not how and not found:
         base, how = zones.gauge(totals, {})
         base = zones.snapped(base)
@@ -352,19 +376,6 @@ def _take_lonely(
         base, how = 0.0, how or "named"
     for clock in rest:
         found[clock] = _by_life(totals.get(clock), base, how, several)
-
-
-def _life(span: tuple[float, float], reference: Sequence[float]) -> float | None:
-    """The zone that puts the life of a log upon the others' life; None where none does."""
-    ends = (span[0] - min(reference), span[1] - max(reference))
-    fits = [
-        zones.snapped(d)
-        for d in ends
-        if abs(d - zones.snapped(d)) <= zones.NEAR and abs(d) <= 2 * zones.FARTHEST
-    ]
-    if span[0] <= max(reference) and span[1] >= min(reference):
-        fits = [z for z in fits if not z] or [0.0]
-    return min(fits, key=abs) if fits else None
 
 
 def _by_life(total: float | None, base: float, how: str, several: bool) -> Estimate:

@@ -102,6 +102,21 @@ def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId,
     return found
 
 
+def named_by_twin(totals: Mapping[ClockId, float]) -> dict[ClockId, float]:
+    """Naive clock -> its zone, where common lines tell the offset of its host's stamps with a zone too."""
+    twins = {c: c._replace(kind="absolute") for c in totals if c.kind == "naive"}
+    return {c: snapped(totals[c] - totals[twin]) for c, twin in twins.items() if twin in totals}
+
+
+def life(span: tuple[float, float], reference: Sequence[float]) -> float | None:
+    """The zone that puts the life of a log upon the others' life; None where none does."""
+    ends = (span[0] - min(reference), span[1] - max(reference))
+    fits = [snapped(d) for d in ends if abs(d - snapped(d)) <= NEAR and abs(d) <= 2 * FARTHEST]
+    if span[0] <= max(reference) and span[1] >= min(reference):
+        fits = [z for z in fits if not z] or [0.0]
+    return min(fits, key=abs) if fits else None
+
+
 def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tuple[float, str]:
     """What to take off all offsets so that they are zone plus skew, and how it was found:
     `named` by stamps, `likely`,

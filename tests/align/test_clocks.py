@@ -14,7 +14,7 @@ import pytest
 from claims import NOON, event
 from postmortem.align import align, consensus, kernel, place, steps, waits, zones
 from postmortem.align.consensus import Segment
-from postmortem.align.estimate import _believable, _jump, _life, _turn
+from postmortem.align.estimate import _believable, _jump, _turn
 from postmortem.align.kernel import Bridge
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Correction
@@ -270,7 +270,7 @@ def test_the_life_of_a_log_names_its_zone() -> None:
     others = (NOON, NOON + 600)
 
     def life(first: float, last: float) -> float | None:
-        return _life((NOON + first, NOON + last), others)
+        return zones.life((NOON + first, NOON + last), others)
 
     assert life(2 * HOUR, 2 * HOUR + 600) == 2 * HOUR
     assert life(2 * HOUR + 100, 2 * HOUR + 300) == 2 * HOUR

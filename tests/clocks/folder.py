@@ -53,6 +53,10 @@ class Host:
             case "zoned":
                 at = datetime.fromtimestamp(round(self.shown(true), 6), UTC)
                 return f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z INFO train:"
+            case "epoch":  # what `ts %.s` writes
+                return f"{self.shown(true):.6f}"
+            case "nanos":
+                return f"[{int(self.shown(true) * 1e9)}]"
             case _:
                 return f"[{t:%Y-%m-%d %H:%M:%S}] INFO -"
 
@@ -79,9 +83,10 @@ def write(
     stepping: bool = False,
     start: float = START,
     change: Callable[[int, Host], Host] = lambda _, host: host,
+    patience: float = 600.0,
 ) -> Truth:
-    """Two ranks per host print every step; one dies behind the last; the others complain a moment later.
-    `change` makes a host odd."""
+    """Two ranks per host print every step; one dies behind the last; the others complain a moment later, or in a
+    hang after `patience` seconds. `change` makes a host odd."""
     rng = random.Random(seed)
     made = tuple(change(i, _host(rng, i, steps * period, stepping, start)) for i in range(hosts))
     rank = rng.randrange(2 * hosts)
@@ -91,7 +96,8 @@ def write(
             path = folder / host.name / f"rank{r}.log"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(
-                "\n".join(_rank(rng, host, r, 2 * hosts, steps, period, rank, death, scenario)) + "\n"
+                "\n".join(_rank(rng, host, r, 2 * hosts, steps, period, rank, death, scenario, patience))
+                + "\n"
             )
         own = {r: death + 0.4 + (0.0 if r == rank else rng.uniform(0.5, 1.5)) for r in (2 * i, 2 * i + 1)}
         (folder / host.name / "agent.err").write_text("\n".join(_agent(host, own, rank, scenario)) + "\n")
@@ -131,6 +137,7 @@ def _rank(
     dead: int,
     death: float,
     scenario: str,
+    patience: float,
 ) -> list[str]:
     pid = 5000 + rank
     lines = [f"{host.stamp(host.start - 9 + rng.uniform(0, 3))} initializing process group backend=nccl"]
@@ -150,7 +157,7 @@ def _rank(
             ),
         ]
     if scenario == "hang":
-        return [*lines, *([_watchdog(rng, host, rank, steps, death)] if rank != dead else [])]
+        return [*lines, *([_watchdog(rng, host, rank, steps, death, patience)] if rank != dead else [])]
     if rank != dead:
         place = "[../third_party/gloo/gloo/transport/tcp/pair.cc:553]"
         peer = f"Connection closed by peer [10.0.0.{dead // 2}]:{20000 + dead}"
@@ -158,13 +165,14 @@ def _rank(
     return lines
 
 
-def _watchdog(rng: random.Random, host: Host, rank: int, steps: int, death: float) -> str:
+def _watchdog(rng: random.Random, host: Host, rank: int, steps: int, death: float, patience: float) -> str:
     """Looks once a minute, so ranks give up at different times;
     how long each had waited tells when that began."""
-    waited = 600_000 + rng.randrange(60_000)
+    waited = int(patience * 1000) + rng.randrange(60_000)
     t = host.local(death + rng.expovariate(20) + waited / 1000)
     work = (
-        f"WorkNCCL(SeqNum={steps}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, Timeout(ms)=600000)"
+        f"WorkNCCL(SeqNum={steps}, OpType=ALLREDUCE, NumelIn=26214400, NumelOut=26214400, "
+        f"Timeout(ms)={int(patience * 1000)})"
     )
     told = (
         f"[Rank {rank}] Watchdog caught collective operation timeout: {work} ran for {waited} milliseconds "
