@@ -205,6 +205,7 @@ class _Processes:
 
     def __init__(self, workers: int) -> None:
         self.workers, self.rebuilds = workers, 0
+        self.context = _Context()
         self.pool: Any = self._made()
 
     def _made(self) -> Any:
@@ -214,7 +215,7 @@ class _Processes:
 
         with deaf_children():  # it is a process too
             ensure_running()
-        return ProcessPool(max_workers=self.workers, context=_Context(), initializer=begin)
+        return ProcessPool(max_workers=self.workers, context=self.context, initializer=begin)
 
     def submit(self, work: Callable[..., Any], bundle: tuple[Any, ...], seconds: float) -> Future[Any]:
         try:
@@ -233,9 +234,11 @@ class _Processes:
         """End the workers, then their channel. Pebble's `join` goes the other way round, and a worker that is
         still starting then misses the channel's lock and prints a traceback."""
         self.pool.stop()
-        if self.pool._pool_manager_loop is not None:  # it would start new ones
-            self.pool._pool_manager_loop.join()
-            self.pool._pool_manager.worker_manager.force_stop_workers()
+        if (loop := self.pool._pool_manager_loop) is not None:
+            loop.join()  # it would start new ones
+        for process in self.context.started:
+            if process.is_alive():
+                process.terminate()
         self.pool.join()
 
 
@@ -263,7 +266,14 @@ class _Process(SpawnProcess):
 
 
 class _Context(SpawnContext):
-    Process = _Process
+    """Knows the processes that it started."""
+
+    def __init__(self) -> None:
+        self.started: list[_Process] = []
+
+    def Process(self, *args: Any, **options: Any) -> _Process:  # type: ignore[override]
+        self.started.append(_Process(*args, **options))
+        return self.started[-1]
 
 
 # ── elsewhere ───────────────────────────────────────────────────────────────────────────────────────────────
