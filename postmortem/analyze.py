@@ -126,13 +126,13 @@ def _diagnose(
         kept = tuple(e for e in timeline.events if e.at is None or lo <= e.at <= hi)
         timeline = replace(timeline, events=kept)
     if not options.redact:
-        document = _concluded(timeline, sources, library, ledger, options, usual)
+        document, timeline = _concluded(timeline, sources, library, ledger, options, usual)
         return Incident(document, timeline, as_written=True)
     redactor = Redactor()
     for source in sources:
         redactor.path(source.path)
     timeline = replace(timeline, events=without_secrets(timeline.events, redactor))
-    document = _concluded(timeline, sources, library, ledger, options, usual)
+    document, timeline = _concluded(timeline, sources, library, ledger, options, usual)
     cleaned = cast(dict[str, Any], redactor.document(document))
     timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
     return Incident(cleaned, timeline, redacted=True)
@@ -145,13 +145,13 @@ def _concluded(
     ledger: dict[str, Any],
     options: Options,
     usual: frozenset[str],
-) -> dict[str, Any]:
+) -> tuple[dict[str, Any], Timeline]:
     from postmortem.diagnose import diagnose, nothing
 
     try:
         return diagnose(timeline, sources, library, ledger, options.job, usual)
     except Exception as error:
-        return nothing(timeline, sources, library, _with_loss(ledger, "the diagnosis", error))
+        return nothing(timeline, sources, library, _with_loss(ledger, "the diagnosis", error)), timeline
 
 
 def _with_loss(ledger: dict[str, Any], step: str, error: Exception) -> dict[str, Any]:

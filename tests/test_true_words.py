@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from clocks.folder import write
 
 from conftest import solved
-from postmortem.analyze import analyze
+from postmortem.analyze import Incident, analyze
+from postmortem.diagnose.wording import INHERITED, iso
 
 CASES = sorted(p.parent for p in (Path(__file__).parent.parent / "sample_logs").glob("*/truth.json"))
 CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends
@@ -41,9 +43,39 @@ def lies(document: dict[str, Any]) -> Iterator[str]:
             yield f"cut: {text}"
 
 
+def two_times(incident: Incident) -> Iterator[str]:
+    """Lines that have one time here and another there: in the evidence, in the timeline, in the chain."""
+    at: dict[tuple[str, int | None], set[str | None]] = defaultdict(set)
+    for e in incident.timeline.events:
+        at[e.where.source, e.where.shown].add(iso(e.at) if e.at_sigma <= INHERITED else None)
+    for place, times in at.items():
+        if len(times) > 1 and place[1] is not None:
+            yield f"{place}: {times}"
+    evidence = incident.document["verdict"]["evidence"]
+    for row in evidence:
+        here = at.get((row["source"], row["line"]), set())  # the frame of a stack is no event of its own
+        if here and row["time"] not in here:
+            yield f"{row['source']}:{row['line']} at {row['time']}, in the timeline at {here}"
+    for row in (*incident.document["chain"], *incident.document["findings"]):
+        shown = [evidence[n]["time"] for n in row["evidence"]]
+        if shown and row["time"] != next((t for t in shown if t), None):
+            yield f"{row['pattern']} at {row['time']}, its lines at {shown}"
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_is_said_of_a_sample_holds(case: Path) -> None:
     assert list(lies(solved(case).document)) == []
+    assert list(two_times(solved(case))) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scenario", ["oom", "exception", "hang"])
+def test_a_line_has_one_time_in_a_job_of_two_hours(scenario: str, tmp_path: Path) -> None:
+    """Its traceback has no stamp: torchrun's block, its neighbours and the timeline once dated it differently."""
+    for seed in range(300, 317):
+        folder = tmp_path / f"{scenario}-{seed}"
+        write(folder, seed, steps=120, scenario=scenario, patience=1800.0)
+        assert list(two_times(analyze([str(folder)]))) == [], folder.name
 
 
 def test_a_size_that_nobody_states_is_not_made_up(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def test_a_line_names_an_exception(line: str, said: str) -> None:
 
 def test_the_reason_stands_above_the_launchers_block(tmp_path: Path) -> None:
     text = "INFO step 20 loss 1.0\nValueError: bad shard index 17\n" + EPILOGUE
-    assert headline(tmp_path, text).endswith("raised ValueError: bad shard index 17.")
+    assert headline(tmp_path, text).endswith("raised ValueError: bad shard index 17 at about 20:53.")
 
 
 def test_a_class_that_nobody_knows_is_the_last_word(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from postmortem.align import kernel, place
 from postmortem.align.estimate import Estimates, Row, estimate
 from postmortem.align.kernel import Bridge
 from postmortem.align.owners import ClockId, Owners
-from postmortem.align.place import Correction, Pieces
+from postmortem.align.place import IN_ORDER, Correction, Pieces
 from postmortem.align.years import YEARLESS_END, with_years
 from postmortem.align.years import told as years_told
 from postmortem.model import Clock, Event
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 Members = Mapping[ClockId, Sequence[Event]]
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 _LAST = float("inf")
-IN_ORDER = (
-    5.0  # seconds by which stamps of one file may go back (interleaved writers) without changing its order
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,10 +18,14 @@ from typing import NamedTuple
 from postmortem.align.owners import ClockId
 from postmortem.model import Event
 
+Line = tuple[str, int | None]  # source and line
+Moment = tuple[float, float]  # on the job's clock, and one standard deviation
+
 UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbour on one side only
 # one standard deviation of what a host may print late for good without any line
 # showing it (see docs/clocks.md)
 UNSEEN = 0.05
+IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers)
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
 
 
@@ -160,9 +164,47 @@ def placed(
     return [e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known]
 
 
+def refilled(events: Sequence[Event], told: Mapping[Line, Moment]) -> dict[Line, Moment]:
+    """Times of lines that other files tell, and of the lines without a stamp around them. `events` are all of
+    these files. What a line's neighbours contradict is another's time, and left out."""
+    at = [e.at if e.clock != "none" else None for e in events]
+    sigma = [e.at_sigma for e in events]
+    fits = _fitting(events, at, told)
+    for i, e in enumerate(events):
+        at[i], sigma[i] = fits.get((e.where.source, e.where.line), (at[i], sigma[i]))
+    _fill_gaps(events, at, sigma)
+    times = dict(fits)
+    for e, moment, error in zip(events, at, sigma, strict=True):
+        if e.clock == "none" and moment is not None and (moment, error) != (e.at, e.at_sigma):
+            times[e.where.source, e.where.line] = moment, error
+    return times
+
+
+def _fitting(
+    events: Sequence[Event], at: Sequence[float | None], told: Mapping[Line, Moment]
+) -> dict[Line, Moment]:
+    """The times that lie between those of the stamps around their lines."""
+    stamped: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    for e, moment in zip(events, at, strict=True):
+        line = (e.where.source, e.where.line)
+        if moment is not None and e.where.line is not None and line not in told:
+            stamped[e.where.source].append((e.where.line, moment))
+    for moments in stamped.values():
+        moments.sort()
+    fits = {}
+    for (source, number), (moment, error) in told.items():
+        around = stamped[source]
+        i = bisect_left(around, (number or 0, float("-inf")))
+        low = around[i - 1][1] if i and number is not None else -math.inf
+        high = around[i][1] if i < len(around) and number is not None else math.inf
+        if low - IN_ORDER <= moment <= high + IN_ORDER or low > high:
+            fits[source, number] = moment, error
+    return fits
+
+
 def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:
-    """Give events without a stamp the interval between their neighbours in the file:
-    its middle, and half of it as sigma."""
+    """Give events without a stamp the time of another event of their line, or the interval between their
+    neighbours in the file: its middle, and half of it as sigma."""
     numbers = [e.where.line or 0 for e in events]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):
@@ -171,11 +213,13 @@ def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[floa
     for lines in by_source.values():
         before: float | None = None
         waiting: list[int] = []
-        for i in sorted(lines, key=numbers.__getitem__):
+        for i in sorted(lines, key=lambda i: (numbers[i], at[i] is None)):
             if (after := at[i]) is not None:
                 for k in waiting:
                     at[k], sigma[k] = _between(before, after)
-                before, waiting = after, []
+                before, waiting, stamped = after, [], i
+            elif before is not None and numbers[i] == numbers[stamped]:
+                at[i], sigma[i] = at[stamped], sigma[stamped]
             elif events[i].clock == "none":
                 waiting.append(i)
         for k in waiting if before is not None else ():

@@ -5,10 +5,11 @@ The steps stand in `solve`, in their order. Nothing here opens a file or knows a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 
 from postmortem.align import Timeline
+from postmortem.align.place import Line, Moment
 from postmortem.diagnose import (
     attempts,
     blame,
@@ -50,9 +51,9 @@ def diagnose(
     ledger: Mapping[str, object],
     job: str | None = None,
     usual: Set[str] = frozenset(),
-) -> dict[str, object]:
-    """The incident document of the latest failed job among these sources, or of `job`. `usual` are line
-    shapes of a healthy run."""
+) -> tuple[dict[str, object], Timeline]:
+    """The incident document of the latest failed job among these sources, or of `job`; and the timeline with
+    what was found out about the times of its lines. `usual` are line shapes of a healthy run."""
     by_path = {s.path: s for s in sources}
     events, files = sequence(timeline.events, sources)
     solutions = []
@@ -66,7 +67,10 @@ def diagnose(
         chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, known, usual)))
     others = [s for s in solutions if s.case is not chosen.case]
     told = [_own_up(s, solutions, ledger) for s in (chosen, *others)]
-    return document.write(told[0], told[1:], timeline, sources, ledger)
+    times = _times(chosen, others)
+    if times:
+        timeline = replace(timeline, events=tuple(copies.timed(e, times) for e in timeline.events))
+    return document.write(told[0], told[1:], timeline, sources, ledger), timeline
 
 
 def nothing(
@@ -112,7 +116,7 @@ def solve_job(
     each = [solve(attempts.of_attempt(events, n), sources, library, n) for n in numbers]
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
-        return replace(each[-1], job=name, attempts=len(numbers))
+        return replace(each[-1], job=name, attempts=len(numbers), times=_times(each[-1], each))
     chosen = _that_ended_it(failing)
     last = each[-1]
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
@@ -123,7 +127,17 @@ def solve_job(
         )
     end = "recovered" if recovered else chosen.outcome
     lives = _other_lives(chosen, failing)
-    return replace(chosen, outcome=end, job=name, attempts=len(numbers), lives=lives)
+    return replace(
+        chosen, outcome=end, job=name, attempts=len(numbers), lives=lives, times=_times(chosen, each)
+    )
+
+
+def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment]:
+    """What all of them know of the times of lines; of a line that is in several, what the verdict says."""
+    times = {line: moment for s in others for line, moment in s.times.items()}
+    for e in chosen.case.events:
+        times.pop((e.where.source, e.where.line), None)
+    return {**times, **chosen.times}
 
 
 def _lived_again(case: Case) -> bool:
@@ -183,7 +197,8 @@ def solve(
 ) -> Solution:
     """One attempt of one job, from events to the root."""
     registry = build(events, sources.values(), library)
-    case = Case(copies.merge(events, sources, registry), registry, library, sources, attempt)
+    merged = copies.merge(events, sources, registry)
+    case = Case(merged.events, registry, library, sources, attempt)
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))
     ordered = _scheduler_last(case, choose.candidates(claims))
     root = ordered[0] if ordered else None
@@ -192,7 +207,8 @@ def solve(
     ranks = blame.culprits(case, root, claims) if root else ()
     root = topics.named(case, blame.told_by_the_group(root, ranks, claims)) if root else None
     end = outcome.of(case, root, claims)
-    return Solution(case, end, root, ranks, tuple(claims), tuple(ordered[1 : 1 + ALTERNATIVES]))
+    others = tuple(ordered[1 : 1 + ALTERNATIVES])
+    return Solution(case, end, root, ranks, tuple(claims), others, times=merged.times)
 
 
 def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:

@@ -17,11 +17,11 @@ from postmortem.diagnose import endings
 from postmortem.diagnose.claims import OTHERS
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.wording import BROAD
 from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 
-BROAD = 30.0  # seconds: a moment known less exactly than this has no place on the clock
 SPOKEN = ("console", "json-lines", "ray")  # kinds of source in which ranks speak
 T = TypeVar("T")
 

@@ -1,11 +1,13 @@
 """One event that stands in several files (a tee, five formats of one dmesg) becomes one, at its best
-address."""
+address; and its line has one time in all of them, the best that any file tells."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
+from postmortem.align.place import Line, Moment, refilled
 from postmortem.diagnose.registry import Registry
 from postmortem.diagnose.wording import gist
 from postmortem.model import Event, Source
@@ -13,9 +15,17 @@ from postmortem.model import Event, Source
 Group = list[Event]
 
 
-def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Registry) -> list[Event]:
+class Merged(NamedTuple):
+    """Each event once, in the order in which their files came, and of their lines; and the lines whose time
+    another file knows better, or that stand between such lines."""
+
+    events: list[Event]
+    times: Mapping[Line, Moment]
+
+
+def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Registry) -> Merged:
     """Two events are copies if they say the same and come from different files; a line that stands twice in
-    one file happened twice. Out: the events in the order in which their files came, and of their lines."""
+    one file happened twice."""
     ranks = [registry.rank_of(e) for e in events]
     several = _in_several_files(zip(ranks, events, strict=True))
     out = []
@@ -25,10 +35,31 @@ def merge(events: Sequence[Event], sources: Mapping[str, Source], registry: Regi
             shared.append((rank, e))
         else:
             out.append(e)
-    for group in _alike(shared):
-        out += _merged(group, sources)
+    same = [row for group in _alike(shared) for row in _rows(group)]
+    times = _times(events, same)
+    out += [_best(row, sources) for row in same]
     place = {path: i for i, path in enumerate(dict.fromkeys(e.where.source for e in events))}
-    return sorted(out, key=lambda e: (place[e.where.source], e.where.line or 0))
+    out.sort(key=lambda e: (place[e.where.source], e.where.line or 0))
+    return Merged([timed(e, times) for e in out] if times else out, times)
+
+
+def timed(e: Event, times: Mapping[Line, Moment]) -> Event:
+    """The event with the time of its line, where `times` has it."""
+    found = times.get((e.where.source, e.where.line))
+    return e if found is None else e._replace(at=found[0], at_sigma=found[1])
+
+
+def _times(events: Sequence[Event], same: Iterable[Group]) -> dict[Line, Moment]:
+    """What copies tell of each other's time, and so of the lines around them."""
+    told: dict[Line, Moment] = {}
+    for copies in same:
+        known = [(e.at_sigma, e.at) for e in copies if e.at is not None]
+        error, moment = min(known, default=(0.0, 0.0), key=lambda k: k[0])
+        for e in copies if known else ():
+            if e.at is None or error < e.at_sigma:
+                told[e.where.source, e.where.line] = moment, error
+    files = {source for source, _ in told}
+    return refilled([e for e in events if e.where.source in files], told) if told else {}
 
 
 def _in_several_files(ranked: Iterable[tuple[int | None, Event]]) -> set[int | None]:
@@ -59,32 +90,23 @@ def _alike(ranked: Sequence[tuple[int | None, Event]]) -> Iterable[Group]:
     return groups.values()
 
 
-def _merged(group: Group, sources: Mapping[str, Source]) -> Group:
+def _rows(group: Group) -> list[Group]:
     """The first of each file are one event, the second of each, and so on."""
     if len(group) == 1:
-        return group
+        return [group]
     per_source: dict[object, Group] = defaultdict(list)
     for e in sorted(group, key=lambda e: e.where.line or 0):
         # a launcher log holds a rank's line twice, as tee and as quotation in its summary: that is one event
         per_source[(e.where.source, bool(e.fields.get("reported_by")))].append(e)
-    out = []
-    for i in range(max(map(len, per_source.values()))):
-        out.append(_best([row[i] for row in per_source.values() if i < len(row)], sources))
-    return out
+    most = max(map(len, per_source.values()))
+    return [[row[i] for row in per_source.values() if i < len(row)] for i in range(most)]
 
 
 def _best(copies: Group, sources: Mapping[str, Source]) -> Event:
-    """The copy with the best address, with the time of the copy that knows it best."""
+    """The copy with the best address."""
     copies = sorted(copies, key=lambda e: address_quality(e, sources))
     framed = [e for e in copies if e.kind == "recorder" and e.fields.get("code")]  # JSON dumps have no frames
-    best = (framed or copies)[0]
-    timed = [e for e in copies if e.at is not None]
-    if not timed:
-        return best
-    timing = min(timed, key=lambda e: e.at_sigma)
-    if best.at is None or timing.at_sigma < best.at_sigma:
-        return best._replace(at=timing.at, at_sigma=timing.at_sigma)
-    return best
+    return (framed or copies)[0]
 
 
 def address_quality(e: Event, sources: Mapping[str, Source]) -> tuple[int, int, int, str]:

@@ -11,11 +11,11 @@ from typing import Any
 from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
 from postmortem.diagnose import accounts, blame, confidence, headline, hint, missing, order, reasons
-from postmortem.diagnose.case import BROAD, Case
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import Evidence, own_frame
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.wording import capital, iso, sentence
+from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
 from postmortem.version import __version__
 
@@ -259,12 +259,22 @@ def _row(name: str, c: Claim, evidence: Evidence) -> Row:
         "title": c.pattern.title,
         "role": c.role,
         "entity": entity,
-        "time": iso(c.at),
+        "time": _time(c, evidence, numbers),
         "explains": [],
         "because": sentence(c.because) if c.because else c.pattern.what,
         "evidence": list(dict.fromkeys(numbers)),
         "count": len(c.events),
     }
+
+
+def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
+    """When the first of its shown lines was written that has a time; of what shows none, the earliest line."""
+    shown = [evidence.items[n]["time"] for n in numbers]
+    if not numbers:
+        return iso(
+            min((e.at for e in c.events if e.at is not None and e.at_sigma <= INHERITED), default=None)
+        )
+    return next((t for t in shown if t), None)
 
 
 def _unexplained(c: Claim, against: str) -> Row:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.wording import iso
+from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.model import Event
 
 MOST = 40
-INHERITED = 60.0  # standard deviation, in seconds, above which a time is no more than its file's last stamp
 
 
 class Evidence:

@@ -50,13 +50,14 @@ def headline(solution: Solution) -> str:
 
 
 def _of_root(solution: Solution, root: Claim) -> str:
+    time = clock_time(root.event.at, root.event.at_sigma)
     if root.strength == "suffered":
-        return f"{_suffered(solution, root)}{clock_time(root.event.at, root.event.at_sigma)}, and the cause is not in these logs."
+        return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
     who = _who(root, solution.ranks)
     if root.strength in ("compared", "silent") and root.because:
-        said = _compared(root, who, solution.ranks)
+        said = _timed(_compared(root, who, solution.ranks), time)
     else:
-        said = _stated(solution.case, root, who, solution.ranks)
+        said = _stated(solution.case, root, who, solution.ranks, time)
     return f"{said}{_effects(solution.victims, said)}."
 
 
@@ -89,9 +90,15 @@ def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
     return f"{entitled(title, who, len(ranks) > 1)}: {root.because}"
 
 
-def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...]) -> str:
+def _timed(said: str, time: str) -> str:
+    """`Rank 2 was in another collective than the others at 13:05:01: ranks 0, 1 and 3 waited in …`"""
+    lead, mark, rest = said.partition(": ")
+    return lead + time + mark + rest
+
+
+def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str) -> str:
     """The pattern's own sentence, or its title with what the line tells beyond it."""
-    e, time = root.event, clock_time(root.event.at, root.event.at_sigma)
+    e = root.event
     subject = _subject(root, who)
     where = f" in {e.fields['code']}" if e.fields.get("code") else ""
     if root.pattern.headline:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
+from postmortem.align.place import Line, Moment
 from postmortem.diagnose import explain
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -48,6 +49,7 @@ class Solution:
     attempts: int = 1
     leads: tuple[Event, ...] = ()
     lives: tuple[str, ...] = ()  # how the other attempts failed, each a sentence
+    times: Mapping[Line, Moment] = field(default_factory=dict)  # what copies tell of the times of lines
     unread: Unread | None = None  # why it is not healthy, though nothing failed in what was read
 
     @cached_property

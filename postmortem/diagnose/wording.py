@@ -9,6 +9,10 @@ from functools import lru_cache
 
 from postmortem.privacy import cut
 
+# How well a moment is known: seconds, one standard deviation
+EXACT = 1.0  # torchrun's failure block has whole seconds
+BROAD = 30.0  # from here on it has no place on the clock
+INHERITED = 60.0  # no better than its file's last stamp
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
 _NAME = re.compile(r"[a-z]+[A-Z.]\w")
 _PATH = re.compile(r"\S*[./:_]\S")
@@ -84,10 +88,14 @@ def capital(text: str) -> str:
 
 
 def clock_time(at: float | None, sigma: float) -> str:
-    """` at 03:12:08`, where the moment is known to a few seconds and its date is."""
-    if at is None or sigma > 5 or at < DATED:
+    """` at 03:12:08`, ` at about 03:12:08 (± 4 s)`, ` at about 03:12`, as well as the moment is known; nothing
+    where that is not to the minute, or not its date."""
+    if at is None or sigma > INHERITED or at < DATED:
         return ""
-    return f" at {datetime.fromtimestamp(int(at), UTC):%H:%M:%S}"
+    moment = datetime.fromtimestamp(int(at), UTC)
+    if sigma <= EXACT:
+        return f" at {moment:%H:%M:%S}"
+    return f" at about {moment:%H:%M:%S} (± {sigma:.0f} s)" if sigma < BROAD else f" at about {moment:%H:%M}"
 
 
 def iso(at: float | None) -> str | None:

@@ -120,7 +120,7 @@ def test_what_a_stop_does_not_account_for(other: Claim, before: bool) -> None:
 def document(*events: Event, **known: Any) -> Any:
     found = known.pop("library", library(RAISED))
     files = [source(f, rank=int(f[4])) for f in dict.fromkeys(e.where.source for e in events)]
-    return diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known)
+    return diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known)[0]
 
 
 def test_a_rank_that_raises_is_an_incident_and_all_parts_of_the_document_are_there() -> None:
@@ -249,7 +249,7 @@ def test_a_verdict_of_a_later_life_tells_which_one() -> None:
         event("raised", f"rank1.{n}.log", 9, rank=1, pattern="raised", attempt=n, at=NOON + n) for n in (0, 1)
     ]
     files = [source(e.where.source, rank=1, attempt=e.attempt) for e in lives]
-    doc: Any = diagnose(Timeline(tuple(lives), ()), files, library(RAISED), {})
+    doc: Any = diagnose(Timeline(tuple(lives), ()), files, library(RAISED), {})[0]
     assert (doc["verdict"]["attempt"], doc["job"]["attempts"]) == (1, 2)
     assert "attempt" not in document(lives[0]._replace(attempt=None))["verdict"]
 
