@@ -317,7 +317,7 @@ SITUATIONS = [
         console(*(steps(r, 2) for r in range(2)), *(gloo(r, call="recv") for r in range(2))),
         "hang",
         (),
-        says="stood in recv",
+        says="waited in recv",
     ),
     Situation(
         "a pipeline: one rank went on to a barrier",

@@ -12,6 +12,7 @@ prefixes. A pattern whose title is too little has a sentence of its own in its f
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from postmortem.diagnose import endings, outcome
 from postmortem.diagnose.case import Case
@@ -29,6 +30,7 @@ OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complai
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
 _NAME = re.compile(r"\{(\w+)\}")
+_IF_TOLD = re.compile(r"\[([^\]]*)\]")
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 _SOURCE = re.compile(
     r"\[?(?:enforce fail at )?[\w/.-]+\.(?:cc|cpp|cu|h|hpp):\d+\][\s.:]*|\[Errno \d+\] "
@@ -50,7 +52,7 @@ def headline(solution: Solution) -> str:
 
 
 def _of_root(solution: Solution, root: Claim) -> str:
-    time = clock_time(root.event.at, root.event.at_sigma)
+    time = next(filter(None, (clock_time(e.at, e.at_sigma) for e in root.events)), "")
     if root.strength == "suffered":
         return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
     who = _who(root, solution.ranks)
@@ -103,11 +105,22 @@ def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str
     where = f" in {e.fields['code']}" if e.fields.get("code") else ""
     if root.pattern.headline:
         parts = _parts(case, root, subject, ranks) | {"code": where, "time": time}
-        said = _NAME.sub(lambda m: parts.get(m[1], ""), root.pattern.headline)
+        said = _filled(root.pattern.headline, {**_captures(e), **parts})
         return said if "{time}" in root.pattern.headline else said + time
     said = entitled(root.pattern.title.rstrip("."), subject, len(ranks) > 1)
     detail = _detail(root)
     return said + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else "") + time
+
+
+def _filled(form: str, parts: Mapping[str, str]) -> str:
+    """A pattern's sentence with its names filled in. What stands in brackets is left out where the line does not
+    tell a name in it."""
+    told = _IF_TOLD.sub(lambda m: m[1] if all(map(parts.get, _NAME.findall(m[1]))) else "", form)
+    return _NAME.sub(lambda m: parts.get(m[1], ""), told)
+
+
+def _captures(e: Event) -> dict[str, str]:
+    return {name: str(value) for name, value in e.fields.items() if isinstance(value, str | int)}
 
 
 def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dict[str, str]:

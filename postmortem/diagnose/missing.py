@@ -84,10 +84,16 @@ def _kernel(o: Open) -> Iterator[Item]:
         return
     event = o.root.event if o.root is not None else None
     yield _item(
-        f"kernel log of {o.hosts[0] if o.hosts else 'the host of the rank that died'}{_when(event)}",
+        f"kernel log of {_host_of_the_dead(o)}{_when(event)}",
         "whether the kernel's OOM killer or a fault in native code ended the process",
         f"journalctl -k -o short-iso-precise{_window(event)} > kernel.txt   (or: dmesg --time-format iso > dmesg.txt)",
     )
+
+
+def _host_of_the_dead(o: Open) -> str:
+    """By name, by the rank that died, or any host of the job where nobody is known to have died."""
+    died = o.case.ended("kill", "crash")
+    return o.hosts[0] if o.hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
 
 
 def _moment(e: Event | None) -> float | None:

@@ -41,17 +41,15 @@ def because(solution: Solution, proof: str) -> list[str]:
     ]
     if root.pattern.why:
         found.append(root.pattern.why)
+    if not found and not root.pattern.derived:
+        found.append(f"{proof}: {inside(root.pattern.title)}.")
     return list(dict.fromkeys(found))
 
 
 def _proof(root: Claim, proof: str) -> Iterator[str]:
     compared = root.strength in ("compared", "silent") and root.because
-    if (
-        not root.pattern.derived
-    ):  # where the headline tells of a comparison of the ranks, what the line states stands here
-        yield f"{proof}: {inside(root.pattern.title)}." if compared else f"{proof} states it."
-    elif compared:
-        yield f"{proof} shows it."
+    if compared and not root.pattern.derived:  # the headline tells of the comparison, not of the line
+        yield f"{proof}: {inside(root.pattern.title)}."
     if root.because and not compared:
         yield sentence(root.because)
     if root.guess:

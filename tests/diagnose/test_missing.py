@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import case, claim, event, pattern, source
+from claims import case, claim, event, exits, pattern, source
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.missing import Open, missing, recorder_settings
 
@@ -49,7 +49,9 @@ def test_what_is_at_hand_is_not_asked_for() -> None:
 
 def test_the_kernel_log_of_the_host_in_question() -> None:
     assert asked("host-oom", hosts=["node-a", "node-b"])[0]["what"] == "kernel log of node-a"
-    assert asked("host-oom", hosts=[])[0]["what"] == "kernel log of the host of the rank that died"
+    dead = asked("peer-lost", *exits(r1=-9), ranks=(0, 1), hosts=[])
+    assert dead[0]["what"] == "kernel log of the host of rank 1"
+    assert asked("peer-lost", hosts=[])[0]["what"] == "kernel log of each host of the job"  # nobody died
 
 
 def test_the_kernel_log_around_the_moment() -> None:

@@ -15,6 +15,12 @@ from postmortem.diagnose.derive.hangs.views import Scene, View, at_odds, minorit
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.model import Event
 
+WORK = (  # what a stack with a frame of such a file is at
+    ("torch/utils/data/", "stuck loading data"),
+    ("torch/distributed/checkpoint/", "at a checkpoint"),
+    ("torch/serialization.py", "at a checkpoint"),
+    ("safetensors/", "at a checkpoint"),
+)
 SAFE = (
     "backward",
     "barrier",
@@ -44,7 +50,7 @@ def stacks(scene: Scene) -> Claim | None:
 
 def _elsewhere(scene: Scene, stacked: dict[int, Event], outside: list[int]) -> Claim | None:
     """Ranks that stood in no collective while the others waited in one."""
-    places = [f"rank {r} was in {_function(stacked[r])} ({_code(stacked[r])})" for r in outside[:4]]
+    places = [f"rank {r} was {_doing(stacked[r])}" for r in outside[:4]]
     children = [
         e for e in scene.case.of_kind("stack") if e.fields.get("child") and scene.case.rank_of(e) in outside
     ]
@@ -63,7 +69,7 @@ def sampled(scene: Scene) -> Claim | None:
         return None
     odd, behind = outside[0], _first_to_fall_silent(scene)
     who = ranks_text(behind) if behind else f"process {odd.pid}"
-    because = f"{who} was in {_function(odd)} ({_code(odd)}) while the others waited in a collective"
+    because = f"{who} was {_doing(odd)} while the others waited in a collective"
     return scene.make("rank-never-arrived", behind, [odd, *own], because)
 
 
@@ -81,9 +87,18 @@ def _script(e: Event) -> str:
     return str(frames[-1][0]) if isinstance(frames, tuple) and frames else ""
 
 
-def _function(e: Event) -> str:
-    frames = e.fields.get("frames")
-    return str(frames[0][2]) if isinstance(frames, tuple) and frames else "?"
+def _doing(e: Event) -> str:
+    """`stuck loading data (train.py:39)`, `in upload (train.py:23)`, `in select, called at train.py:46`."""
+    found = e.fields.get("frames")
+    frames = found if isinstance(found, tuple) else ()
+    work = next((words for part, words in WORK for file, _, _ in frames if part in file), "")
+    if work:
+        return f"{work} ({_code(e)})"
+    if not frames:
+        return f"at {_code(e)}"
+    file, line, function = frames[0]
+    own = f"{file.replace(chr(92), '/').rpartition('/')[2]}:{line}" == _code(e)
+    return f"in {function} ({_code(e)})" if own else f"in {function}, called at {_code(e)}"
 
 
 def _code(e: Event) -> str:
@@ -178,7 +193,7 @@ def all_receive(scene: Scene) -> Claim | None:
     """Point to point: where every rank of the job waits in recv, nobody is left who could send."""
     if _collective(scene) != "recv":
         return None
-    because = f"all {len(scene.views)} ranks stood in recv ({_codes(scene.views.values())})"
+    because = f"All {len(scene.views)} ranks waited in recv ({_codes(scene.views.values())}) and none sent"
     return scene.make("ranks-all-receive", [], [v.complaint for v in scene.views.values()], because)
 
 
@@ -189,8 +204,10 @@ def cut_off(scene: Scene) -> Claim | None:
     if len(hosts) < 2 or None in hosts or len(steps) > 1 or _collective(scene) not in SAFE:
         return None
     named = listed(sorted(map(str, hosts))) if len(hosts) < 4 else f"{len(hosts)} hosts"
-    where = f"timed out at the same place ({_codes(scene.views.values())})"
-    because = f"all {len(scene.views)} ranks on {named} {where}, and none was missing, late or gone"
+    where = f"timed out in {_collective(scene)} ({_codes(scene.views.values())})"
+    because = (
+        f"No data passed between {named}: all {len(scene.views)} ranks {where}, none missing, late or gone"
+    )
     made = scene.make("hosts-cut-off", [], [v.complaint for v in scene.views.values()], because)
     return made and replace(made, strength="silent")
 
