@@ -11,6 +11,7 @@ from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.model import Event
 
 MOST = 40
+AROUND = 5  # lines shown on each side of a frame
 
 
 class Evidence:
@@ -56,12 +57,21 @@ class Evidence:
 def own_frame(e: Event) -> Event:
     """Of a stack, the line of the user's code that it stands in: `Thread 21965 (idle)` by itself shows
     nothing."""
-    if e.kind != "stack" or not e.fields.get("code") or e.where.line is None:
+    if e.kind != "stack":
         return e
+    place = _frame(e)
+    if place is None:
+        return e._replace(context=e.context[: e.before + AROUND + 1])
+    where = e.where._replace(line=(e.where.line or 0) + place - e.before, file_line=None)
+    low = max(0, place - AROUND)
+    shown = e.context[low : place + AROUND + 1]
+    return e._replace(where=where, text=e.context[place], context=shown, before=place - low)
+
+
+def _frame(e: Event) -> int | None:
+    """Where in its context the user's own frame stands."""
+    if not e.fields.get("code") or e.where.line is None:
+        return None
     file, _, number = str(e.fields["code"]).rpartition(":")
     frame = re.compile(rf"{re.escape(file)}(?::|\", line ){number}\b")
-    for place in range(e.before + 1, len(e.context)):
-        if frame.search(e.context[place]):
-            where = e.where._replace(line=e.where.line + place - e.before, file_line=None)
-            return e._replace(where=where, text=e.context[place], before=place)
-    return e
+    return next((i for i in range(e.before + 1, len(e.context)) if frame.search(e.context[i])), None)

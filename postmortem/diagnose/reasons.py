@@ -63,9 +63,16 @@ def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
             c.pattern.derived
             and c.because
             and c.because != root.because
+            and not _same_scene(c.because, root.because)
             and set(c.ranks) & set(solution.ranks)
         ):
             yield sentence(c.because)
+
+
+def _same_scene(one: str, other: str) -> bool:
+    """Whether two sentences end in the same `while the others waited in a collective`: stacks, and what else tells
+    where a rank was."""
+    return "" != one.partition(" while ")[2] == other.partition(" while ")[2]
 
 
 def _joins(solution: Solution, root: Claim) -> Iterator[str]:

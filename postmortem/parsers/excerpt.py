@@ -17,6 +17,7 @@ from postmortem.parsers.marks import bare
 from postmortem.privacy import cut
 
 CONTEXT = 5
+FRAMES = 60  # lines behind the head of a stack: the user's own frame stands below those of the libraries
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
 MAX_BLOCK = 2000
 _IGNORED = re.compile(r"\W*(?:Exception ignored (?:in|while)|Error in atexit\._run|Logging error ---)")
@@ -193,12 +194,12 @@ class Excerpt:
         for i, text in enumerate(reversed(self.before), start=1):
             yield Line(self.number - i, bare(text), peel(text, self.style))
 
-    def context(self, number: int) -> tuple[tuple[str, ...], int]:
-        """Up to five lines each side of line `number`, and how many of them stand before it."""
+    def context(self, number: int, behind: int = CONTEXT) -> tuple[tuple[str, ...], int]:
+        """Up to five lines before line `number`, `behind` lines after it, and how many of them stand before it."""
         lines = [*self.before, self.text, *self.after]
         at = len(self.before) + number - self.number
         lo = max(0, at - CONTEXT)
-        return tuple(cut(bare(text), 2000) for text in lines[lo : at + CONTEXT + 1]), at - lo
+        return tuple(cut(bare(text), 2000) for text in lines[lo : at + behind + 1]), at - lo
 
     def event(
         self,
@@ -216,7 +217,7 @@ class Excerpt:
         """An event whose decisive line is `line`, attributed by the line's prefixes, then by its file."""
         env = line.envelope
         stamp = env.stamp
-        context, before = self.context(line.number)
+        context, before = self.context(line.number, _behind(kind))
         details = dict(fields or {})
         local = env.local_rank if env.local_rank is not None else self.source.local_rank
         if local is not None:
@@ -249,6 +250,10 @@ class Excerpt:
         )
 
 
+def _behind(kind: str) -> int:
+    return FRAMES if kind == "stack" else CONTEXT
+
+
 SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
 
 
@@ -268,7 +273,7 @@ def document_event(
         run=source.run,
         severity=SEVERITIES.get(kind, "info"),
         fields=fields,
-        context=tuple(cut(line, 2000) for line in lines[lo : at + CONTEXT + 1]),
+        context=tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind) + 1]),
         before=at - lo,
         source_kind=source.kind,
         speaker=speaker_in(source.kind),

@@ -13,6 +13,7 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import MOST, Evidence, own_frame
 from postmortem.diagnose.solution import Solution
 from postmortem.model import Event
+from postmortem.parsers import stacks
 
 RAISED = pattern("raised", title="A rank raised an exception")
 GROUP = pattern("group", "rendezvous", title="A group did not form")
@@ -191,8 +192,18 @@ def test_of_a_stack_the_line_of_the_users_code_is_shown() -> None:
     shown = own_frame(stack)
     assert (shown.where.line, shown.text, shown.before) == (22, lines[3], 3)
     other = stack._replace(fields={"code": "train.py:99"})
-    assert own_frame(other) is other
+    assert own_frame(other) == other
     assert own_frame(stack._replace(kind="pattern")).where.line == 20
+
+
+def test_the_users_frame_stands_deep_below_those_of_the_loader() -> None:
+    """py-spy, a rank that waits for a worker of its DataLoader: ten frames of libraries stand above `main`."""
+    deep = [f"    f{n} (torch/utils/data/dataloader.py:{n})" for n in range(1, 10)]
+    dump = ["Process 77: python train.py", 'Thread 77 (idle): "MainThread"', *deep, "    main (train.py:39)"]
+    (stack,) = stacks.parse(source("rank1_pid77.txt", "stack"), "\n".join(dump).encode())
+    shown = own_frame(stack)
+    assert (shown.where.line, shown.text.strip(), len(shown.context)) == (12, "main (train.py:39)", 6)
+    assert shown.context[shown.before] == shown.text
 
 
 def test_the_chain_goes_from_the_root_by_what_confirms_it_to_what_follows() -> None:
