@@ -15,6 +15,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import Evidence, own_frame
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.stacks import stacks
 from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
 from postmortem.version import __version__
@@ -49,6 +50,7 @@ def write(
         "unexplained": [_unexplained(c, against) for c, against in solution.account.rest[:ROWS]],
         "findings": findings,
         "ranks": accounts.ranks(solution),
+        "stacks": stacks(case, solution.ranks),
         "clocks": [accounts.clock(c) for c in timeline.clocks_at(_moment(root))],
         "sources": accounts.sources(timeline, sources),
         "ledger": dict(ledger),

@@ -21,7 +21,7 @@ from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers.excerpt import Excerpt
-from postmortem.parsers.frames import code_line, collective_of
+from postmortem.parsers.frames import code_line, collective_of, is_own
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
 DUMP = Signature(
@@ -99,6 +99,7 @@ def stack_fields(frames: list[tuple[str, int, str]]) -> dict[str, object]:
     oldest_first = list(reversed(frames))
     return {
         "frames": tuple(frames[:60]),
+        "own": tuple(is_own(file) for file, _, _ in frames[:60]),
         "code": code_line(oldest_first),
         "collective": collective_of(oldest_first),
     }

@@ -11,10 +11,15 @@ _LIBRARY = re.compile(
 )
 
 
+def is_own(file: str) -> bool:
+    """Whether it is the user's code, and no library's."""
+    return not _LIBRARY.search(file) and not _shortened(file)
+
+
 def code_line(frames: list[tuple[str, int, str]]) -> str | None:
     """The innermost frame of the user's own code as `train.py:412`."""
     for file, line, _ in reversed(frames):
-        if not _LIBRARY.search(file) and not _shortened(file):
+        if is_own(file):
             return f"{file.replace(chr(92), '/').rsplit('/', 1)[-1]}:{line}"
     return None
 

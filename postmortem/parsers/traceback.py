@@ -25,7 +25,7 @@ from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers import boxed, carried, circumstances, rank_table, utterances
 from postmortem.parsers.excerpt import Excerpt, Line
-from postmortem.parsers.frames import before_signal, code_line, collective_in, collective_of
+from postmortem.parsers.frames import before_signal, code_line, collective_in, collective_of, is_own
 from postmortem.privacy import cut
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
@@ -348,6 +348,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         "collective": collective_of(outside) or collective_in(reading.source),
         "opened": excerpt.number,
     }
+    if fields["collective"]:
+        fields["own"] = tuple(is_own(file) for file, _, _ in reading.frames[-60:])
     if reading.source:
         fields["source"] = reading.source
     if len(outside) < len(reading.frames):

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
 from postmortem.errors import ours
-from postmortem.report import columns, labels, lanes, shorten, svg, text, view
+from postmortem.report import columns, labels, lanes, shorten, stands, svg, text, view
 from postmortem.report import json as plain
 from postmortem.report.events import read_events
 from postmortem.report.markdown import render_markdown
@@ -165,6 +165,8 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "groups": groups[:MAX_GROUPS],
         "ungrouped": len(groups) - MAX_GROUPS,
         "states": parts.get("the ranks", lambda: view.states(document), dict[str, int]()),
+        "stands": parts.rows("the stacks", lambda: stands.stands(document)),
+        "compared": parts.rows("the stacks", lambda: stands.compared(document)),
         "clocks": view.rows(document.get("clocks"))[:MAX_SOURCES],
         "others": view.rows(document.get("other_jobs")),
         "replay": view.part(document, "replay"),

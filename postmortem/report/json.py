@@ -24,8 +24,8 @@ from postmortem.report import view
 
 ORDER = (
     "schema", "outcome", "category", "pattern", "headline", "confidence", "attempt", "because", "culprit",
-    "evidence", "actions", "missing", "verdict", "chain", "alternatives", "findings", "ranks", "clocks",
-    "sources", "ledger", "job", "other_jobs", "replay", "fingerprint", "trace", "tool",
+    "evidence", "actions", "missing", "verdict", "chain", "alternatives", "findings", "ranks", "stacks",
+    "clocks", "sources", "ledger", "job", "other_jobs", "replay", "fingerprint", "trace", "tool",
     "id", "role", "entity", "state", "source", "path", "line", "end_line", "text", "what", "would_tell",
     "how", "kind", "time", "uncertainty_s", "rank", "host", "pid", "gpus", "pids", "code", "context",
     "before", "after",

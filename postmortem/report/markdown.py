@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from postmortem.report import labels, text, view
+from postmortem.report import labels, stands, text, view
 from postmortem.report.parts import Parts
 
 LOSSES = 20
@@ -41,8 +41,8 @@ def render_markdown(incident: view.Incident) -> str:
     what no longer fits is counted, never cut in the middle."""
     document = incident.document
     sections: tuple[Callable[[view.Document], list[str]], ...] = (
-        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _evidence, _clocks, _others, _losses,
-        _made,
+        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _stands, _evidence, _clocks, _others,
+        _losses, _made,
     )  # fmt: skip
     done: list[str] = []
     used, dropped = 200, 0
@@ -214,6 +214,15 @@ def _evidence(document: view.Document) -> list[str]:
     return [
         ("## More evidence\n\n" if place == 0 else "") + _excerpt(proof) for place, proof in enumerate(rest)
     ]
+
+
+def _stands(document: view.Document) -> list[str]:
+    lines = []
+    for stand in stands.stands(document):
+        inside = f" {prose(stand.inside)}" if stand.inside else ""
+        told_by = f"{prose(stand.how)}, {code(stand.address)}"
+        lines.append(f"- {prose(stand.who)}: {code(stand.place)}{inside} ({told_by})")
+    return ["## Where the ranks stood\n\n" + "\n".join(lines)] if lines else []
 
 
 def _clocks(document: view.Document) -> list[str]:

@@ -1,0 +1,84 @@
+"""Stacks side by side: alike ones are one group, and the odd group stands first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from claims import case, event
+from postmortem.diagnose.stacks import GROUPS, stacks
+from postmortem.model import Event
+
+LOADER = ("torch/utils/data/dataloader.py", 725, "__next__")
+REDUCE = ("/opt/venv/lib/python3.11/site-packages/torch/distributed/c10d.py", 90, "all_reduce")
+
+
+def stack(rank: int | None, line: int, *libraries: tuple[str, int, str], **more: Any) -> Event:
+    frames = (*libraries, ("train.py", line, "main"), ("/home/x/job/run/train.py", 46, "<module>"))
+    own = (*(False for _ in libraries), True, True)
+    fields = {"frames": frames, "own": own, "code": f"train.py:{line}", "tool": "py-spy", **more}
+    return event("Thread 1", f"r{rank}.txt", 4, "stack", rank=rank, fields=fields)
+
+
+def test_all_stacks_are_used_and_the_odd_one_comes_first() -> None:
+    """32 dumps were given and the page showed one."""
+    waiting = [stack(r, 43, REDUCE, collective="all_reduce") for r in range(32) if r != 7]
+    rows = stacks(case(*waiting, stack(7, 39, LOADER), ranks=range(32)), [])
+    assert [(len(row["ranks"]), row["code"], row["collective"]) for row in rows] == [
+        (1, "train.py:39", None),
+        (31, "train.py:43", "all_reduce"),
+    ]
+    assert rows[0]["ranks"] == [7] and rows[0]["how"] == "py-spy"
+
+
+def test_what_a_library_does_below_changes_from_look_to_look() -> None:
+    other = ("torch/utils/data/dataloader.py", 1291, "_try_get_data")
+    rows = stacks(case(stack(0, 39, LOADER), stack(1, 39, other, LOADER), ranks=(0, 1)), [])
+    assert [row["ranks"] for row in rows] == [[0, 1]]
+
+
+def test_the_culprits_group_is_first_though_it_is_the_larger() -> None:
+    seen = case(stack(0, 39), stack(1, 39), stack(2, 43), ranks=(0, 1, 2))
+    assert [row["ranks"] for row in stacks(seen, [0, 1])] == [[0, 1], [2]]
+
+
+def test_frames_of_libraries_stand_together_and_paths_begin_at_the_package() -> None:
+    (row,) = stacks(case(stack(0, 43, REDUCE), ranks=(0,)), [])
+    below, *own = row["frames"]
+    assert below == {
+        "own": False,
+        "frames": [{"file": "torch/distributed/c10d.py", "line": 90, "function": "all_reduce"}],
+    }
+    assert own[0] == {"file": "train.py", "line": 43, "function": "main", "own": True}
+    assert own[1]["file"] == "train.py"
+
+
+def test_tracebacks_of_time_outs_stand_in_for_ranks_that_nobody_looked_at() -> None:
+    """A traceback names the outermost frame first."""
+
+    def raised(rank: int, line: int) -> Event:
+        frames = (("train.py", 46, "<module>"), ("train.py", line, "main"), REDUCE)
+        fields = {
+            "frames": frames,
+            "own": (True, True, False),
+            "code": f"train.py:{line}",
+            "collective": "barrier",
+        }
+        return event("RuntimeError: timed out", f"r{rank}.log", 9, "exception", rank=rank, fields=fields)
+
+    rows = stacks(case(raised(0, 24), raised(1, 30), ranks=(0, 1)), [])
+    assert [(row["how"], row["frames"][1]["line"]) for row in rows] == [("traceback", 24), ("traceback", 30)]
+    assert stacks(case(raised(0, 24), ranks=(0, 1)), []) == []  # one traceback is the evidence itself
+    mixed = stacks(case(stack(0, 39), raised(0, 24), raised(1, 30), ranks=(0, 1)), [])
+    assert [(row["ranks"], row["how"]) for row in mixed] == [([0], "py-spy"), ([1], "traceback")]
+
+
+def test_processes_of_unknown_rank_are_told_by_their_numbers_and_forked_children_not_at_all() -> None:
+    unknown = stack(None, 39)._replace(pid=77)
+    child = stack(0, 39, child=True)
+    (row,) = stacks(case(unknown, child), [])
+    assert (row["ranks"], row["pids"], row["count"]) == ([], [77], 1)
+
+
+def test_there_is_a_most() -> None:
+    seen = case(*(stack(r, r) for r in range(100)), ranks=range(100))
+    assert len(stacks(seen, [])) == GROUPS
