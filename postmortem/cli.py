@@ -43,6 +43,7 @@ class Format(StrEnum):
     json = "json"
     md = "md"
     ndjson = "ndjson"
+    csv = "csv"
     github = "github"
     trace = "trace"
     junit = "junit"

@@ -17,7 +17,7 @@ from postmortem.privacy.anonymise import Anonymiser, anonymised
 
 EVERY = [
     report.render_html, report.render_markdown, report.render_json, report.render_terminal,
-    report.render_verbose, report.render_brief, report.render_ndjson, report.render_trace,
+    report.render_verbose, report.render_brief, report.render_ndjson, report.render_csv, report.render_trace,
     report.render_github, report.render_junit,
 ]  # fmt: skip
 

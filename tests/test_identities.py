@@ -27,6 +27,7 @@ OUTPUTS: tuple[Callable[[Any], str], ...] = (
     report.render_terminal,
     report.render_verbose,
     report.render_brief,
+    report.render_csv,
     report.render_ndjson,
     report.render_trace,
     report.render_github,

@@ -3,6 +3,8 @@ and nothing that a log could make it do."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -23,6 +25,7 @@ from postmortem.report.events import read_events
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 EVERY = [
     report.render_github,
+    report.render_csv,
     report.render_ndjson,
     report.render_trace,
     report.render_junit,
@@ -124,6 +127,31 @@ def test_every_event_is_a_line_that_timesketch_takes() -> None:
     assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", 81, "fatal")
 
 
+# ── CSV ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_table_has_the_rows_of_ndjson() -> None:
+    rows = list(csv.DictReader(io.StringIO(report.render_csv(load("oom")))))
+    lines = [json.loads(line) for line in report.render_ndjson(load("oom")).splitlines()]
+    assert [row["time"] or None for row in rows] == [line["time"] for line in lines]
+    assert [row["rank"] for row in rows] == [
+        "" if line["rank"] is None else str(line["rank"]) for line in lines
+    ]
+    killed = next(row for row in rows if "Killed process" in row["text"])
+    assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", "81", "fatal")
+
+
+@pytest.mark.parametrize("evil", ['=cmd|"/c calc"!A1', "  +1+1", "-2", "@SUM(A1)", 'a,b"c\nd'])
+def test_a_log_line_is_no_formula_and_no_row_of_its_own(evil: str) -> None:
+    (before,), (after,) = (
+        {len(list(csv.reader(io.StringIO(report.render_csv(case)))))}
+        for case in (load("oom"), poisoned(evil))
+    )
+    assert before == after
+    cells = [cell for row in csv.reader(io.StringIO(report.render_csv(poisoned(evil)))) for cell in row]
+    assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for cell in cells)
+
+
 # ── Perfetto ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -206,7 +234,8 @@ LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
 
 
 @pytest.mark.parametrize(
-    ("name", "begins"), [("ndjson", '{"time":'), ("github", "::error "), ("trace", "{"), ("junit", "<?xml")]
+    ("name", "begins"),
+    [("ndjson", '{"time":'), ("csv", "time,"), ("github", "::error "), ("trace", "{"), ("junit", "<?xml")],
 )
 def test_each_format_goes_to_standard_output(
     name: str, begins: str, capfdbinary: pytest.CaptureFixture[bytes]
@@ -216,7 +245,7 @@ def test_each_format_goes_to_standard_output(
 
 
 def test_the_suffix_of_the_file_chooses_the_format(tmp_path: Path) -> None:
-    for suffix, begins in (("xml", "<?xml"), ("jsonl", "{"), ("ndjson", "{"), ("md", "# ")):
+    for suffix, begins in (("xml", "<?xml"), ("jsonl", "{"), ("ndjson", "{"), ("md", "# "), ("csv", "time,")):
         assert run(["analyze", LOGS, "--output", str(tmp_path / f"out.{suffix}")]) == 0
         assert (tmp_path / f"out.{suffix}").read_text().startswith(begins)
 

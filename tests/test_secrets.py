@@ -23,7 +23,7 @@ from planted import KINDS, LATER, MANY_LINES, Plant, leaked, plants
 
 OUTPUTS = (
     report.render_html, report.render_markdown, report.render_json, report.render_terminal,
-    report.render_verbose, report.render_brief, report.render_ndjson, report.render_trace,
+    report.render_verbose, report.render_brief, report.render_ndjson, report.render_csv, report.render_trace,
     report.render_github, report.render_junit,
 )  # fmt: skip
 CUTS = (60, 80, 105, 160, 200, 300, 400, 1000, 2000, 4000, 16384)

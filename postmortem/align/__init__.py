@@ -24,6 +24,7 @@ from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import IN_ORDER, Correction, Pieces
 from postmortem.align.years import YEARLESS_END, with_years
 from postmortem.align.years import told as years_told
+from postmortem.digits import number
 from postmortem.model import Clock, Event
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 Members = Mapping[ClockId, Sequence[Event]]
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
+FRAME = (*COLUMNS[:4], "local_rank", "attempt", *COLUMNS[4:])
+SEVERITIES = ("info", "warning", "error", "fatal")
 _LAST = float("inf")
 
 
@@ -57,34 +60,47 @@ class Timeline:
     def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
         """The events as COLUMNS: sorted by time, lines of one file in their order;
         or file by file, which is much faster."""
+        return self._ordered(COLUMNS) if ordered else self._columns(COLUMNS)
+
+    def _columns(self, names: Sequence[str]) -> list[Sequence[Any]]:
         if not self.events:
-            return [() for _ in COLUMNS]
+            return [() for _ in names]
         found: dict[str, Sequence[Any]] = dict(
             zip(Event._fields, zip(*self.events, strict=True), strict=True)
         )
         source, line, *_ = zip(*found["where"], strict=True)
         found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
-        columns = [found[name] for name in COLUMNS]
-        if not ordered:
-            return columns
-        keys = list(
-            zip(
-                _display_order(found["at"], source, line),
-                source,
-                (_LAST if n is None else n for n in line),
-                strict=True,
-            )
-        )
+        if "local_rank" in names:
+            found["local_rank"] = [number(fields.get("local_rank")) for fields in found["fields"]]
+        return [found[name] for name in names]
+
+    def _ordered(self, names: Sequence[str]) -> list[Sequence[Any]]:
+        at, source, line = self._columns(("time", "source", "line"))
+        numbers = (_LAST if n is None else n for n in line)
+        keys = list(zip(_display_order(at, source, line), source, numbers, strict=True))
         order = sorted(range(len(keys)), key=keys.__getitem__)
-        return [list(map(column.__getitem__, order)) for column in columns]
+        return [list(map(column.__getitem__, order)) for column in self._columns(names)]
 
     def frame(self) -> pd.DataFrame:
-        """The same as a frame: time is NaN where it is not known."""
+        """The events for a notebook, a row each, in their order. Columns beside those of COLUMNS:
+
+        time, low, high    seconds since 1970 in UTC on the job's clock, and its 95 % interval; NaN: not known
+        sigma              one standard deviation of it, in seconds
+        rank, local_rank, attempt, line    Int64, missing where nobody tells
+        host, kind, severity, pattern, source, clock    categories; severity is ordered, info to fatal
+        """
         import pandas as pd
 
-        frame = pd.DataFrame(dict(zip(COLUMNS, self.columns(), strict=True)))
-        frame["time"] = pd.to_numeric(frame["time"], errors="coerce")
-        frame["rank"] = frame["rank"].astype("Int64")
+        frame = pd.DataFrame(dict(zip(FRAME, self._ordered(FRAME), strict=True)))
+        for name in ("time", "sigma"):
+            frame[name] = pd.to_numeric(frame[name], errors="coerce")
+        for name in ("rank", "local_rank", "attempt", "line"):
+            frame[name] = frame[name].astype("Int64")
+        for name in ("host", "kind", "pattern", "source", "clock"):
+            frame[name] = frame[name].astype("category")
+        frame["severity"] = pd.Categorical(frame["severity"], SEVERITIES, ordered=True)
+        frame.insert(1, "low", frame["time"] - 1.96 * frame["sigma"])
+        frame.insert(2, "high", frame["time"] + 1.96 * frame["sigma"])
         return frame
 
 

@@ -7,6 +7,7 @@
     render_verbose(incident)   -> how the verdict came about
     render_brief(incident)     -> the verdict as JSON of at most 8 KB
     render_ndjson(incident)    -> the events, one a line; Timesketch reads them
+    render_csv(incident)       -> the same for spreadsheets and notebooks
     render_trace(incident)     -> the events for Perfetto
     render_github(incident)    -> annotations of GitHub Actions
     render_junit(incident)     -> the verdict as a test result
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from postmortem.report.brief import render_brief
+    from postmortem.report.csv import render_csv
     from postmortem.report.github import render_github
     from postmortem.report.html import render_html
     from postmortem.report.json import render_json
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = [
     "card",
     "render_brief",
+    "render_csv",
     "render_github",
     "render_html",
     "render_json",

@@ -12,6 +12,7 @@ An event that no clock places has a null for its time: `jq -c 'select(.datetime)
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -22,9 +23,14 @@ from postmortem.report.events import Row, read_events
 
 def render_ndjson(incident: view.Incident) -> str:
     """Return all events by time, those without one last."""
+    return "".join(plain.harmless(plain.dump(row, order=False)) + "\n" for row in objects(incident))
+
+
+def objects(incident: view.Incident) -> Iterator[dict[str, Any]]:
+    """The same as mappings. Times are ISO 8601 in UTC, `uncertainty_s` is one standard deviation."""
     rows = read_events(incident, ordered=True)
     rows.sort(key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
-    return "".join(plain.harmless(plain.dump(_object(row), order=False)) + "\n" for row in rows)
+    return map(_object, rows)
 
 
 def _object(row: Row) -> dict[str, Any]:
