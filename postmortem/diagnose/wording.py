@@ -10,7 +10,7 @@ from functools import lru_cache
 from postmortem.privacy import cut
 
 # How well a moment is known: seconds, one standard deviation
-EXACT = 1.0  # torchrun's failure block has whole seconds
+EXACT = 1.5  # torchrun's failure block has whole seconds, a kernel's clock is joined to a second
 BROAD = 30.0  # from here on it has no place on the clock
 INHERITED = 60.0  # no better than its file's last stamp
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot

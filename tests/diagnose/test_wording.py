@@ -1,10 +1,10 @@
-"""What a line says, without what its logger put before it."""
+"""What a line says, without what its logger put before it; and how well a moment is known."""
 
 from __future__ import annotations
 
 import pytest
 
-from postmortem.diagnose.wording import message
+from postmortem.diagnose.wording import clock_time, message
 
 
 @pytest.mark.parametrize(
@@ -21,3 +21,19 @@ from postmortem.diagnose.wording import message
 )  # fmt: skip
 def test_a_headline_quotes_no_stamp(line: str, said: str) -> None:
     assert message(line) == said
+
+
+@pytest.mark.parametrize(
+    ("sigma", "said"),
+    [
+        (0.001, " at 20:58:48"),
+        (1.2, " at 20:58:48"),
+        (5.05, " at about 20:58:48 (± 5 s)"),
+        (40.0, " at about 20:58"),
+        (60.0, " at about 20:58"),
+        (90.0, ""),
+    ],
+)
+def test_a_moment_is_told_as_well_as_it_is_known(sigma: float, said: str) -> None:
+    assert clock_time(1_795_208_328.7, sigma) == said
+    assert clock_time(None, sigma) == clock_time(91_198_839.0, sigma) == ""
