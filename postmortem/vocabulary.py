@@ -73,3 +73,8 @@ ACTIONS = (
     "resubmit",
     "none",
 )
+
+# Why a file was left out that is no log
+OWN_REPORT = "a report of this tool, not a log"
+WRITTEN_REASON = "a program, notes or settings by its name, and no log: name the file itself to have it read"
+NO_LOGS = (OWN_REPORT, WRITTEN_REASON)

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import re
+import shutil
 import xml.etree.ElementTree as ET
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from report_cases import NAMES, PAYLOADS, Case, load, poisoned
 from test_report_timeline import many
 
 from conftest import SAMPLES
-from postmortem import report
+from postmortem import analyze, report
 from postmortem.cli import run
 from postmortem.report import brief
 from postmortem.report.events import read_events
@@ -248,6 +249,27 @@ def test_the_suffix_of_the_file_chooses_the_format(tmp_path: Path) -> None:
     for suffix, begins in (("xml", "<?xml"), ("jsonl", "{"), ("ndjson", "{"), ("md", "# "), ("csv", "time,")):
         assert run(["analyze", LOGS, "--output", str(tmp_path / f"out.{suffix}")]) == 0
         assert (tmp_path / f"out.{suffix}").read_text().startswith(begins)
+
+
+def test_the_last_report_beside_the_logs_is_none_of_them_in_any_format(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A JUnit file made rank 1 the only one that `logged` a sentence of ours."""
+    logs = tmp_path / "logs"
+    shutil.copytree(SAMPLES / "skipped-collective" / "logs", logs)
+    before = analyze([str(logs)]).document
+    for name in ("report.html", "r.json", "r.jsonl", "r.csv", "r.xml", "r.md"):
+        assert run(["analyze", str(logs), "--output", str(logs / name)]) == 0
+    assert run(["analyze", str(logs), "--format", "trace", "--output", str(logs / "trace.json")]) == 0
+    capfd.readouterr()
+    assert run(["analyze", str(logs), "--format", "json", "--brief"]) == 0
+    (logs / "brief.json").write_text(capfd.readouterr().out)
+    after = analyze([str(logs)])
+    assert after.document["verdict"] == before["verdict"]
+    assert len(after.timeline.events) == len(
+        analyze([str(SAMPLES / "skipped-collective" / "logs")]).timeline.events
+    )
+    assert "Not everything was read" not in report.render_terminal(after)
 
 
 def test_brief_and_anonymise_together(capfdbinary: pytest.CaptureFixture[bytes]) -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from postmortem.digits import whole as as_number
 from postmortem.model import Source
+from postmortem.vocabulary import WRITTEN_REASON as WRITTEN_REASON
 
 SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$", re.IGNORECASE)
 ARCHIVE = re.compile(r"\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|tzst|zip)!?$", re.IGNORECASE)
@@ -88,7 +89,6 @@ WRITTEN = re.compile(
     ),
     re.IGNORECASE,
 )
-WRITTEN_REASON = "a program, notes or settings by its name, and no log: name the file itself to have it read"
 
 JOB = re.compile(
     # run_0931, job-48211, exp12_lr3e-4

@@ -18,6 +18,7 @@ from functools import cached_property
 
 from postmortem.collect.binary import binary, magic
 from postmortem.collect.journals import of_programs, of_unit
+from postmortem.vocabulary import OWN_REPORT
 
 LINES = 12
 LINES_WITHIN = 1 << 13
@@ -34,8 +35,12 @@ FLIGHT_KEYS = (
     b"collective_seq_id",
     b"profiling_name",
 )
-# people analyse the folder in which the last report lies
+# people analyse the folder in which the last report lies, in whatever format they had it
 OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
+OWN_STARTS = re.compile(
+    rb'\s*(?:\{\s*"schema": "postmortem/|\{"time":[^,]{0,40},"uncertainty_s":|time,uncertainty_s,rank,host,kind,'
+    rb'|<\?xml[^>]{0,80}>\s*<testsuites name="postmortem"|\{"displayTimeUnit":"ms","otherData":\{"tool":"postmortem")'
+)
 
 
 @dataclass(frozen=True)
@@ -370,8 +375,8 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
         return "binary", "binary (pickle)"
     if what := binary(head):
         return "binary", f"binary ({what})"
-    if any(mark in head[:4096] for mark in OWN):
-        return "binary", "a report of this tool, not a log"
+    if OWN_STARTS.match(head) or any(mark in head[:4096] for mark in OWN):
+        return "binary", OWN_REPORT
     name, text = SUFFIX.sub("", path).lower(), Head(head)
     started, formed = STARTS.match(text.text), any(map(FORMS.match, text.lines))
     for rule in RULES:

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from postmortem.library.titles import entitled
 from postmortem.report import text
 from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
+from postmortem.vocabulary import NO_LOGS
 
 Document = Mapping[str, Any]
 
@@ -368,7 +369,9 @@ def incomplete(document: Document) -> str:
     ledger = part(document, "ledger")
     left = skipped(document)
     lost = [row for row in left if row.get("lost")]
-    left = lost or [row for row in left if (whole(row.get("bytes")) or 0) > 0]
+    left = lost or [
+        row for row in left if (whole(row.get("bytes")) or 0) > 0 and row.get("reason") not in NO_LOGS
+    ]
     if not left:
         return ""
     unread = sum(whole(row.get("bytes")) or 0 for row in left)
