@@ -217,7 +217,7 @@ class Excerpt:
         """An event whose decisive line is `line`, attributed by the line's prefixes, then by its file."""
         env = line.envelope
         stamp = env.stamp
-        context, before = self.context(line.number, _behind(kind))
+        context, before = self.context(line.number, _behind(kind, fields))
         details = dict(fields or {})
         local = env.local_rank if env.local_rank is not None else self.source.local_rank
         if local is not None:
@@ -250,8 +250,10 @@ class Excerpt:
         )
 
 
-def _behind(kind: str) -> int:
-    return FRAMES if kind == "stack" else CONTEXT
+def _behind(kind: str, fields: dict[str, object] | None) -> int:
+    """How many lines behind the decisive one are kept: of a stack its frames too."""
+    frames = (fields or {}).get("frames") if kind == "stack" else None
+    return CONTEXT + min(len(frames), FRAMES) if isinstance(frames, tuple) else CONTEXT
 
 
 SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
@@ -273,7 +275,7 @@ def document_event(
         run=source.run,
         severity=SEVERITIES.get(kind, "info"),
         fields=fields,
-        context=tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind) + 1]),
+        context=tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1]),
         before=at - lo,
         source_kind=source.kind,
         speaker=speaker_in(source.kind),
