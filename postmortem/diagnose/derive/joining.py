@@ -108,9 +108,10 @@ def _twice(m: Meeting) -> Claim | None:
     for e in m.case.of_kind(*START):
         if m.case.rank_of(e) in twice:
             first.setdefault(e.where.source, e)
+    starts = sorted(first.values(), key=lambda e: (e.at is None, e.at_sigma, e.at or 0.0))
     because = f"two processes say they are {ranks_text(twice)}"
     because += f", and none is {ranks_text(m.missing)}" if m.missing else ""
-    return m.make("rank-started-twice", [*twice, *m.missing], [*first.values(), *m.complaints], because)
+    return m.make("rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
 
 
 def _separate(stems: set[str]) -> bool:
