@@ -75,6 +75,8 @@ class Timeline:
         return [found[name] for name in names]
 
     def _ordered(self, names: Sequence[str]) -> list[Sequence[Any]]:
+        if not self.events:
+            return self._columns(names)
         at, source, line = self._columns(("time", "source", "line"))
         numbers = (_LAST if n is None else n for n in line)
         keys = list(zip(_display_order(at, source, line), source, numbers, strict=True))
