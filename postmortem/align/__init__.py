@@ -26,6 +26,7 @@ from postmortem.align.years import YEARLESS_END, with_years
 from postmortem.align.years import told as years_told
 from postmortem.digits import number
 from postmortem.model import Clock, Event
+from postmortem.vocabulary import SEVERITIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 Members = Mapping[ClockId, Sequence[Event]]
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 FRAME = (*COLUMNS[:4], "local_rank", "attempt", *COLUMNS[4:])
-SEVERITIES = ("info", "warning", "error", "fatal")
 _LAST = float("inf")
 
 
@@ -84,7 +84,7 @@ class Timeline:
         return [list(map(column.__getitem__, order)) for column in self._columns(names)]
 
     def frame(self) -> pd.DataFrame:
-        """The events for a notebook, a row each, in their order. Columns beside those of COLUMNS:
+        """The events for a notebook, a row each, in their order. Columns beside `text`:
 
         time, low, high    seconds since 1970 in UTC on the job's clock, and its 95 % interval; NaN: not known
         sigma              one standard deviation of it, in seconds
@@ -100,7 +100,7 @@ class Timeline:
             frame[name] = frame[name].astype("Int64")
         for name in ("host", "kind", "pattern", "source", "clock"):
             frame[name] = frame[name].astype("category")
-        frame["severity"] = pd.Categorical(frame["severity"], SEVERITIES, ordered=True)
+        frame["severity"] = pd.Categorical(frame["severity"], SEVERITIES[::-1], ordered=True)
         frame.insert(1, "low", frame["time"] - 1.96 * frame["sigma"])
         frame.insert(2, "high", frame["time"] + 1.96 * frame["sigma"])
         return frame

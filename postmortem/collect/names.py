@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from postmortem.digits import whole as as_number
 from postmortem.model import Source
-from postmortem.vocabulary import WRITTEN_REASON as WRITTEN_REASON
 
 SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$", re.IGNORECASE)
 ARCHIVE = re.compile(r"\.(?:tar(?:\.\w+)?|tgz|tbz2?|txz|tzst|zip)!?$", re.IGNORECASE)

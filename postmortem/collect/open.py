@@ -35,6 +35,7 @@ from postmortem.collect.streams import (
     utf16_order,
 )
 from postmortem.model import Source
+from postmortem.vocabulary import WRITTEN_REASON
 
 HEAD = 1 << 16
 NAME_MAX = 1024
@@ -185,7 +186,7 @@ class _Opening:
                 if not names.PASSED_BY.isdisjoint(name.split("/")[:-1]):
                     yield _refused(name, names.PASSED_BY_REASON, member.stored, self.container, meant=True)
                 elif names.WRITTEN.search(name):
-                    yield _refused(name, names.WRITTEN_REASON, member.stored, self.container, meant=True)
+                    yield _refused(name, WRITTEN_REASON, member.stored, self.container, meant=True)
                 else:
                     yield from self.sources(name, member.stream, member.stored, depth + 1)
         except Incomplete as failure:

@@ -19,12 +19,13 @@ from pathlib import Path
 
 from postmortem.collect.binary import magic
 from postmortem.collect.container import Container, form_of
-from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, WRITTEN_REASON, printable
+from postmortem.collect.names import PASSED_BY, PASSED_BY_REASON, WRITTEN, printable
 from postmortem.collect.open import open_regular
 from postmortem.collect.remote import find, is_remote
 from postmortem.collect.streams import Limits
 from postmortem.errors import PathMissing
 from postmortem.model import Skip
+from postmortem.vocabulary import WRITTEN_REASON
 
 SPECIAL = {
     stat.S_IFIFO: "FIFO",

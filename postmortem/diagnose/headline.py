@@ -1,8 +1,8 @@
 """The root and its victims -> the headline: one sentence that says who, what, when, and what it did to the
 others.
 
-    Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:45; rank 2
-    lost the connection.
+    Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at about 13:18:36
+    (± 5 s); 3 other ranks lost the connection.
 
 The decisive line stands right below it in every output, so the headline quotes of it only what tells more
 than the pattern's title: an exception's message, a library, a number of clients. Never a whole line with its

@@ -12,10 +12,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from postmortem import vocabulary
 from postmortem.privacy import Redactor
 from postmortem.report import text, view
 
-SEVERITIES = ("info", "warning", "error", "fatal")
+SEVERITIES = vocabulary.SEVERITIES[::-1]  # from the least to the worst
 _MARK = re.compile(r"\[REDACTED:([a-z0-9-]+):\d+\]")
 Place = tuple[str, int | None]  # source and line
 
