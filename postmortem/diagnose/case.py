@@ -73,6 +73,15 @@ class Case:
         return _grouped(self.by_kind["pattern"], lambda e: e.pattern or "")
 
     @cached_property
+    def kernel_on(self) -> dict[int, list[Event]]:
+        """What the kernel says of each process."""
+        found: dict[int, list[Event]] = defaultdict(list)
+        for e in self.by_kind["pattern"]:
+            if e.speaker == "kernel" and (pid := number(e.fields.get("pid"))) is not None:
+                found[pid].append(e)
+        return found
+
+    @cached_property
     def by_source(self) -> dict[str, list[Event]]:
         return _grouped(self.events, lambda e: e.where.source)
 

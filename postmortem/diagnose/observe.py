@@ -150,9 +150,7 @@ def _of_child(case: Case, pid: int) -> int | None:
 
 def _same_victim(case: Case, pids: Ranks) -> Iterator[str]:
     """The kernel's other lines on the same process."""
-    for e in case.by_kind["pattern"]:
-        if e.speaker == "kernel" and pids and number(e.fields.get("pid")) in pids:
-            yield e.text
+    return (e.text for pid in pids for e in case.kernel_on.get(pid, ()))
 
 
 def _of_gpu(case: Case, e: Event, pids: Ranks, gpus: tuple[str, ...]) -> Ranks:
