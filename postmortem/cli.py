@@ -44,6 +44,7 @@ class Format(StrEnum):
     md = "md"
     ndjson = "ndjson"
     csv = "csv"
+    parquet = "parquet"
     github = "github"
     trace = "trace"
     junit = "junit"
@@ -226,18 +227,18 @@ def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool,
     from postmortem import report
 
     name = "brief" if brief else {Format.md: "markdown"}.get(kind, kind.value)
-    text = getattr(report, f"render_{name}")(incident)
+    made = getattr(report, f"render_{name}")(incident)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if kind is Format.github and summary:
         output.append_file(Path(summary), report.render_markdown(incident))
     if target:
-        output.write_file(target, text)
+        output.write_file(target, made)
     if verbose:
         output.say(report.render_verbose(incident))
     if target:
         output.say(_summary(incident, target))
     else:
-        output.data(text)
+        output.data(made)
 
 
 def _summary(incident: Incident, target: Path) -> str:

@@ -42,9 +42,10 @@ def check_key(key: Path, target: Path | None, paths: Sequence[str]) -> None:
         raise UsageError(f"--anonymise-map {key} would overwrite the report or a log", "name another file")
 
 
-def write_file(target: Path, text: str, private: bool = False) -> None:
-    """Write `text` to `target`: all of it, or the old file stays. What is private, nobody else may read."""
-    data = text.encode("utf-8", "backslashreplace")
+def write_file(target: Path, made: str | bytes, private: bool = False) -> None:
+    """Write what was made to `target`: all of it, or the old file stays. What is private, nobody else may
+    read."""
+    data = _bytes(made)
     check_target(target)
     try:
         if target.exists() and not target.is_file():  # /dev/null, a FIFO: nothing to replace
@@ -54,6 +55,10 @@ def write_file(target: Path, text: str, private: bool = False) -> None:
     except OSError as e:
         hint = "free space there, or name another file with --output FILE"
         raise PostmortemError(f"could not write {target}: {e.strerror}", hint) from None
+
+
+def _bytes(made: str | bytes) -> bytes:
+    return made if isinstance(made, bytes) else made.encode("utf-8", "backslashreplace")
 
 
 def append_file(target: Path, text: str) -> None:
@@ -108,13 +113,14 @@ def _fill(descriptor: int, target: Path, data: bytes, mode: int) -> None:
         os.fsync(descriptor)
 
 
-def data(text: str) -> None:
-    """Write `text` to standard output. A reader that has gone (`| head`) has seen enough: no error."""
+def data(made: str | bytes) -> None:
+    """Write to standard output, a text with a line end. A reader that has gone (`| head`) has seen enough: no
+    error."""
     if sys.stdout is None:
         raise PostmortemError("standard output is closed", "name a file with --output FILE")
     try:
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-        if not text.endswith("\n"):
+        sys.stdout.buffer.write(_bytes(made))
+        if isinstance(made, str) and not made.endswith("\n"):
             sys.stdout.buffer.write(b"\n")
         sys.stdout.buffer.flush()
     except BrokenPipeError:

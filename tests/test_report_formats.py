@@ -8,12 +8,16 @@ import io
 import json
 import re
 import shutil
+import sys
 import xml.etree.ElementTree as ET
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from report_cases import NAMES, PAYLOADS, Case, load, poisoned
 from test_report_timeline import many
 
@@ -22,6 +26,7 @@ from postmortem import analyze, report
 from postmortem.cli import run
 from postmortem.report import brief
 from postmortem.report.events import read_events
+from postmortem.report.table import iso, moments
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 EVERY = [
@@ -128,6 +133,20 @@ def test_every_event_is_a_line_that_timesketch_takes() -> None:
     assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", 81, "fatal")
 
 
+@given(
+    st.lists(st.floats(-1e14, 1e14) | st.sampled_from([float("nan"), 0.5, 1795209228.7040005]), min_size=1)
+)
+def test_a_moment_is_written_as_datetime_writes_it(times: list[float]) -> None:
+    """To the microsecond; null where no clock places it, or no calendar has its year."""
+
+    def one(moment: float) -> str | None:
+        if not -62_135_596_800 <= moment < 253_402_300_800:
+            return None
+        return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+    assert iso(moments(pd.Series(times))) == [one(moment) for moment in times]
+
+
 # ── CSV ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -151,6 +170,32 @@ def test_a_log_line_is_no_formula_and_no_row_of_its_own(evil: str) -> None:
     assert before == after
     cells = [cell for row in csv.reader(io.StringIO(report.render_csv(poisoned(evil)))) for cell in row]
     assert not any(cell.lstrip().startswith(("=", "+", "-", "@")) for cell in cells)
+
+
+# ── Parquet ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_parquet_holds_the_rows_of_ndjson_with_their_types() -> None:
+    rows = pd.read_parquet(io.BytesIO(report.render_parquet(load("oom"))))
+    lines = [json.loads(line) for line in report.render_ndjson(load("oom")).splitlines()]
+    assert str(rows["time"].dtype) == "datetime64[us, UTC]" and str(rows["rank"].dtype) == "Int64"
+    assert iso(rows["time"]) == [line["time"] for line in lines]
+    for name in ("rank", "line", "host", "severity", "file", "uncertainty_s"):
+        assert [None if pd.isna(value) else value for value in rows[name]] == [line[name] for line in lines]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_no_text_of_a_parquet_file_acts_on_a_terminal(payload: str) -> None:
+    rows = pd.read_parquet(io.BytesIO(report.render_parquet(poisoned(payload))))
+    assert not any(ACTING.search(word.replace("\n", "")) for word in rows["text"])
+
+
+def test_without_pyarrow_the_next_step_is_said(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # what an import finds where it is not installed
+    assert run(["analyze", LOGS, "--format", "parquet"]) == 1
+    assert "needs pyarrow" in (said := capfd.readouterr().err) and "pip install" in said
 
 
 # ── Perfetto ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -236,13 +281,20 @@ LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
 
 @pytest.mark.parametrize(
     ("name", "begins"),
-    [("ndjson", '{"time":'), ("csv", "time,"), ("github", "::error "), ("trace", "{"), ("junit", "<?xml")],
+    [
+        ("ndjson", b'{"time":'),
+        ("csv", b"time,"),
+        ("parquet", b"PAR1"),
+        ("github", b"::error "),
+        ("trace", b"{"),
+        ("junit", b"<?xml"),
+    ],
 )
 def test_each_format_goes_to_standard_output(
-    name: str, begins: str, capfdbinary: pytest.CaptureFixture[bytes]
+    name: str, begins: bytes, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert run(["analyze", LOGS, "--format", name]) == 0
-    assert capfdbinary.readouterr().out.decode().startswith(begins)
+    assert capfdbinary.readouterr().out.startswith(begins)
 
 
 def test_the_suffix_of_the_file_chooses_the_format(tmp_path: Path) -> None:
@@ -258,7 +310,7 @@ def test_the_last_report_beside_the_logs_is_none_of_them_in_any_format(
     logs = tmp_path / "logs"
     shutil.copytree(SAMPLES / "skipped-collective" / "logs", logs)
     before = analyze([str(logs)]).document
-    for name in ("report.html", "r.json", "r.jsonl", "r.csv", "r.xml", "r.md"):
+    for name in ("report.html", "r.json", "r.jsonl", "r.csv", "r.parquet", "r.xml", "r.md"):
         assert run(["analyze", str(logs), "--output", str(logs / name)]) == 0
     assert run(["analyze", str(logs), "--format", "trace", "--output", str(logs / "trace.json")]) == 0
     capfd.readouterr()

@@ -15,7 +15,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from postmortem.align import kernel, place
 from postmortem.align.estimate import Estimates, Row, estimate
@@ -25,8 +28,8 @@ from postmortem.align.place import IN_ORDER, Correction, Pieces
 from postmortem.align.years import YEARLESS_END, with_years
 from postmortem.align.years import told as years_told
 from postmortem.digits import number
+from postmortem.frame import framed
 from postmortem.model import Clock, Event
-from postmortem.vocabulary import SEVERITIES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,6 +38,10 @@ Members = Mapping[ClockId, Sequence[Event]]
 COLUMNS = ("time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock")
 FRAME = (*COLUMNS[:4], "local_rank", "attempt", *COLUMNS[4:])
 _LAST = float("inf")
+_PLACE = {name: place for place, name in enumerate(Event._fields)} | {
+    "time": Event._fields.index("at"),
+    "sigma": Event._fields.index("at_sigma"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,47 +70,37 @@ class Timeline:
         return self._ordered(COLUMNS) if ordered else self._columns(COLUMNS)
 
     def _columns(self, names: Sequence[str]) -> list[Sequence[Any]]:
-        if not self.events:
-            return [() for _ in names]
-        found: dict[str, Sequence[Any]] = dict(
-            zip(Event._fields, zip(*self.events, strict=True), strict=True)
-        )
-        source, line, *_ = zip(*found["where"], strict=True)
-        found |= {"time": found["at"], "sigma": found["at_sigma"], "source": source, "line": line}
-        if "local_rank" in names:
-            found["local_rank"] = [number(fields.get("local_rank")) for fields in found["fields"]]
-        return [found[name] for name in names]
+        where = [e.where for e in self.events]
+        told: dict[str, Callable[[], Iterable[Any]]] = {
+            "source": lambda: (w.source for w in where),
+            "line": lambda: (w.line for w in where),
+            "local_rank": lambda: (number(e.fields.get("local_rank")) for e in self.events),
+        }
+        # field by field: `zip(*events)` makes the collector walk through all of them, again and again
+        return [
+            tuple(told[name]() if name in told else map(itemgetter(_PLACE[name]), self.events))
+            for name in names
+        ]
 
     def _ordered(self, names: Sequence[str]) -> list[Sequence[Any]]:
-        if not self.events:
-            return self._columns(names)
         at, source, line = self._columns(("time", "source", "line"))
-        numbers = (_LAST if n is None else n for n in line)
-        keys = list(zip(_display_order(at, source, line), source, numbers, strict=True))
-        order = sorted(range(len(keys)), key=keys.__getitem__)
-        return [list(map(column.__getitem__, order)) for column in self._columns(names)]
+        place = {name: number for number, name in enumerate(sorted(set(source)))}
+        files, numbers = [place[name] for name in source], [_LAST if n is None else n for n in line]
+        order = np.lexsort((numbers, files, _display_order(at, source, line))).tolist()
+        return [tuple(map(column.__getitem__, order)) for column in self._columns(names)]
 
     def frame(self) -> pd.DataFrame:
-        """The events for a notebook, a row each, in their order. Columns beside `text`:
+        """The events for a notebook, a row each, in their order. Columns:
 
         time, low, high    seconds since 1970 in UTC on the job's clock, and its 95 % interval; NaN: not known
         sigma              one standard deviation of it, in seconds
         rank, local_rank, attempt, line    Int64, missing where nobody tells
-        host, kind, severity, pattern, source, clock    categories; severity is ordered, info to fatal
+        host, kind, severity, pattern, text, source, clock    categories; severity is ordered, info to fatal
         """
-        import pandas as pd
-
-        frame = pd.DataFrame(dict(zip(FRAME, self._ordered(FRAME), strict=True)))
-        for name in ("time", "sigma"):
-            frame[name] = pd.to_numeric(frame[name], errors="coerce")
-        for name in ("rank", "local_rank", "attempt", "line"):
-            frame[name] = frame[name].astype("Int64")
-        for name in ("host", "kind", "pattern", "source", "clock"):
-            frame[name] = frame[name].astype("category")
-        frame["severity"] = pd.Categorical(frame["severity"], SEVERITIES[::-1], ordered=True)
-        frame.insert(1, "low", frame["time"] - 1.96 * frame["sigma"])
-        frame.insert(2, "high", frame["time"] + 1.96 * frame["sigma"])
-        return frame
+        found = framed(dict(zip(FRAME, self._ordered(FRAME), strict=True)))
+        found.insert(1, "low", found["time"] - 1.96 * found["sigma"])
+        found.insert(2, "high", found["time"] + 1.96 * found["sigma"])
+        return found
 
 
 def align(events: Sequence[Event]) -> Timeline:

@@ -8,6 +8,7 @@
     render_brief(incident)     -> the verdict as JSON of at most 8 KB
     render_ndjson(incident)    -> the events, one a line; Timesketch reads them
     render_csv(incident)       -> the same for spreadsheets and notebooks
+    render_parquet(incident)   -> the same as bytes of Parquet
     render_trace(incident)     -> the events for Perfetto
     render_github(incident)    -> annotations of GitHub Actions
     render_junit(incident)     -> the verdict as a test result
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from postmortem.report.markdown import render_markdown
     from postmortem.report.ndjson import render_ndjson
     from postmortem.report.notebook import card
+    from postmortem.report.parquet import render_parquet
     from postmortem.report.terminal import render_terminal
     from postmortem.report.trace import render_trace
     from postmortem.report.verbose import render_verbose
@@ -46,6 +48,7 @@ __all__ = [
     "render_junit",
     "render_markdown",
     "render_ndjson",
+    "render_parquet",
     "render_terminal",
     "render_trace",
     "render_verbose",

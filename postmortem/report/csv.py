@@ -13,19 +13,21 @@ import csv
 import io
 from typing import Any
 
-from postmortem.report import ndjson, view
+from postmortem.report import view
+from postmortem.report.table import COLUMNS, cells, iso, table
 from postmortem.report.text import visible
 
-COLUMNS = ("time", "uncertainty_s", "rank", "host", "kind", "severity", "pattern", "text", "file", "line")
 _FORMULA = ("=", "+", "-", "@")
 
 
 def render_csv(incident: view.Incident) -> str:
     """Return all events by time, those without one last, below a line of names."""
+    rows = table(incident)
     held = io.StringIO(newline="")
     writer = csv.writer(held, lineterminator="\n")
     writer.writerow(COLUMNS)
-    writer.writerows([_cell(row[name]) for name in COLUMNS] for row in ndjson.objects(incident))
+    columns = [iso(rows["time"]), *(cells(rows[name], _cell) for name in COLUMNS[1:])]
+    writer.writerows(zip(*columns, strict=True))
     return held.getvalue()
 
 

@@ -11,50 +11,28 @@ An event that no clock places has a null for its time: `jq -c 'select(.datetime)
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any
 
 from postmortem.report import json as plain
 from postmortem.report import view
-from postmortem.report.events import Row, read_events
+from postmortem.report.table import COLUMNS, cells, iso, table
 
 
 def render_ndjson(incident: view.Incident) -> str:
-    """Return all events by time, those without one last."""
-    return "".join(plain.harmless(plain.dump(row, order=False)) + "\n" for row in objects(incident))
+    """Return all events by time, those without one last. Times are ISO 8601 in UTC, `uncertainty_s` is one
+    standard deviation."""
+    rows = table(incident)
+    said = {name: cells(rows[name], _json) for name in COLUMNS[1:]}
+    said["time"] = said["datetime"] = [_json(moment) for moment in iso(rows["time"])]
+    said["message"] = [
+        pattern if text == '""' and pattern != "null" else text
+        for text, pattern in zip(said["text"], said["pattern"], strict=True)
+    ]
+    said["timestamp_desc"] = ['"line"' if kind == "null" else kind for kind in said["kind"]]
+    names = (*COLUMNS, "message", "datetime", "timestamp_desc")
+    line = "{" + ",".join(f'"{name}":%s' for name in names) + "}\n"
+    return "".join(map(line.__mod__, zip(*(said[name] for name in names), strict=True)))
 
 
-def objects(incident: view.Incident) -> Iterator[dict[str, Any]]:
-    """The same as mappings. Times are ISO 8601 in UTC, `uncertainty_s` is one standard deviation."""
-    rows = read_events(incident, ordered=True)
-    rows.sort(key=lambda row: (not math.isfinite(row.time), row.time if math.isfinite(row.time) else 0.0))
-    return map(_object, rows)
-
-
-def _object(row: Row) -> dict[str, Any]:
-    moment = iso(row.time)
-    return {
-        "time": moment,
-        "uncertainty_s": row.sigma if moment else None,
-        "rank": row.rank,
-        "host": row.host or None,
-        "kind": row.kind or None,
-        "severity": row.severity,
-        "pattern": row.pattern or None,
-        "text": row.text,
-        "file": row.source,
-        "line": row.line,
-        "message": row.text or row.pattern,
-        "datetime": moment,
-        "timestamp_desc": row.kind or "line",
-    }
-
-
-def iso(moment: float) -> str | None:
-    """Epoch seconds -> ISO 8601 in UTC; None where no clock places the event, or no calendar has the day."""
-    try:
-        return datetime.fromtimestamp(moment, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return None
+def _json(value: Any) -> str:
+    return plain.harmless(plain.dump(value, order=False))

@@ -10,106 +10,111 @@ in memory.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from postmortem.frame import categories
 from postmortem.report import json as plain
-from postmortem.report import lanes, ndjson, text, view
-from postmortem.report.events import Row, read_events
+from postmortem.report import lanes, text, view
+from postmortem.report.events import Place, frame
+from postmortem.report.table import cells, iso, moments
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def render_trace(incident: view.Incident) -> str:
     """Return the JSON object form of the trace event format."""
     document = incident.document
-    decisive, culprit = lanes.decisive(document)
-    rows = [row for row in read_events(incident) if math.isfinite(row.time)]
-    rows = [row._replace(rank=culprit) if row.rank is None and row.place == decisive else row for row in rows]
-    rows.sort(key=lambda row: (row.host, -1 if row.rank is None else row.rank, row.time, row.address))
-    base = min((row.time for row in rows), default=0.0)
-    hosts = {host: place for place, host in enumerate(dict.fromkeys(row.host for row in rows), 1)}
+    rows = _timed(frame(incident), *lanes.decisive(document))
     states = {item.get("rank"): view.known(item.get("state")) for item in view.rows(document.get("ranks"))}
-    events = [*_names(rows, hosts), *_lives(rows, hosts, states, base)]
-    events += [_instant(row, hosts[row.host], base, row.place == decisive) for row in rows]
+    events = [*map(_dumped, (*_names(rows), *_lives(rows, states))), *_instants(rows)]
     head = {
         "tool": "postmortem",
         "headline": text.sentence(view.headline(document)),
-        "start": ndjson.iso(base) if rows else None,
+        "start": min(filter(None, iso(moments(rows["time"]))), default=None),
     }
-    listed = ",\n".join(plain.harmless(plain.dump(event, order=False)) for event in events)
+    listed = ",\n".join(events)
     return (
         f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n'
         f"]}}\n"
     )
 
 
-def _thread(row: Row) -> int:
-    return 0 if row.rank is None else row.rank + 1
+def _timed(rows: pd.DataFrame, decisive: Place, culprit: int | None) -> pd.DataFrame:
+    """What has a time, host by host, rank by rank, by time, with the numbers of the format: `pid` of a host,
+    `tid` of a rank (0: the host's own), `ts` in microseconds. `decisive`: the line of the verdict."""
+    source, line = decisive
+    rows = rows[rows["time"].notna()].copy()
+    number = rows["line"].isna() if line is None else (rows["line"] == line).fillna(False)
+    rows["decisive"] = (rows["source"] == source) & number.astype(bool)
+    if culprit is not None:
+        rows["rank"] = rows["rank"].mask(rows["decisive"] & rows["rank"].isna(), culprit)
+    rows["tid"] = (rows["rank"] + 1).fillna(0).astype("int64")
+    known = rows["line"].astype(object).where(rows["line"].notna(), "")
+    both = zip(rows["source"].tolist(), known.tolist(), strict=True)
+    found = [f"{place}:{number}" if number != "" else place for place, number in both]
+    rows["address"] = categories(found)
+    rows = rows.sort_values(["host", "tid", "time", "address"], kind="stable", ignore_index=True)
+    rows["pid"] = rows["host"].cat.remove_unused_categories().cat.codes.astype("int64") + 1
+    rows["ts"] = ((rows["time"] - rows["time"].min()) * 1e6).round().astype("int64")
+    return rows
 
 
-def _names(rows: Iterable[Row], hosts: dict[str, int]) -> list[dict[str, Any]]:
-    out = [
-        _meta("process_name", pid, 0, text.line(host, 120) or "no host named") for host, pid in hosts.items()
+def _names(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    hosts = rows[["host", "pid"]].drop_duplicates().itertuples(index=False)
+    ranks = rows[["pid", "tid"]].drop_duplicates().itertuples(index=False)
+    return [
+        *(_meta("process_name", pid, 0, text.line(host, 120) or "no host named") for host, pid in hosts),
+        *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in ranks),
     ]
-    for host, rank in dict.fromkeys((row.host, row.rank) for row in rows):
-        out.append(
-            _meta(
-                "thread_name",
-                hosts[host],
-                0 if rank is None else rank + 1,
-                "host" if rank is None else f"rank {rank}",
-            )
-        )
-    return out
 
 
 def _meta(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": process, "tid": thread, "name": what, "args": {"name": name}}
 
 
-def _lives(
-    rows: Iterable[Row], hosts: dict[str, int], states: dict[Any, str], base: float
-) -> list[dict[str, Any]]:
-    spans: dict[tuple[str, int], tuple[float, float]] = {}
-    for row in rows:
-        if row.rank is not None:
-            first, last = spans.get((row.host, row.rank), (row.time, row.time))
-            spans[row.host, row.rank] = (min(first, row.time), max(last, row.time))
+def _lives(rows: pd.DataFrame, states: dict[Any, str]) -> list[dict[str, Any]]:
+    """Each rank from its first line to its last."""
+    spans = rows[rows["tid"] > 0].groupby(["pid", "tid"], sort=False)["ts"].agg(["min", "max"])
     return [
-        _life(hosts[host], rank, first - base, last - first, states.get(rank))
-        for (host, rank), (first, last) in spans.items()
+        {
+            **{"ph": "X", "pid": process, "tid": thread, "ts": first, "dur": max(last - first, 1)},
+            **{"name": f"rank {thread - 1}", "cat": "life"},
+            "args": {"state": states.get(thread - 1) or "unknown"},
+        }
+        for (process, thread), first, last in spans.itertuples()
     ]
 
 
-def _life(process: int, rank: int, start: float, length: float, state: str | None) -> dict[str, Any]:
-    span = {"ts": _micro(start), "dur": max(_micro(length), 1)}
-    return {
-        "ph": "X",
-        "pid": process,
-        "tid": rank + 1,
-        **span,
-        "name": f"rank {rank}",
-        "cat": "life",
-        "args": {"state": state or "unknown"},
-    }
+def _instants(rows: pd.DataFrame) -> list[str]:
+    """Each event, dumped: what many of them share is written once."""
+    said = cells(rows["text"], lambda word: _text(word, 400))
+    names = [
+        _text(text.line(pattern or text.line(word, 60) or kind or "line", 80), 80)
+        for pattern, word, kind in zip(rows["pattern"], rows["text"], rows["kind"], strict=True)
+    ]
+    columns = (
+        rows["pid"].tolist(),
+        rows["tid"].tolist(),
+        rows["ts"].tolist(),
+        ["g" if decisive else "t" for decisive in rows["decisive"]],
+        names,
+        cells(rows["severity"], _dumped),
+        said,
+        cells(rows["address"], _dumped),
+        cells(rows["severity"], _dumped),
+        cells(rows["sigma"], _dumped),
+    )
+    line = (
+        '{"ph":"i","pid":%d,"tid":%d,"ts":%d,"s":"%s","name":%s,"cat":%s,'
+        '"args":{"text":%s,"where":%s,"severity":%s,"uncertainty_s":%s}}'
+    )
+    return list(map(line.__mod__, zip(*columns, strict=True)))
 
 
-def _instant(row: Row, process: int, base: float, decisive: bool) -> dict[str, Any]:
-    told = {
-        "text": text.line(row.text, 400),
-        "where": row.address,
-        "severity": row.severity,
-        "uncertainty_s": row.sigma,
-    }
-    name = row.pattern or text.line(row.text, 60) or row.kind or "line"
-    place = {
-        "pid": process,
-        "tid": _thread(row),
-        "ts": _micro(row.time - base),
-        "s": "g" if decisive else "t",
-    }
-    return {"ph": "i", **place, "name": text.line(name, 80), "cat": row.severity, "args": told}
+def _text(word: str | None, limit: int) -> str:
+    return _dumped(text.line(word or "", limit))
 
 
-def _micro(seconds: float) -> int:
-    return round(seconds * 1e6)
+def _dumped(value: Any) -> str:
+    return plain.harmless(plain.dump(value, order=False))
