@@ -59,9 +59,16 @@ class Incident:
 
 
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
-    """Read everything under `paths` and diagnose it. Raises PathMissing, NothingReadable, PatternError."""
+    """Read everything under `paths` and diagnose it; `-` is standard input. Raises PathMissing,
+    NothingReadable, PatternError."""
     library = load(*options.patterns)
-    found = collect.collect(paths)
+    with collect.held(paths, options.progress) as files:
+        return _analyze(list(map(collect.named, paths)), files, library, options)
+
+
+def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, options: Options) -> Incident:
+    """`paths` are what the user calls the `files`."""
+    found = collect.collect(files)
     if not found.containers and not found.skipped:
         raise NothingReadable(
             f"{', '.join(paths)}: nothing to read here",

@@ -96,7 +96,9 @@ PatternFolders = Annotated[
 
 @app.command()
 def analyze(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives or globs.")],
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives, globs; - for stdin.")
+    ],
     out: Annotated[
         str | None,
         typer.Option("--output", "-o", metavar="FILE|-", help="Where to write; - is standard output."),
@@ -158,15 +160,15 @@ def analyze(
     if anonymise_map:
         output.check_key(anonymise_map, target, paths)
     if open_ and (kind is not Format.html or target is None):
-        raise UsageError(
-            "--open shows an HTML report, and this run writes none to a file",
-            "leave out --format and --output -",
-        )
-    from postmortem import pool
+        what = "--open shows an HTML report, and this run writes none to a file"
+        raise UsageError(what, "leave out --format and --output -")
+    from postmortem import collect, pool
     from postmortem.analyze import Options
     from postmortem.analyze import analyze as read
 
     pool.tune()
+    if collect.is_typed(paths):
+        output.say("reading standard input; Ctrl-D ends it")
     chosen: dict[str, Any] = {
         "job": job,
         "since": _time(since, "--since"),
@@ -188,9 +190,7 @@ def analyze(
     if open_ and target:
         output.browse(target)
     if incident.interrupted:
-        output.say(
-            "postmortem: interrupted; the report covers what was read until then, and says what was not"
-        )
+        output.say("postmortem: interrupted; the report covers what was read, and says what was not")
         raise typer.Exit(process.stop_code())
     raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
 
@@ -258,9 +258,8 @@ def _time(text: str | None, flag: str) -> float | None:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(
-            f"{flag} {text} is not a time", f"write it like this: {flag} 2026-11-20T03:12:08Z"
-        ) from None
+        hint = f"write it like this: {flag} 2026-11-20T03:12:08Z"
+        raise UsageError(f"{flag} {text} is not a time", hint) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 

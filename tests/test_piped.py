@@ -1,0 +1,144 @@
+"""Standard input and named pipes are inputs like files: plain, packed, beside others, and gone afterwards."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+import tarfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from conftest import SAMPLES
+from postmortem import analyze
+from postmortem.collect import held
+
+LOGS = SAMPLES / "oom-on-second-host" / "logs"
+KERNEL = (LOGS / "node-b" / "kernel" / "dmesg.txt").read_bytes()
+
+
+def tarred() -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        tar.add(LOGS, arcname=".")
+    return out.getvalue()
+
+
+def piped(given: bytes, *arguments: str, **how: Any) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "postmortem", "analyze", *arguments]
+    return subprocess.run(command, input=given, capture_output=True, check=False, timeout=120, **how)
+
+
+def verdict(done: subprocess.CompletedProcess[bytes]) -> dict[str, Any]:
+    assert done.returncode == 0, done.stderr.decode()
+    found: dict[str, Any] = json.loads(done.stdout)["verdict"]
+    return found
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+@pytest.mark.parametrize("name", ["-", "/dev/stdin"])
+def test_a_log_comes_through_standard_input(pack: Any, name: str, tmp_path: Path) -> None:
+    """`kubectl logs … | postmortem analyze -`: cited as `stdin:85`, and nothing is left in the temporary folder."""
+    there = analyze([str(LOGS / "node-b" / "kernel" / "dmesg.txt")]).document["verdict"]["evidence"][0]
+    done = piped(pack(KERNEL), name, "--format", "json", env={**os.environ, "TMPDIR": str(tmp_path)})
+    found = verdict(done)
+    assert (found["pattern"], found["evidence"][0]["source"], found["evidence"][0]["line"]) == (
+        "kernel-oom-killed-process",
+        "stdin",
+        there["line"],
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_archive_through_a_pipe_says_what_the_folder_says() -> None:
+    whole = analyze([str(LOGS)]).document["verdict"]
+    found = verdict(piped(tarred(), "-", "--format", "json"))
+    assert found["headline"] == whole["headline"]
+    assert found["evidence"][0]["source"] == f"stdin!/{whole['evidence'][0]['source']}"
+
+
+def test_a_pipe_and_a_folder_are_one_incident(tmp_path: Path) -> None:
+    """The kernel log comes by ssh, the rest lies here: process substitution gives `/dev/fd/N`, mkfifo a name."""
+    rest = tmp_path / "logs"
+    for path in LOGS.rglob("*"):
+        if path.is_file() and path.name != "dmesg.txt":
+            copy = rest / path.relative_to(LOGS)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    fifo = tmp_path / "dmesg.txt"
+    os.mkfifo(fifo)
+    writer = threading.Thread(target=fifo.write_bytes, args=(KERNEL,))
+    writer.start()
+    found = analyze([str(fifo), str(rest)]).document["verdict"]
+    writer.join()
+    assert (found["pattern"], found["culprit"]["ranks"]) == ("kernel-oom-killed-process", [3])
+    assert found["evidence"][0]["source"] == "dmesg.txt"
+
+
+def test_process_substitution(tmp_path: Path) -> None:
+    script = f'exec "$0" -m postmortem analyze <(cat {LOGS}/node-b/kernel/dmesg.txt) --format json'
+    done = subprocess.run(
+        ["bash", "-c", script, sys.executable], capture_output=True, check=False, timeout=120
+    )
+    assert verdict(done)["evidence"][0]["source"].startswith("pipe-")
+
+
+def test_a_pipe_inside_a_folder_is_left_alone(tmp_path: Path) -> None:
+    """Nobody may ever write to it: the analysis would wait for good."""
+    (tmp_path / "rank0.log").write_text("step 1\n")
+    os.mkfifo(tmp_path / "control")
+    skipped = analyze([str(tmp_path)]).document["ledger"]["skipped"]
+    assert [(row["path"], row["reason"]) for row in skipped] == [("control", "FIFO: not read")]
+
+
+def test_nothing_on_standard_input_is_one_sentence_with_a_next_step() -> None:
+    done = piped(b"", "-")
+    assert done.returncode == 3 and done.stderr.startswith(b"postmortem: standard input: no readable log")
+    closed = subprocess.run(
+        ["bash", "-c", f"exec {sys.executable} -m postmortem analyze - <&-"], capture_output=True, check=False
+    )
+    assert closed.returncode == 2 and b"standard input is closed" in closed.stderr
+
+
+def test_no_room_for_what_comes_is_said_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fifo = tmp_path / "train.log"
+    os.mkfifo(fifo)
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"ulimit -f 1; timeout 60 yes step 1 > {fifo} & exec {sys.executable} -m postmortem analyze {fifo}",
+        ],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )  # a file may have 1 KiB here: the same error path as a full disk
+    assert done.returncode == 1 and b"could not hold what train.log gives" in done.stderr
+    assert b"TMPDIR=" in done.stderr and b"Traceback" not in done.stderr
+
+
+def test_a_person_at_a_terminal_is_told_what_the_tool_waits_for() -> None:
+    ours, theirs = pty.openpty()
+    run = subprocess.Popen(
+        [sys.executable, "-m", "postmortem", "analyze", "-"], stdin=theirs, stderr=subprocess.PIPE
+    )
+    assert run.stderr is not None and run.stderr.readline() == b"reading standard input; Ctrl-D ends it\n"
+    os.write(ours, b"\x04")
+    assert run.wait(60) == 3
+    run.stderr.close()
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_what_was_given_twice_is_held_once(tmp_path: Path) -> None:
+    with held([str(tmp_path), str(tmp_path)]) as files:
+        assert files == [str(tmp_path), str(tmp_path)]
