@@ -43,6 +43,16 @@ def lies(document: dict[str, Any]) -> Iterator[str]:
             yield f"cut: {text}"
 
 
+def nowhere(document: dict[str, Any]) -> Iterator[str]:
+    """Ranks that had entered a collective and had not, or that are none of the job's."""
+    row = document["verdict"].get("collective")
+    if row is not None:
+        named = [*row["entered"], *row["missing"], *map(int, row["elsewhere"])]
+        known = {r["rank"] for r in document["ranks"]}
+        yield from (f"rank {r} is told of {n} times" for r, n in Counter(named).items() if n > 1)
+        yield from (f"rank {r} is no rank of the job" for r in named if r not in known)
+
+
 def two_times(incident: Incident) -> Iterator[str]:
     """Lines that have one time here and another there: in the evidence, in the timeline, in the chain."""
     at: dict[tuple[str, int | None], set[str | None]] = defaultdict(set)
@@ -65,6 +75,7 @@ def two_times(incident: Incident) -> Iterator[str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_is_said_of_a_sample_holds(case: Path) -> None:
     assert list(lies(solved(case).document)) == []
+    assert list(nowhere(solved(case).document)) == []
     assert list(two_times(solved(case))) == []
 
 

@@ -10,7 +10,17 @@ from typing import Any
 
 from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
-from postmortem.diagnose import accounts, blame, confidence, headline, hint, missing, order, reasons
+from postmortem.diagnose import (
+    accounts,
+    blame,
+    collective,
+    confidence,
+    headline,
+    hint,
+    missing,
+    order,
+    reasons,
+)
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import Evidence, own_frame
@@ -105,6 +115,8 @@ def _verdict(solution: Solution, evidence: Evidence) -> Row:
         "headline": headline.headline(solution),
     }
     told |= {"culprit": _culprit(solution), "evidence": evidence.items}
+    if (stuck := collective.stuck_in(solution)) is not None:
+        told["collective"] = stuck
     return told | (_of_root(solution, solution.root) if solution.root else _rootless(solution))
 
 

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from postmortem.report import labels, stands, text, view
+from postmortem.report import collective, labels, stands, text, view
 from postmortem.report.parts import Parts
 
 LOSSES = 20
@@ -119,6 +119,8 @@ def _verdict(document: view.Document) -> list[str]:
     culprit = [f"**{label}** {code(value)}" for label, value in view.culprit(document)]
     if culprit:
         out.append(" · ".join(culprit))
+    if stuck := collective.sentence(document):
+        out.append(f"**stuck in** {prose(stuck)}")
     return out + [_excerpt(proof) for proof in view.proofs(document)[:1]]
 
 
