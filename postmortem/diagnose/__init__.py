@@ -35,9 +35,7 @@ from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.wording import listed
 from postmortem.library import Library
-from postmortem.library.titles import inside
 from postmortem.model import Event, Source
 
 ALTERNATIVES = 5
@@ -116,7 +114,7 @@ def solve_job(
     each = [solve(attempts.of_attempt(events, n), sources, library, n) for n in numbers]
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
-        return replace(each[-1], job=name, attempts=len(numbers), times=_times(each[-1], each))
+        return replace(each[-1], job=name, each=tuple(each), times=_times(each[-1], each))
     chosen = _that_ended_it(failing)
     last = each[-1]
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
@@ -126,10 +124,7 @@ def solve_job(
             f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
-    lives = _other_lives(chosen, failing)
-    return replace(
-        chosen, outcome=end, job=name, attempts=len(numbers), lives=lives, times=_times(chosen, each)
-    )
+    return replace(chosen, outcome=end, job=name, each=tuple(each), times=_times(chosen, each))
 
 
 def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment]:
@@ -162,24 +157,6 @@ def _that_ended_it(failing: Sequence[Solution]) -> Solution:
     told = [s for s in told if s.root is None or not (s.root.guess or s.root.strength == "suffered")] or told
     lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
     return (lost or told)[-1]
-
-
-def _other_lives(chosen: Solution, failing: Sequence[Solution]) -> tuple[str, ...]:
-    """How the other attempts failed, beside the one that the verdict is about."""
-    alike, said = [], []
-    for s in failing:
-        if s is chosen or s.root is None or chosen.root is None:
-            continue
-        if s.root.pattern.id == chosen.root.pattern.id:
-            alike.append(s.case.attempt)
-        else:
-            said.append(
-                f"Attempt {s.case.attempt} failed otherwise: {inside(s.root.pattern.title)} ({s.root.event.where})."
-            )
-    if alike:
-        numbers = listed([str(n) for n in alike])
-        said.insert(0, f"Attempt{'s' if len(alike) > 1 else ''} {numbers} failed in the same way.")
-    return tuple(said)
 
 
 def _went_well(lives: Sequence[Case]) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from postmortem.report import collective, text, view
+from postmortem.report import attempts, collective, text, view
 from postmortem.report import json as plain
 
 LIMIT = 8192
@@ -48,6 +48,7 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         "headline": text.sentence(view.headline(document), max(wide, 200)),
         "culprit": {label: text.line(value, 120) for label, value in view.culprit(document)[:8]},
         "collective": text.sentence(collective.sentence(document), max(wide, 200)),
+        "attempts": [text.sentence(life.line, wide) for life in attempts.attempts(document)[: max(items, 1)]],
         "because": [text.sentence(item, wide) for item in because[:items]],
         "actions": [
             text.sentence(f"{lead}. {said}" if lead else said, wide)

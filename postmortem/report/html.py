@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
 from postmortem.errors import ours
-from postmortem.report import collective, columns, labels, lanes, shorten, stands, svg, text, view
+from postmortem.report import attempts, collective, columns, labels, lanes, shorten, stands, svg, text, view
 from postmortem.report import json as plain
 from postmortem.report.events import read_events
 from postmortem.report.markdown import render_markdown
@@ -200,6 +200,7 @@ def _verdict(document: view.Document) -> dict[str, Any]:
         "culprit": view.culprit(document),
         "when": view.when(document),
         "collective": collective.sentence(document),
+        "attempts": attempts.attempts(document),
         "incomplete": view.incomplete(document),
         "todo": view.todo(document),
         "missing": view.rows(verdict.get("missing")),

@@ -8,7 +8,7 @@ import pytest
 
 from claims import NOON, bye, case, claim, event, exits, library, pattern, source, steps
 from postmortem.align import Timeline
-from postmortem.diagnose import _choose, _other_lives, _scheduler_last, _that_ended_it, _went_well, diagnose
+from postmortem.diagnose import _choose, _scheduler_last, _that_ended_it, _went_well, diagnose
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import MOST, Evidence, own_frame
 from postmortem.diagnose.solution import Solution
@@ -48,18 +48,6 @@ def test_a_group_that_could_not_form_again_after_a_loss_is_that_loss() -> None:
     lost, again = solved("incident", claim(RAISED), attempt=0), solved("incident", claim(GROUP), attempt=1)
     assert _that_ended_it([lost, again]).case.attempt == 0
     assert _that_ended_it([again]).case.attempt == 1
-
-
-def test_how_the_other_lives_failed() -> None:
-    lives = [solved("incident", claim(RAISED), attempt=n) for n in (0, 1, 2)]
-    other = solved("incident", claim(GROUP, event(file="a.log", line=7)), attempt=3)
-    silent = solved("undetermined", attempt=4)
-    assert _other_lives(lives[2], [*lives, other, silent]) == (
-        "Attempts 0 and 1 failed in the same way.",
-        "Attempt 3 failed otherwise: a group did not form (a.log:7).",
-    )
-    assert _other_lives(lives[1], lives[:2]) == ("Attempt 0 failed in the same way.",)
-    assert _other_lives(silent, lives) == ()
 
 
 def test_a_last_life_went_well_if_it_is_seen_at_work_or_done_or_all_spoke_after_ends_that_were_told() -> None:
