@@ -79,18 +79,18 @@ def nothing(
     case = Case((), build((), (), library), library, by_path, None)
     lost = unread.losses(ledger, by_path, ())
     lost = replace(lost, lead="the logs were read, but") if lost else None
-    bare = Solution(case, "undetermined", None, (), (), (), unread=lost)
+    bare = Solution(case, "undetermined", None, (), (), (), lost=lost, unread=lost)
     return document.write(bare, [], timeline, sources, ledger)
 
 
 def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Mapping[str, object]) -> Solution:
-    """The same solution; undetermined where it was healthy but for a loss that may be this job's."""
-    if solution.outcome != "healthy":
-        return solution
-    own = solution.case.sources
+    """The same solution with what was not read; undetermined where it was healthy but for a loss that may be
+    this job's."""
     others = [path for s in all_ if s.job != solution.job for path in s.case.sources]
-    lost = unread.losses(ledger, own, others)
-    return replace(solution, outcome="undetermined", unread=lost) if lost else solution
+    lost = unread.losses(ledger, solution.case.sources, others)
+    if lost is None or solution.outcome != "healthy":
+        return replace(solution, lost=lost)
+    return replace(solution, outcome="undetermined", lost=lost, unread=lost)
 
 
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:

@@ -49,7 +49,8 @@ class Solution:
     each: tuple[Solution, ...] = ()  # all attempts, oldest first; empty where there was but one
     leads: tuple[Event, ...] = ()
     times: Mapping[Line, Moment] = field(default_factory=dict)  # what copies tell of the times of lines
-    unread: Unread | None = None  # why it is not healthy, though nothing failed in what was read
+    lost: Unread | None = None  # what was not read
+    unread: Unread | None = None  # the same, where it is why the job is not healthy
 
     @property
     def attempts(self) -> int:

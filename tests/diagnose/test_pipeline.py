@@ -243,6 +243,26 @@ def test_what_came_before_the_root_is_unexplained() -> None:
     assert "it came before the cause" in row.values()
 
 
+def test_an_unreadable_file_is_named_with_its_reason() -> None:
+    """Whether the OOM killer did it stands in a log that nobody may read: that one is asked for first."""
+    denied = {
+        "path": "kernel/dmesg.txt",
+        "bytes": 900,
+        "reason": "cannot be opened: Permission denied",
+        "lost": True,
+    }
+    died = [e._replace(where=e.where._replace(source="rank1.log")) for e in exits(r1=-9)]
+    said = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
+    files = [source(f"rank{r}.log", rank=r) for r in (0, 1)]
+    ledger = {"bytes": 1000, "skipped": [denied]}
+    doc: Any = diagnose(Timeline(tuple(said), ()), files, library(), ledger)[0]
+    first, *rest = doc["verdict"]["missing"]
+    assert doc["verdict"]["category"] == "external-signal"
+    assert first["what"] == "kernel/dmesg.txt: permission denied"
+    assert first["how"].startswith("chmod a+r kernel/dmesg.txt")
+    assert [item["what"] for item in rest] == ["kernel log of the host of rank 1"]
+
+
 def test_a_verdict_of_a_later_life_tells_which_one() -> None:
     lives = [
         event("raised", f"rank1.{n}.log", 9, rank=1, pattern="raised", attempt=n, at=NOON + n) for n in (0, 1)
