@@ -39,11 +39,6 @@ def attempts(document: view.Document) -> list[Attempt]:
     return [_attempt(row) for row in found[-SHOWN:]] if len(found) > 1 else []
 
 
-def earlier(document: view.Document) -> int:
-    """How many came before those that are shown."""
-    return max(0, len(view.rows(document.get("attempts"))) - SHOWN)
-
-
 def _attempt(row: dict[str, Any]) -> Attempt:
     category = view.known(row.get("category"))
     failed = row.get("outcome") != "healthy"
