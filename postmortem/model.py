@@ -60,6 +60,7 @@ class Action:
 
     kind: str
     text: str
+    unless: str = ""  # what it asks for, of AT_HAND: it is left out where that is here
 
 
 @dataclass(frozen=True, slots=True)

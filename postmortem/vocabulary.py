@@ -73,6 +73,7 @@ ACTIONS = (
     "resubmit",
     "none",
 )
+AT_HAND = ("stacks", "recorder", "kernel-log")  # what an action may ask for
 
 # Why a file was left out that is no log
 OWN_REPORT = "a report of this tool, not a log"

@@ -106,6 +106,10 @@ def mixed(start: int, texts: tuple[str, ...] = PAYLOADS) -> Case:
 def _poisoned(texts: Iterator[str]) -> Case:
     document = json.loads((DATA / "oom.json").read_text(encoding="utf-8"))
     document["replay"] = {"scenario": "s", "arguments": {next(texts): "v"}, "result": {"text": "t"}}
+    life = dict.fromkeys(("begin", "end", "outcome", "category", "pattern", "why", "ended"), "t")
+    document["attempts"] = [life | {"number": n, "ranks": [n], "hosts": ["h"]} for n in (0, 1)]
+    stuck = {"op": "o", "seq": 7, "group": "g", "numel_in": 2, "dtype": "d", "entered": [0], "missing": [1]}
+    document["verdict"]["collective"] = stuck | {"elsewhere": {"2": "c"}, "completed": {"1": 6}}
     document["clocks"].append({"host": "h", "reason": "r", "state": "s"})
     events = json.loads((DATA / "oom.events.json").read_text())
     severity = events["columns"].index("severity")

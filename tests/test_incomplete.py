@@ -113,7 +113,7 @@ def test_the_verdict_says_what_was_not_read(tmp_path: Path) -> None:
         f"Undetermined: no failure in what was read, but {row['bytes']:,} bytes of {total:,} were not read."
     )
     assert verdict["because"][0].startswith("rank1.log.gz: bytes after the end of the gz")
-    assert verdict["missing"][0]["what"] == "all of rank1.log.gz"
+    assert verdict["missing"][0]["what"] == f"rank1.log.gz: {row['reason']}"
 
 
 def test_a_log_that_packs_2000_times_is_read_to_the_kill_at_its_end(tmp_path: Path) -> None:

@@ -43,6 +43,72 @@ def lies(document: dict[str, Any]) -> Iterator[str]:
             yield f"cut: {text}"
 
 
+def nowhere(document: dict[str, Any]) -> Iterator[str]:
+    """Ranks that had entered a collective and had not, or that are none of the job's."""
+    row = document["verdict"].get("collective")
+    if row is not None:
+        named = [*row["entered"], *row["missing"], *map(int, row["elsewhere"])]
+        known = {r["rank"] for r in document["ranks"]}
+        yield from (f"rank {r} is told of {n} times" for r, n in Counter(named).items() if n > 1)
+        yield from (f"rank {r} is no rank of the job" for r in named if r not in known)
+
+
+# What a page asks for, in the words of any action or of `missing`, and what shows that it is here
+STACKS = re.compile(r"\bpy-spy dump --pid|\b[Tt]ake (?:the )?stacks|^stacks of ")
+DUMPS = re.compile(r"FR_BUFFER_SIZE|TRACE_BUFFER_SIZE|^flight-recorder dumps")
+KERNEL = re.compile(r"[Ss]ave the kernel log|^kernel log of|journalctl -k")
+NUMBERS = re.compile(r"ranks? ([\d, and–]+?) while")
+OPEN = ("hang", "collective-mismatch")
+
+
+def off_the_point(document: dict[str, Any]) -> Iterator[str]:
+    """What is asked for though it is here or can tell nothing, and fixes of code that nobody can name."""
+    verdict, kinds = document["verdict"], {row["kind"] for row in document["sources"]}
+    died = {"SIGKILL", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"} & {row["exit"] for row in document["ranks"]}
+    missing = verdict.get("missing", [])
+    culprits = set(verdict["culprit"]["ranks"])
+    asked = [item["what"] for item in missing] + [a["text"] for a in verdict.get("actions", [])]
+    for said in asked:
+        if DUMPS.search(said) and "flight-recorder" in kinds:
+            yield f"dumps of the flight recorder are here: {said}"
+        if DUMPS.search(said) and culprits and culprits <= stacked(document):
+            yield f"where ranks {sorted(culprits)} stood is known: {said}"
+        if KERNEL.search(said) and "kernel" in kinds:
+            yield f"a kernel log is here: {said}"
+        if STACKS.search(said):
+            yield from (
+                f"the stack of rank {r} is here: {said}" for r in stacked(document) & named(said, document)
+            )
+        if KERNEL.search(said) and verdict["category"] in OPEN and not died:
+            yield f"nobody died: {said}"
+    for action in verdict.get("actions", []):
+        if action["kind"] == "fix-code" and verdict["category"] == "hang" and not verdict["culprit"]["code"]:
+            yield f"no code can be named: {action['text']}"
+        if action["kind"] == "fix-code" and verdict["confidence"] == "hypothesis":
+            yield f"the cause is a guess: {action['text']}"
+    for item in missing:
+        if not (
+            item["what"] and item["would_tell"] and re.search(r"[A-Z_]{4,}=|--?\w|> |\w\(|/", item["how"])
+        ):
+            yield f"no command and no switch: {item}"
+
+
+def stacked(document: dict[str, Any]) -> set[int]:
+    """Ranks of which a stack is here: no traceback, which shows only where it raised."""
+    return {rank for row in document["stacks"] if row["how"] != "traceback" for rank in row["ranks"]}
+
+
+def named(said: str, document: dict[str, Any]) -> set[int]:
+    """The ranks whose stacks are asked for; all of them where none is named."""
+    told = NUMBERS.search(said)
+    if "DataLoader workers" in said or "the other ranks" in said:
+        return set()
+    if told is None:
+        return {row["rank"] for row in document["ranks"]}
+    spans = re.findall(r"(\d+)(?:–(\d+))?", told[1])
+    return {rank for first, last in spans for rank in range(int(first), int(last or first) + 1)}
+
+
 def two_times(incident: Incident) -> Iterator[str]:
     """Lines that have one time here and another there: in the evidence, in the timeline, in the chain."""
     at: dict[tuple[str, int | None], set[str | None]] = defaultdict(set)
@@ -65,6 +131,8 @@ def two_times(incident: Incident) -> Iterator[str]:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_what_is_said_of_a_sample_holds(case: Path) -> None:
     assert list(lies(solved(case).document)) == []
+    assert list(nowhere(solved(case).document)) == []
+    assert list(off_the_point(solved(case).document)) == []
     assert list(two_times(solved(case))) == []
 
 

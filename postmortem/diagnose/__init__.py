@@ -35,9 +35,7 @@ from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.wording import listed
 from postmortem.library import Library
-from postmortem.library.titles import inside
 from postmortem.model import Event, Source
 
 ALTERNATIVES = 5
@@ -81,18 +79,18 @@ def nothing(
     case = Case((), build((), (), library), library, by_path, None)
     lost = unread.losses(ledger, by_path, ())
     lost = replace(lost, lead="the logs were read, but") if lost else None
-    bare = Solution(case, "undetermined", None, (), (), (), unread=lost)
+    bare = Solution(case, "undetermined", None, (), (), (), lost=lost, unread=lost)
     return document.write(bare, [], timeline, sources, ledger)
 
 
 def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Mapping[str, object]) -> Solution:
-    """The same solution; undetermined where it was healthy but for a loss that may be this job's."""
-    if solution.outcome != "healthy":
-        return solution
-    own = solution.case.sources
+    """The same solution with what was not read; undetermined where it was healthy but for a loss that may be
+    this job's."""
     others = [path for s in all_ if s.job != solution.job for path in s.case.sources]
-    lost = unread.losses(ledger, own, others)
-    return replace(solution, outcome="undetermined", unread=lost) if lost else solution
+    lost = unread.losses(ledger, solution.case.sources, others)
+    if lost is None or solution.outcome != "healthy":
+        return replace(solution, lost=lost)
+    return replace(solution, outcome="undetermined", lost=lost, unread=lost)
 
 
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
@@ -116,7 +114,7 @@ def solve_job(
     each = [solve(attempts.of_attempt(events, n), sources, library, n) for n in numbers]
     failing = [s for s in each if s.outcome != "healthy"]
     if not failing:
-        return replace(each[-1], job=name, attempts=len(numbers), times=_times(each[-1], each))
+        return replace(each[-1], job=name, each=tuple(each), times=_times(each[-1], each))
     chosen = _that_ended_it(failing)
     last = each[-1]
     good = last.outcome == "healthy" or (last.root is None and outcome.only_lacks(last.case, last.claims))
@@ -126,10 +124,7 @@ def solve_job(
             f"attempt {numbers[-1]} finished normally, so the job recovered from attempt {chosen.case.attempt}"
         )
     end = "recovered" if recovered else chosen.outcome
-    lives = _other_lives(chosen, failing)
-    return replace(
-        chosen, outcome=end, job=name, attempts=len(numbers), lives=lives, times=_times(chosen, each)
-    )
+    return replace(chosen, outcome=end, job=name, each=tuple(each), times=_times(chosen, each))
 
 
 def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment]:
@@ -162,24 +157,6 @@ def _that_ended_it(failing: Sequence[Solution]) -> Solution:
     told = [s for s in told if s.root is None or not (s.root.guess or s.root.strength == "suffered")] or told
     lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
     return (lost or told)[-1]
-
-
-def _other_lives(chosen: Solution, failing: Sequence[Solution]) -> tuple[str, ...]:
-    """How the other attempts failed, beside the one that the verdict is about."""
-    alike, said = [], []
-    for s in failing:
-        if s is chosen or s.root is None or chosen.root is None:
-            continue
-        if s.root.pattern.id == chosen.root.pattern.id:
-            alike.append(s.case.attempt)
-        else:
-            said.append(
-                f"Attempt {s.case.attempt} failed otherwise: {inside(s.root.pattern.title)} ({s.root.event.where})."
-            )
-    if alike:
-        numbers = listed([str(n) for n in alike])
-        said.insert(0, f"Attempt{'s' if len(alike) > 1 else ''} {numbers} failed in the same way.")
-    return tuple(said)
 
 
 def _went_well(lives: Sequence[Case]) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from postmortem.align import Timeline
+from postmortem.diagnose import collective
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import iso
@@ -18,8 +19,11 @@ Row = dict[str, Any]
 
 def ranks(solution: Solution) -> list[Row]:
     """A row for every rank: state, how it ended, how far it came, and a sentence why."""
-    symptoms = _symptoms(solution)
-    return [_rank(solution, rank, symptoms.get(rank)) for rank in solution.case.registry.ranks[:MAX_RANKS]]
+    symptoms, collectives = _symptoms(solution), collective.last(solution.case)
+    return [
+        _rank(solution, rank, symptoms.get(rank), collectives.get(rank))
+        for rank in solution.case.registry.ranks[:MAX_RANKS]
+    ]
 
 
 def _symptoms(solution: Solution) -> dict[int, Claim]:
@@ -33,7 +37,7 @@ def _symptoms(solution: Solution) -> dict[int, Claim]:
     return found
 
 
-def _rank(solution: Solution, rank: int, symptom: Claim | None) -> Row:
+def _rank(solution: Solution, rank: int, symptom: Claim | None, last_collective: str | None) -> Row:
     case = solution.case
     events = case.by_rank.get(rank, [])
     spoken = [e for e in events if e.kind in ("line", "progress", "finished")]
@@ -48,9 +52,7 @@ def _rank(solution: Solution, rank: int, symptom: Claim | None) -> Row:
         "state": state,
         "exit": end.short if end else None,
         "last_step": max(steps, default=None),
-        "last_collective": next(
-            (str(e.fields["collective"]) for e in events if e.fields.get("collective")), None
-        ),
+        "last_collective": last_collective,
         "last_line": {"source": last.where.source, "line": last.where.shown} if last else None,
         "why": why,
         "group": f"{state}:{symptom.pattern.id if symptom else ''}:{end.short if end else ''}",

@@ -188,6 +188,12 @@ class Case:
     def has_kernel_log(self) -> bool:
         return any(s.kind == "kernel" for s in self.sources.values())
 
+    def at_hand(self, what: str) -> bool:
+        """Whether evidence of a kind (AT_HAND in vocabulary.py) is among what was handed in."""
+        if what == "kernel-log":
+            return self.has_kernel_log
+        return bool(self.of_kind("stack" if what == "stacks" else what))
+
 
 def moment(e: Event) -> float | None:
     """When it was, on the job's clock; None where that is not known to half a minute."""

@@ -4,13 +4,24 @@ postmortem/incident/1)."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
-from postmortem.diagnose import accounts, blame, confidence, headline, hint, missing, order, reasons
+from postmortem.diagnose import (
+    accounts,
+    blame,
+    collective,
+    confidence,
+    headline,
+    hint,
+    history,
+    missing,
+    order,
+    reasons,
+)
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import Evidence, own_frame
@@ -55,6 +66,7 @@ def write(
         "sources": accounts.sources(timeline, sources),
         "ledger": dict(ledger),
         "job": _job(solution),
+        "attempts": history.rows(solution),
         "other_jobs": [_other(s) for s in others],
         "replay": {"scenario": scenario, "arguments": hint.arguments(solution) if root else {}},
         "fingerprint": _fingerprint(root),
@@ -105,24 +117,38 @@ def _verdict(solution: Solution, evidence: Evidence) -> Row:
         "headline": headline.headline(solution),
     }
     told |= {"culprit": _culprit(solution), "evidence": evidence.items}
-    return told | (_of_root(solution, solution.root) if solution.root else _rootless(solution))
+    if (stuck := collective.stuck_in(solution)) is not None:
+        told["collective"] = stuck
+    told |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
+    lost = solution.lost.wanted() if solution.lost and told["confidence"] != "established" else []
+    return told | {"missing": lost + told["missing"]}
 
 
-def _of_root(solution: Solution, root: Claim) -> Row:
+def _of_root(solution: Solution, root: Claim, stuck: Row | None) -> Row:
     hosts = blame.hosts(solution.case, root, solution.ranks, solution.claims)
     sure = confidence.of(solution.case, root, solution.ranks)
-    still = missing.Open(solution.case, solution.claims, root, root.pattern.category, hosts)
+    category = root.pattern.category
+    still = missing.Open(solution.case, solution.claims, root, category, hosts, solution.ranks, stuck)
     doc: Row = {
         "category": root.pattern.category,
         "pattern": root.pattern.id,
         "confidence": sure,
         "because": reasons.because(solution, str(own_frame(root.event).where)),
-        "actions": [{"kind": a.kind, "text": a.text} for a in root.pattern.actions] or [COLLECT],
+        "actions": list(_actions(solution.case, root, sure)) or [COLLECT],
         "missing": missing.missing(still) if sure != "established" else [],
     }
     if solution.outcome == "recovered" or solution.attempts > 1:
         doc["attempt"] = solution.case.attempt
     return doc
+
+
+def _actions(case: Case, root: Claim, sure: str) -> Iterator[Row]:
+    """What to do, but for what asks for evidence that is here. Code is fixed where it is known to be at fault: not on
+    a guess, nor for a hang of which nobody can say in which line."""
+    open_ = sure == "hypothesis" or (root.pattern.category == "hang" and _code(root) is None)
+    for a in root.pattern.actions:
+        if not a.unless or not case.at_hand(a.unless):
+            yield {"kind": "none" if open_ and a.kind == "fix-code" else a.kind, "text": a.text}
 
 
 def _rootless(solution: Solution) -> Row:
@@ -140,7 +166,7 @@ def _rootless(solution: Solution) -> Row:
 
 def _missing(solution: Solution, category: str | None) -> list[dict[str, str]]:
     if solution.unread is not None:
-        return solution.unread.wanted()
+        return []
     return missing.missing(missing.Open(solution.case, solution.claims, None, category))
 
 

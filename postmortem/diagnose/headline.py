@@ -43,24 +43,36 @@ _WHOLE_LINE = re.compile(
 
 def headline(solution: Solution) -> str:
     """One sentence: who, what, when, and what it did to the others."""
+    if solution.root is not None and solution.outcome == "recovered":
+        return f"{_recovered(solution.case)} {inside(failure(solution))}"
+    return failure(solution)
+
+
+def failure(solution: Solution) -> str:
+    """The sentence on what failed, by itself."""
     if solution.root is None:
         return _rootless(solution)
-    told = _of_root(solution, solution.root)
-    if solution.outcome == "recovered":
-        return f"{_recovered(solution.case)} {inside(told)}"
-    return told
-
-
-def _of_root(solution: Solution, root: Claim) -> str:
+    root = solution.root
     time = next(filter(None, (clock_time(e.at, e.at_sigma) for e in root.events)), "")
     if root.strength == "suffered":
         return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
+    said = _said(solution, root, time)
+    return f"{said}{_effects(solution.victims, said)}."
+
+
+def in_short(solution: Solution) -> str:
+    """Who and what, without the time and without what it did to the others."""
+    root = solution.root
+    if root is None:
+        return _rootless(solution)
+    return f"{_suffered(solution, root) if root.strength == 'suffered' else _said(solution, root, '')}."
+
+
+def _said(solution: Solution, root: Claim, time: str) -> str:
     who = _who(root, solution.ranks)
     if root.strength in ("compared", "silent") and root.because:
-        said = _timed(_compared(root, who, solution.ranks), time)
-    else:
-        said = _stated(solution.case, root, who, solution.ranks, time)
-    return f"{said}{_effects(solution.victims, said)}."
+        return _timed(_compared(root, who, solution.ranks), time)
+    return _stated(solution.case, root, who, solution.ranks, time)
 
 
 def _recovered(case: Case) -> str:

@@ -1,32 +1,44 @@
 """The evidence that would settle what is open, and the command or setting that yields it for the versions at
 hand.
 
-What is asked for follows from what is open: the log of the address that somebody lost, the other ranks of a
-hang, the kernel's word on a kill, around the time at which it happened. Where a line states the cause and
-whom it hit, nothing is asked for.
+    killed with SIGKILL       by the OOM killer or by somebody    the kernel's log, around the time
+    ended with SIGSEGV        in which call                       the kernel's line, a stack of the crash
+    named by silence          stuck, slow, or in another branch   its stack, and the recorders' dumps
+    seen where it stands      nothing is open                     but a loader's stack, the workers' tell
+    had finished early        uneven data, or a branch            how many batches each rank had
+
+Where a line states the cause and whom it hit, nothing is asked for; nor is what would decide nothing, or what is
+here.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
 
+from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
+from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
-from postmortem.diagnose.wording import DATED, ranks_text
-from postmortem.digits import whole
+from postmortem.diagnose.wording import DATED, listed, ranks_text
+from postmortem.digits import number, whole
 from postmortem.model import Event
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")
-KILLED = ("external-signal", "peer-lost", "host-oom", "native-crash")
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # of which the kernel logs a line
+LOADER = "torch/utils/data/"
 WAITED = ("hang", "collective-mismatch")
 LOST = ("peer-lost", "network", "hang")
 OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and those that nobody gave
+NEAR = 4  # hosts that are named
 PEERS = 2  # addresses that are asked for
 AROUND_S = 300  # seconds of a log before and after a moment
 Item = dict[str, str]
@@ -42,11 +54,47 @@ class Open:
     root: Claim | None
     category: str | None
     hosts: Sequence[str] = ()
+    ranks: Sequence[int] = ()  # whom the verdict names
+    stuck: Mapping[str, Any] | None = None  # the document's `verdict.collective`
+
+    @property
+    def end(self) -> Ending | None:
+        """How the process at fault ended, as the decisive line or the launcher tells."""
+        told = endings.told(self.root.event) if self.root is not None else None
+        own = (end for r in self.ranks if (end := self.case.end_of(r)) is not None)
+        return told or next(own, None)
+
+    @cached_property
+    def stacked(self) -> set[int]:
+        """Ranks of which a stack is here."""
+        return self.case.ranks_of(e for e in self.case.of_kind("stack") if not e.fields.get("child"))
+
+    @property
+    def seen(self) -> bool:
+        """Whether it is known where each rank that the verdict names stood: by its stack, by another collective
+        that it was in; or that all waited for each other in calls that two ranks share."""
+        if self.root is not None and len(_places(self.root)) > 1:
+            return True
+        elsewhere = {number(rank) for rank in (self.stuck or {}).get("elsewhere", ())}
+        if self.ranks:
+            return {*self.stacked, *elsewhere} >= set(self.ranks)
+        calls = {str(e.fields.get("collective")) for e in self.root.events} if self.root else set()
+        return bool(calls) and calls <= set(POINT_TO_POINT)
+
+
+def _places(root: Claim) -> set[tuple[object, object]]:
+    """The calls, with their lines of code, that the proof of a comparison shows side by side."""
+    if root.strength != "compared":
+        return set()
+    return {(e.fields.get("collective"), e.fields["code"]) for e in root.events if e.fields.get("code")}
 
 
 def missing(open_: Open) -> list[Item]:
     """What to get next, most telling first."""
-    steps = (_peers, _kernel, _recorder, _stacks, _logs, _scheduler, _pods, _reason)
+    steps = (
+        _peers, _kernel, _sender, _crash, _recorder, _stacks, _workers, _batches, _link, _logs, _scheduler, _pods,
+        _reason,
+    )  # fmt: skip
     return [item for step in steps for item in step(open_)]
 
 
@@ -70,7 +118,8 @@ def _peers(o: Open) -> Iterator[Item]:
         yield _item(
             f"logs of the host with the address {address}",
             f"why it went away: {n} line{'s' if n > 1 else ''} complain{'' if n > 1 else 's'} of it, first {first.where}",
-            "the rank's own log, its launcher's and the kernel's on that host" + _when(first),
+            f"on {address}: the rank's own log, its launcher's, and journalctl -o short-iso-precise"
+            f"{_window(first)} > journal.txt",
         )
 
 
@@ -80,7 +129,8 @@ def _here(o: Open, address: str, known: set[str]) -> bool:
 
 
 def _kernel(o: Open) -> Iterator[Item]:
-    if o.category not in KILLED or o.case.has_kernel_log:
+    """Where the kernel may know of an end what nobody else says."""
+    if o.case.has_kernel_log or not _may_be_the_kernels(o):
         return
     event = o.root.event if o.root is not None else None
     yield _item(
@@ -90,9 +140,52 @@ def _kernel(o: Open) -> Iterator[Item]:
     )
 
 
+def _may_be_the_kernels(o: Open) -> bool:
+    """Its log tells of a kill, of a fault of the program, and why a host or a peer was lost. Who interrupts, or
+    asks to stop, or aborts is not in it."""
+    if o.category in ("host-oom", "peer-lost"):
+        return True
+    if o.category == "external-signal":
+        return o.end is not None and o.end.kind == "kill"
+    return o.category == "native-crash" and o.end is not None and o.end.signal in FAULTS
+
+
+def _crash(o: Open) -> Iterator[Item]:
+    """In which call a process crashed, where no stack of it is here."""
+    if o.category != "native-crash" or o.case.of_kind("stack") or _has_frames(o):
+        return
+    yield _item(
+        f"a stack of the crash of {ranks_text(o.ranks) if o.ranks else 'the process'}",
+        "in which native call it ended",
+        "PYTHONFAULTHANDLER=1 and ulimit -c unlimited, then gdb -batch -ex 'thread apply all bt' PYTHON CORE"
+        "   (or: coredumpctl gdb PID)",
+    )
+
+
+def _has_frames(o: Open) -> bool:
+    return any(e.fields.get("frames") for e in (*o.case.of_kind("crash"), *(o.root.events if o.root else ())))
+
+
+def _sender(o: Open) -> Iterator[Item]:
+    """Who asked one process to stop, where its end is all that tells."""
+    if (
+        o.category != "external-signal"
+        or o.root is None
+        or o.root.strength != "ended"
+        or _may_be_the_kernels(o)
+    ):
+        return
+    yield _item(
+        f"system log of {_host_of_the_dead(o)}{_when(o.root.event)}",
+        "who or what sent the signal: a service manager, an agent of the platform, somebody who was logged in",
+        f"journalctl -o short-iso-precise{_window(o.root.event)} > journal.txt",
+    )
+
+
 def _host_of_the_dead(o: Open) -> str:
     """By name, by the rank that died, or any host of the job where nobody is known to have died."""
-    died = o.case.ended("kill", "crash")
+    waited = o.case.ranks_of(o.case.telling("wait"))  # a watchdog that times out aborts its own process
+    died = [r for r in o.case.ended("kill", "crash") if r not in waited]
     return o.hosts[0] if o.hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
 
 
@@ -117,7 +210,7 @@ def _window(e: Event | None) -> str:
 
 
 def _recorder(o: Open) -> Iterator[Item]:
-    if o.category in WAITED and not o.case.of_kind("recorder"):
+    if o.category in WAITED and not o.case.at_hand("recorder") and not o.seen and not _left(o):
         yield _item(
             "flight-recorder dumps of all ranks",
             "which collective each rank was in, and with which arguments",
@@ -126,11 +219,60 @@ def _recorder(o: Open) -> Iterator[Item]:
 
 
 def _stacks(o: Open) -> Iterator[Item]:
-    if o.category == "hang" and not o.case.of_kind("stack"):
+    """Of those whom the others wait for, else of all, as many as have none."""
+    if o.category != "hang" or o.seen:
+        return
+    asked = [r for r in o.ranks or o.case.registry.ranks if r not in o.stacked]
+    nameless = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) is None]
+    if nameless and len(nameless) >= len(asked):
+        return  # any of them may be theirs
+    who = ranks_text(asked) if o.ranks or o.stacked else "the other ranks" if nameless else "all ranks"
+    yield _item(
+        f"stacks of {who} while they hang",
+        "where the rank that the others wait for is stuck",
+        "py-spy dump --pid PID   for every rank, before anything is killed",
+    )
+
+
+def _workers(o: Open) -> Iterator[Item]:
+    """What the workers of a loader did, where the rank that feeds itself by them is known to wait for them."""
+    stacks = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) in o.ranks]
+    loading = [e for e in stacks if any(LOADER in str(frame[0]) for frame in _frames(e))]
+    if o.category == "hang" and loading and not any(e.fields.get("child") for e in stacks):
         yield _item(
-            f"stacks of {ranks_text(o.root.ranks) if o.root and o.root.ranks else 'all ranks'} while they hang",
-            "where the rank that the others wait for is stuck",
-            "py-spy dump --pid PID   for every rank, before anything is killed",
+            f"stacks of the DataLoader workers of {ranks_text(o.case.ranks_of(loading))}",
+            "whether they wait for storage or for a lock, or are only slow",
+            "py-spy dump --subprocesses --pid PID   for this rank, before anything is killed",
+        )
+
+
+def _frames(e: Event) -> Sequence[Sequence[object]]:
+    frames = e.fields.get("frames")
+    return frames if isinstance(frames, tuple) else ()
+
+
+def _left(o: Open) -> bool:
+    """Whether those whom the verdict names had said goodbye."""
+    return bool(o.ranks) and o.case.finished >= set(o.ranks)
+
+
+def _batches(o: Open) -> Iterator[Item]:
+    if o.category in WAITED and _left(o):
+        yield _item(
+            "the number of batches of every rank",
+            "whether its data was shorter, or a branch left the loop",
+            "print(dist.get_rank(), len(loader)) in front of the loop, on every rank",
+        )
+
+
+def _link(o: Open) -> Iterator[Item]:
+    """Whether data passes between hosts, where silence is all that speaks for it."""
+    hosts = sorted({*o.hosts, *o.case.registry.host_of.values()})
+    if o.category == "network" and o.root is not None and o.root.strength == "silent":
+        yield _item(
+            f"the state of the way between {listed(hosts) if 1 < len(hosts) <= NEAR else 'the hosts'}",
+            "whether large packets pass, and whether an interface counts errors",
+            "ping -c 5 -M do -s 1472 OTHER_HOST; ip -s link; ethtool -S IFACE   on each of them",
         )
 
 
@@ -180,7 +322,8 @@ def _reason(o: Open) -> Iterator[Item]:
         yield _item(
             f"the traceback or reason of {ranks_text(o.root.ranks) if o.root.ranks else 'the rank'}",
             "why it left",
-            "decorate the entry point with torch.distributed.elastic.multiprocessing.errors.record",
+            "from torch.distributed.elastic.multiprocessing.errors import record; @record above main()"
+            "   (and torchrun --redirects 3 --log-dir DIR)",
         )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from postmortem.diagnose import endings, order
+from postmortem.diagnose import endings, history, order
 from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import declared
@@ -34,9 +34,9 @@ def because(solution: Solution, proof: str) -> list[str]:
     root = solution.root
     found = [
         *_proof(root, proof),
+        *history.told(solution),
         *_comparisons(solution, root),
         *_joins(solution, root),
-        *solution.lives,
         *_effects(solution, root),
     ]
     if root.pattern.why:

@@ -3,6 +3,7 @@
 failed (exitcode: -9) local_rank: 1                  and ranks that begin at step 0 again behind it
 attempt 1 failed: process 1 terminated with signal SIGKILL      and a count that falls to its beginning
 Attempting to start training worker group            said by a controller
+*** JOB 17 … CANCELLED … DUE TO JOB REQUEUE ***      and ranks that introduce themselves again behind it
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
     known: frozenset[str] = frozenset().union(*words[: 4 if begun else 3])
     if not anew and {e.pattern for e in events}.isdisjoint(known):
         return {}
-    cuts = {source: _cuts(own, *words) for source, own in _by_source(events).items()}
+    stops = frozenset(p for p in words[0] if (found := library.get(p)) and found.entity == "job")
+    cuts = {source: _cuts(own, stops, *words) for source, own in _by_source(events).items()}
     return {source: lines for source, lines in cuts.items() if lines}
 
 
@@ -62,19 +64,33 @@ def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
 
 
 def _cuts(
-    own: Sequence[Event], death: Set[str], birth: Set[str], again: Set[str], ends: Set[str]
+    own: Sequence[Event], stops: Set[str], death: Set[str], birth: Set[str], again: Set[str], ends: Set[str]
 ) -> list[int]:
-    """The last lines of all lives but the last in one source: by the launcher's word, else by that of the
-    controller or srun who begin anew (never a rank's), and by tracebacks that nobody caught with a new
-    launch behind them."""
+    """The last lines of all lives but the last in one source: by the word of who put the whole job back into
+    the queue, by the launcher's, else by that of the controller or srun who begin anew (never a rank's), and by
+    tracebacks that nobody caught with a new launch behind them."""
+    requeued = _requeued(own, stops)
+    if requeued:
+        return requeued
     blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
-    deaths = [e for e in own if e.pattern in death]
+    deaths = [e for e in own if e.pattern in death - stops]
     if deaths:
         return _ends(
             ((_last_line(e) + REST, _births(own, e) + _next_life(e, deaths)) for e in deaths), blocks
         )
     told = _told(own, again) or _told(own, birth)[1:]
     return sorted({*_ends(_falls(own), blocks), *told, *_ends(_losses(own, ends), [])})
+
+
+def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
+    """Right before the ranks introduce themselves or begin to count anew, behind the scheduler's stop of the
+    whole job. What they still printed while it ended them is of the life that it ended."""
+    found = set()
+    for stop in (_last_line(e) for e in own if e.pattern in stops):
+        births = [x for x in own if x.kind == "anew" and _last_line(x) > stop]
+        if births and _all_begin(own, {x.rank for x in births}, stop):
+            found.add(min(map(_last_line, births)) - 1)
+    return sorted(found)
 
 
 def _next_life(death: Event, deaths: Sequence[Event]) -> list[int]:

@@ -46,11 +46,15 @@ class Solution:
     claims: tuple[Claim, ...]
     alternatives: tuple[Claim, ...]
     job: str | None = None
-    attempts: int = 1
+    each: tuple[Solution, ...] = ()  # all attempts, oldest first; empty where there was but one
     leads: tuple[Event, ...] = ()
-    lives: tuple[str, ...] = ()  # how the other attempts failed, each a sentence
     times: Mapping[Line, Moment] = field(default_factory=dict)  # what copies tell of the times of lines
-    unread: Unread | None = None  # why it is not healthy, though nothing failed in what was read
+    lost: Unread | None = None  # what was not read
+    unread: Unread | None = None  # the same, where it is why the job is not healthy
+
+    @property
+    def attempts(self) -> int:
+        return len(self.each) or 1
 
     @cached_property
     def account(self) -> explain.Account:

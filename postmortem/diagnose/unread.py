@@ -7,11 +7,13 @@ is healthy whose logs were not read to their end.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 NAMED = 5  # files
+DENIED = "Permission denied"
 OUR_OWN = "an error of our own"
 AGAIN = ("interrupted", "took too long", "stopped after")  # the file is not at fault
 Row = Mapping[str, Any]
@@ -51,12 +53,16 @@ class Unread:
 
 
 def _wanted(path: str, reason: str) -> dict[str, str]:
-    again = any(word in reason for word in AGAIN)
     how = "copy it again from where it was written, and compare both with sha256sum"
+    if any(word in reason for word in AGAIN):
+        how = "analyse it again, by itself"
+    if DENIED in reason:
+        how = f"chmod a+r {shlex.quote(path)}   as its owner, and analyse again"
+    why = reason.removeprefix("cannot be opened: ").rstrip(".")
     return {
-        "what": f"all of {path}",
+        "what": f"{path}: {why[:1].lower()}{why[1:]}",
         "would_tell": "whether a failure stands in what was not read",
-        "how": "analyse it again, by itself" if again else how,
+        "how": how,
     }
 
 

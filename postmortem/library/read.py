@@ -24,6 +24,7 @@ from postmortem.library.files import found as files_of
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
 from postmortem.vocabulary import (
     ACTIONS,
+    AT_HAND,
     CATEGORIES,
     CONDITIONS,
     ENTITIES,
@@ -284,10 +285,13 @@ class _Reader:
     def actions(self) -> tuple[Action, ...]:
         out = []
         for entry in self.items("actions"):
-            a = self.mapping(entry, "actions", {"kind", "text"})
+            a = self.mapping(entry, "actions", {"kind", "text", "unless"})
             if a.get("kind") not in ACTIONS:
                 raise self.fail(f"`kind: {a.get('kind')}` is not one of {', '.join(ACTIONS)}", "actions")
-            out.append(Action(a["kind"], str(a.get("text", "")).strip()))
+            unless = str(a.get("unless") or "")
+            if unless and unless not in AT_HAND:
+                raise self.fail(f"`unless: {unless}` is not one of {', '.join(AT_HAND)}", "actions")
+            out.append(Action(a["kind"], str(a.get("text", "")).strip(), unless))
         return tuple(out)
 
     def examples(self, which: str) -> tuple[Example, ...]:

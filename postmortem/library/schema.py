@@ -12,6 +12,7 @@ from typing import Any
 from postmortem.library.read import EVENT_KINDS, KEYS, LINE
 from postmortem.vocabulary import (
     ACTIONS,
+    AT_HAND,
     CATEGORIES,
     CONDITIONS,
     ENTITIES,
@@ -115,7 +116,9 @@ def _properties() -> dict[str, Any]:
         "variants": _list_of(_record(["regex"], **wording)),
         "what": TEXT | {"description": "one or two sentences for the engineer on call"},
         "why": TEXT | {"description": "what it means for the search for the cause"},
-        "actions": _list_of(_record(["kind", "text"], kind={"enum": list(ACTIONS)}, text=TEXT)),
+        "actions": _list_of(
+            _record(["kind", "text"], kind={"enum": list(ACTIONS)}, text=TEXT, unless={"enum": list(AT_HAND)})
+        ),
         "not_to_be_confused_with": TEXT,
         "replay": TEXT | {"description": "the scenario that re-creates it"},
         "references": TEXTS,

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from postmortem.report import attempts, collective, text, view
 from postmortem.report import json as plain
-from postmortem.report import text, view
 
 LIMIT = 8192
 SIZES = (
@@ -47,6 +47,8 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         **{name: _short(verdict.get(name), 80) for name in ("outcome", "category", "pattern", "confidence")},
         "headline": text.sentence(view.headline(document), max(wide, 200)),
         "culprit": {label: text.line(value, 120) for label, value in view.culprit(document)[:8]},
+        "collective": text.sentence(collective.sentence(document), max(wide, 200)),
+        "attempts": [text.sentence(life.line, wide) for life in attempts.attempts(document)[: max(items, 1)]],
         "because": [text.sentence(item, wide) for item in because[:items]],
         "actions": [
             text.sentence(f"{lead}. {said}" if lead else said, wide)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
 from postmortem.errors import ours
-from postmortem.report import columns, labels, lanes, shorten, stands, svg, text, view
+from postmortem.report import attempts, collective, columns, labels, lanes, shorten, stands, svg, text, view
 from postmortem.report import json as plain
 from postmortem.report.events import read_events
 from postmortem.report.markdown import render_markdown
@@ -199,6 +199,8 @@ def _verdict(document: view.Document) -> dict[str, Any]:
         "because": view.words(verdict.get("because")),
         "culprit": view.culprit(document),
         "when": view.when(document),
+        "collective": collective.sentence(document),
+        "attempts": attempts.attempts(document),
         "incomplete": view.incomplete(document),
         "todo": view.todo(document),
         "missing": view.rows(verdict.get("missing")),

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from postmortem.report import labels, stands, text, view
+from postmortem.report import attempts, collective, labels, stands, text, view
 from postmortem.report.parts import Parts
 
 LOSSES = 20
@@ -41,8 +41,8 @@ def render_markdown(incident: view.Incident) -> str:
     what no longer fits is counted, never cut in the middle."""
     document = incident.document
     sections: tuple[Callable[[view.Document], list[str]], ...] = (
-        _verdict, _actions, _missing, _chain, _alternatives, _ranks, _stands, _evidence, _clocks, _others,
-        _losses, _made,
+        _verdict, _attempts, _actions, _missing, _chain, _alternatives, _ranks, _stands, _evidence, _clocks,
+        _others, _losses, _made,
     )  # fmt: skip
     done: list[str] = []
     used, dropped = 200, 0
@@ -119,6 +119,8 @@ def _verdict(document: view.Document) -> list[str]:
     culprit = [f"**{label}** {code(value)}" for label, value in view.culprit(document)]
     if culprit:
         out.append(" · ".join(culprit))
+    if stuck := collective.sentence(document):
+        out.append(f"**stuck in** {prose(stuck)}")
     return out + [_excerpt(proof) for proof in view.proofs(document)[:1]]
 
 
@@ -134,6 +136,16 @@ def _excerpt(proof: view.Proof) -> str:
     stamp = f"{day} {clock} UTC" + (f" ± {proof.uncertainty}" if proof.uncertainty else "") if clock else ""
     facts = ", ".join(fact for fact in (prose(where), stamp, code(proof.pattern)) if fact)
     return f"{code(proof.address) or 'no address'}{f' ({facts})' if facts else ''}\n\n{fenced(rows)}"
+
+
+def _attempts(document: view.Document) -> list[str]:
+    lives = attempts.attempts(document)
+    lines = ["| attempt | from (UTC) | to | who | what failed | how it ended |", "|---|---|---|---|---|---|"]
+    for life in lives:
+        why = " · ".join(part for part in (life.category, life.why) if part)
+        cells = (life.number, life.begin, life.end, life.who, why, life.ended)
+        lines.append("| " + " | ".join(prose(cell, 300) for cell in cells) + " |")
+    return ["## Attempts\n\n" + "\n".join(lines)] if lives else []
 
 
 def _actions(document: view.Document) -> list[str]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from postmortem.report import labels, text, view
+from postmortem.report import attempts, collective, labels, text, view
 
 LABEL = 11  # columns of the labels on the left
 PAINT = {"bold": "1", "dim": "2", "cause": "1;31", "good": "1;32", "doubt": "1;33"}
@@ -38,6 +38,9 @@ def render_terminal(
         page.field("unread", [notice], "doubt")
     page.field("culprit", _joined(f"{label} {value}" for label, value in view.culprit(document)))
     page.proof(view.proofs(document))
+    page.field("stuck in", [text.sentence(said, 400) for said in (collective.sentence(document),) if said])
+    lives = [text.sentence(life.line, 300) for life in attempts.attempts(document)]
+    page.field("attempts", lives, numbered=False)
     page.field("because", [text.sentence(item, 400) for item in view.words(verdict.get("because"))[:4]])
     page.field("do", [text.sentence(said, 400) for _, said in view.todo(document)[:4]])
     page.field("missing", [_missing(item) for item in view.rows(verdict.get("missing"))[:3]])
@@ -92,10 +95,12 @@ class _Page:
     def paragraph(self, words: str, tone: str) -> None:
         self.lines += [self.paint(line, tone) for line in wrap(words, self.width)]
 
-    def field(self, label: str, items: list[str], tone: str = "", whole: bool = False) -> None:
+    def field(
+        self, label: str, items: list[str], tone: str = "", whole: bool = False, numbered: bool = True
+    ) -> None:
         """A label and its items, each on a line of its own; several items are numbered.
         `whole` keeps an item unwrapped."""
-        numbered = len(items) > 1
+        numbered = numbered and len(items) > 1
         for place, item in enumerate(items, 1):
             sign = f"{place}. " if numbered else ""
             room = self.width - LABEL - len(sign)

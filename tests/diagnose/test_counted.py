@@ -28,7 +28,7 @@ def learnt(*fields: dict[str, Any]) -> Wait:
 
 
 def groups(*events: Event) -> list[Group]:
-    return counted.groups(scene(case(*events, ranks=range(4), patterns=[COUNTED]), []))
+    return counted.groups(case(*events, ranks=range(4), patterns=[COUNTED]))
 
 
 # ── one rank's wait ──────────────────────────────────────────────────────────────────────────────────────────────────

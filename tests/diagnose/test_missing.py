@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import case, claim, event, exits, pattern, source
+from claims import bye, case, claim, event, exits, pattern, source
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.missing import Open, missing, recorder_settings
 
@@ -17,8 +17,9 @@ def asked(
     category: str | None, *events: Any, claims: Any = (), root: Claim | None = None, **known: Any
 ) -> list[dict[str, str]]:
     root = root or (claim(pattern("p", category)) if category else None)
-    hosts = known.pop("hosts", ["node-a"])
-    return missing(Open(case(*events, **known), [*claims, *([root] if root else [])], root, category, hosts))
+    hosts, named, stuck = known.pop("hosts", ["node-a"]), known.pop("named", ()), known.pop("stuck", None)
+    seen = case(*events, **known)
+    return missing(Open(seen, [*claims, *([root] if root else [])], root, category, hosts, named, stuck))
 
 
 def wanted(category: str | None, *events: Any, **known: Any) -> list[str]:
@@ -28,10 +29,10 @@ def wanted(category: str | None, *events: Any, **known: Any) -> list[str]:
 @pytest.mark.parametrize(
     "category, what",
     [
-        ("external-signal", ["kernel log"]),
+        ("external-signal", []),  # who interrupted it is told, and the kernel does not log that
         ("peer-lost", ["kernel log"]),
         ("host-oom", ["kernel log"]),
-        ("native-crash", ["kernel log"]),
+        ("native-crash", ["a stack"]),
         (None, []),
         ("hang", ["flight-recorder dumps", "stacks"]),
         ("collective-mismatch", ["flight-recorder dumps"]),
@@ -47,6 +48,71 @@ def test_what_is_at_hand_is_not_asked_for() -> None:
     assert wanted("hang", event(kind="recorder"), event(kind="stack")) == []
 
 
+@pytest.mark.parametrize(
+    "category, code, what",
+    [
+        ("external-signal", -9, ["kernel log"]),  # the OOM killer's, or somebody's
+        ("external-signal", -15, ["system log"]),  # somebody asked this one to stop
+        ("native-crash", -11, ["kernel log", "a stack"]),
+        ("native-crash", -6, ["a stack"]),  # the kernel logs no abort
+    ],
+)
+def test_what_an_end_leaves_open(category: str, code: int, what: list[str]) -> None:
+    root = claim(pattern("p", category), strength="ended")
+    assert wanted(category, *exits(r1=code), root=root, named=(1,)) == what
+
+
+def stack(rank: int | None, *files: str, **more: Any) -> Any:
+    frames = tuple((file, 9, "f") for file in files or ("train.py",))
+    return event("Thread", kind="stack", rank=rank, frames=frames, **more)
+
+
+def test_whose_stack_is_here_is_not_asked_for_his_stack() -> None:
+    """Of three ranks rank 1 is waited for. The others' stacks are here, and its own would decide."""
+    others = [stack(r, collective="all_reduce") for r in (0, 2)]
+    others.append(event(kind="line", rank=1))
+    asked_for = [i["what"] for i in asked("hang", *others, named=(1,), ranks=(0, 1, 2))]
+    assert asked_for == ["flight-recorder dumps of all ranks", "stacks of rank 1 while they hang"]
+    assert wanted("hang", *others, stack(1), named=(1,), ranks=(0, 1, 2)) == []
+    # a guard dumped one process, and nobody says which: it is not all four
+    (_, item) = asked("hang", stack(None), ranks=(0, 1, 2, 3))
+    assert item["what"] == "stacks of the other ranks while they hang"
+    assert wanted("hang", *(stack(None) for _ in range(4)), ranks=(0, 1, 2, 3))[1:] == []
+
+
+def test_of_a_rank_that_waits_for_its_loader_the_workers_are_open() -> None:
+    loading = stack(1, "multiprocessing/connection.py", "torch/utils/data/dataloader.py", "train.py")
+    (item,) = asked("hang", loading, named=(1,), ranks=(1,))
+    assert item["what"] == "stacks of the DataLoader workers of rank 1" and "--subprocesses" in item["how"]
+    assert asked("hang", loading, stack(1, child=True), named=(1,), ranks=(1,)) == []
+
+
+def test_who_was_in_another_collective_is_not_looked_for() -> None:
+    assert wanted("collective-mismatch", named=(1,), stuck={"elsewhere": {"1": "broadcast"}}) == []
+    assert wanted("hang", named=(1,), stuck={"elsewhere": {}, "missing": [1]}) == [
+        "flight-recorder dumps",
+        "stacks",
+    ]
+
+
+def test_of_a_rank_that_had_finished_its_batches_are_open() -> None:
+    assert wanted("collective-mismatch", bye(1), named=(1,), ranks=(1,)) == ["the number"]
+
+
+def test_who_aborts_after_a_time_out_is_not_the_dead_one() -> None:
+    """The watchdog ends its own process with SIGABRT: rank 1 was killed, rank 0 only waited."""
+    timed_out = pattern("timed-out", "hang", role="symptom", tells=("wait",))
+    waits = event("timed out", rank=0, pattern="timed-out")
+    item = asked("peer-lost", waits, *exits(r0=-6, r1=-9), ranks=(0, 1), hosts=[], patterns=[timed_out])[0]
+    assert item["what"] == "kernel log of the host of rank 1"
+
+
+def test_whether_data_passes_between_hosts() -> None:
+    cut = claim(pattern("cut", "network"), strength="silent")
+    (item,) = asked("network", root=cut, hosts=["node-b", "node-a"])
+    assert item["what"] == "the state of the way between node-a and node-b"
+
+
 def test_the_kernel_log_of_the_host_in_question() -> None:
     assert asked("host-oom", hosts=["node-a", "node-b"])[0]["what"] == "kernel log of node-a"
     dead = asked("peer-lost", *exits(r1=-9), ranks=(0, 1), hosts=[])
@@ -55,7 +121,7 @@ def test_the_kernel_log_of_the_host_in_question() -> None:
 
 
 def test_the_kernel_log_around_the_moment() -> None:
-    root = claim(pattern("p", "external-signal"), event(at=1_795_208_328.0))
+    root = claim(pattern("p", "external-signal"), event(at=1_795_208_328.0, signal="SIGKILL"))
     item = asked("external-signal", root=root)[0]
     assert item["what"] == "kernel log of node-a around 20:58 UTC"
     assert "--since '2026-11-20 20:53:48 UTC'" in item["how"]

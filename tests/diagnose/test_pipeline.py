@@ -8,7 +8,7 @@ import pytest
 
 from claims import NOON, bye, case, claim, event, exits, library, pattern, source, steps
 from postmortem.align import Timeline
-from postmortem.diagnose import _choose, _other_lives, _scheduler_last, _that_ended_it, _went_well, diagnose
+from postmortem.diagnose import _choose, _scheduler_last, _that_ended_it, _went_well, diagnose
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import MOST, Evidence, own_frame
 from postmortem.diagnose.solution import Solution
@@ -48,18 +48,6 @@ def test_a_group_that_could_not_form_again_after_a_loss_is_that_loss() -> None:
     lost, again = solved("incident", claim(RAISED), attempt=0), solved("incident", claim(GROUP), attempt=1)
     assert _that_ended_it([lost, again]).case.attempt == 0
     assert _that_ended_it([again]).case.attempt == 1
-
-
-def test_how_the_other_lives_failed() -> None:
-    lives = [solved("incident", claim(RAISED), attempt=n) for n in (0, 1, 2)]
-    other = solved("incident", claim(GROUP, event(file="a.log", line=7)), attempt=3)
-    silent = solved("undetermined", attempt=4)
-    assert _other_lives(lives[2], [*lives, other, silent]) == (
-        "Attempts 0 and 1 failed in the same way.",
-        "Attempt 3 failed otherwise: a group did not form (a.log:7).",
-    )
-    assert _other_lives(lives[1], lives[:2]) == ("Attempt 0 failed in the same way.",)
-    assert _other_lives(silent, lives) == ()
 
 
 def test_a_last_life_went_well_if_it_is_seen_at_work_or_done_or_all_spoke_after_ends_that_were_told() -> None:
@@ -253,6 +241,26 @@ def test_what_came_before_the_root_is_unexplained() -> None:
     (row,) = document(*events, library=library(RAISED, lost))["unexplained"]
     assert row["pattern"] == "lost"
     assert "it came before the cause" in row.values()
+
+
+def test_an_unreadable_file_is_named_with_its_reason() -> None:
+    """Whether the OOM killer did it stands in a log that nobody may read: that one is asked for first."""
+    denied = {
+        "path": "kernel/dmesg.txt",
+        "bytes": 900,
+        "reason": "cannot be opened: Permission denied",
+        "lost": True,
+    }
+    died = [e._replace(where=e.where._replace(source="rank1.log")) for e in exits(r1=-9)]
+    said = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
+    files = [source(f"rank{r}.log", rank=r) for r in (0, 1)]
+    ledger = {"bytes": 1000, "skipped": [denied]}
+    doc: Any = diagnose(Timeline(tuple(said), ()), files, library(), ledger)[0]
+    first, *rest = doc["verdict"]["missing"]
+    assert doc["verdict"]["category"] == "external-signal"
+    assert first["what"] == "kernel/dmesg.txt: permission denied"
+    assert first["how"].startswith("chmod a+r kernel/dmesg.txt")
+    assert [item["what"] for item in rest] == ["kernel log of the host of rank 1"]
 
 
 def test_a_verdict_of_a_later_life_tells_which_one() -> None:

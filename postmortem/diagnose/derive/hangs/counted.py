@@ -16,6 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
 from postmortem.diagnose.wording import capital, ranks_text
@@ -35,9 +36,11 @@ class Wait:
     seq: int | None = None
     op: str = ""
     numel: str = ""
+    numel_out: str = ""
     enqueued: int | None = None
     completed: int | None = None
     timeout_s: float | None = None
+    waited_s: float | None = None
 
     def learn(self, e: Event) -> None:
         """Take over what a line says; of several works that timed out the first is the one that is stuck."""
@@ -46,10 +49,25 @@ class Wait:
             self.seq = seq
             self.event = e if op or not self.op else self.event
         self.op, self.numel = self.op or op, self.numel or str(e.fields.get("numel_in") or "")
+        self.numel_out = self.numel_out or str(e.fields.get("numel_out") or "")
         self.enqueued = _most(self.enqueued, number(e.fields.get("enqueued")))
         self.completed = _most(self.completed, number(e.fields.get("completed")))
-        timeout = number(e.fields.get("timeout_ms"))
-        self.timeout_s = timeout / 1000 if timeout and self.timeout_s is None else self.timeout_s
+        self.timeout_s = self.timeout_s or seconds(e, "timeout_ms")
+        self.waited_s = self.waited_s or seconds(e, "ran_ms")
+
+    def join(self, other: Wait) -> None:
+        """Take over what another account of the same rank in the same group says, where this one does not."""
+        self.op, self.numel = self.op or other.op, self.numel or other.numel
+        self.numel_out = self.numel_out or other.numel_out
+        self.timeout_s, self.waited_s = self.timeout_s or other.timeout_s, self.waited_s or other.waited_s
+        self.enqueued = _most(self.enqueued, other.enqueued)
+        self.completed = _most(self.completed, other.completed)
+
+
+def seconds(e: Event, name: str) -> float | None:
+    """A captured number of milliseconds, in seconds; None for 0, too."""
+    told = number(e.fields.get(name))
+    return told / 1000 if told else None
 
 
 def _most(a: int | None, b: int | None) -> int | None:
@@ -92,11 +110,11 @@ class Group:
         return bool(done) and max(done) <= 0 or (not done and self.seqs == {FIRST})
 
 
-def groups(scene: Scene) -> list[Group]:
+def groups(case: Case) -> list[Group]:
     """The process groups in which ranks wait, those with most ranks first."""
     found: dict[tuple[int, str | None], Wait] = {}
-    for e in _counts(scene):
-        rank = _rank(scene, e)
+    for e in _counts(case):
+        rank = _rank(case, e)
         if rank is None:
             continue
         key = (rank, str(e.fields["pg"]) if e.fields.get("pg") else None)
@@ -108,20 +126,17 @@ def groups(scene: Scene) -> list[Group]:
         group = by_group.setdefault(name, Group(name))
         known = group.waits.setdefault(rank, wait)
         if known is not wait:
-            known.op, known.numel = known.op or wait.op, known.numel or wait.numel
-            known.timeout_s = known.timeout_s or wait.timeout_s
-            known.enqueued = _most(known.enqueued, wait.enqueued)
-            known.completed = _most(known.completed, wait.completed)
+            known.join(wait)
     return sorted(by_group.values(), key=lambda g: (-len(g.waits), str(g.key)))
 
 
-def _counts(scene: Scene) -> list[Event]:
-    return [e for e in scene.case.telling("count") if e.fields.keys() & {"seq", "enqueued", "op"}]
+def _counts(case: Case) -> list[Event]:
+    return [e for e in case.telling("count") if e.fields.keys() & {"seq", "enqueued", "op"}]
 
 
-def _rank(scene: Scene, e: Event) -> int | None:
+def _rank(case: Case, e: Event) -> int | None:
     said = number(e.fields.get("rank"))
-    return scene.case.rank_of(e) if e.rank is not None or said is None else said
+    return case.rank_of(e) if e.rank is not None or said is None else said
 
 
 def _group_of(found: dict[tuple[int, str | None], Wait], wait: Wait) -> str | None:
@@ -157,7 +172,7 @@ def _several_at_once(scene: Scene, group: Group) -> bool:
 
 def differ(scene: Scene) -> Claim | None:
     """The watchdogs name number, operation and size of the work that each rank waits in."""
-    for group in groups(scene):
+    for group in groups(scene.case):
         counted = {r: w for r, w in group.waits.items() if w.seq is not None}
         if len(counted) < 2 or _several_at_once(scene, group):
             continue
@@ -195,7 +210,7 @@ def _differing(scene: Scene, group: Group, works: dict[tuple[int, str, str], lis
 
 def behind(scene: Scene) -> Claim | None:
     """Ranks that had enqueued less of one group than the others."""
-    for group in groups(scene):
+    for group in groups(scene.case):
         counts = {r: w.enqueued for r, w in group.waits.items() if w.enqueued is not None}
         if len(set(counts.values())) < 2:
             continue
@@ -218,7 +233,7 @@ def together(scene: Scene) -> Claim | None:
     is the group's first work on all ranks, its transport never worked; later, the network or a GPU
     stopped; where ranks are missing from the logs, or nothing tells how many there are, it stays open
     whom they waited for."""
-    found = groups(scene)
+    found = groups(scene.case)
     for group in found:
         if len(group.seqs) != 1 or _several_at_once(scene, group):
             continue

@@ -11,7 +11,7 @@ dump, what is there is compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,6 +27,20 @@ class Reading(NamedTuple):
     group: tuple[int, ...]  # all ranks whose dumps were compared
     because: str
     sure: bool = True
+    key: str | None = None  # the process group and the number of the collective that it is about
+    number: int | None = None
+
+
+class Stuck(NamedTuple):
+    """The collective that a hang is about, as dumps show it: who had enqueued it, who is known not to have."""
+
+    key: str
+    number: int
+    name: str
+    detail: str
+    members: tuple[int, ...]
+    entered: tuple[int, ...]
+    missing: tuple[int, ...]
 
 
 @dataclass
@@ -58,10 +72,40 @@ class _Group:
         return f"collective {number} of group {self.key} ({what})"
 
 
+def stuck_in(dumps: Mapping[int, Event]) -> Stuck | None:
+    """The one that the comparison is about; else the first in which most ranks wait."""
+    groups = dict(sorted(_groups(dumps).items()))
+    reading = _compare(list(groups.values()), dumps)
+    if reading is not None and reading.key is not None and reading.number is not None:
+        return _at(groups[reading.key], reading.number)
+    odd = set(reading.odd) if reading else set()
+    waited = [g for g in groups.values() if any(g.pending.values())]
+    waited.sort(key=lambda g: (-len(odd & g.members), -sum(map(bool, g.pending.values()))))
+    return _at(waited[0], waited[0].stuck) if waited else None
+
+
+def _at(group: _Group, number: int) -> Stuck:
+    here = group.entries.get(number, {})
+    operations = list(here.values())
+    usual = max(operations, key=operations.count, default=("", ""))
+    missing = tuple(sorted(r for r, n in group.last.items() if n < number))
+    entered = (r for r, n in group.last.items() if n >= number and here.get(r, usual) == usual)
+    return Stuck(group.key, number, *usual, tuple(sorted(group.members)), tuple(sorted(entered)), missing)
+
+
+def completed(dump: Event, key: str) -> int | None:
+    """The last collective of a group that this rank had completed."""
+    n = _table(_table(dump.fields.get("status")).get(key)).get("completed")
+    return n if isinstance(n, int) and n >= 0 else None
+
+
 def read(dumps: Mapping[int, Event]) -> Reading | None:
     """Compare the dumps of several ranks. A difference in the program says more than a rank that is late
     or has no dump."""
-    groups = [group for _, group in sorted(_groups(dumps).items())]
+    return _compare([group for _, group in sorted(_groups(dumps).items())], dumps)
+
+
+def _compare(groups: list[_Group], dumps: Mapping[int, Event]) -> Reading | None:
     for group in groups:
         if (found := _differing(group)) is not None:
             return found
@@ -150,6 +194,8 @@ def _differing(group: _Group) -> Reading | None:
         _odd(list(same.values())),
         _all(group),
         f"collective {first} of group {group.key} differs: {told}",
+        key=group.key,
+        number=first,
     )
 
 
@@ -169,7 +215,7 @@ def _ahead(group: _Group, busy: set[int]) -> Reading | None:
     if not busy.intersection(high) or busy.intersection(low) or 2 * len(high) >= len(group.last):
         return None
     because = f"only {ranks_text(high)} enqueued {group.name(number)}, the others stopped before it"
-    return Reading("recorder-collectives-differ", tuple(high), _all(group), because)
+    return _reading("recorder-collectives-differ", high, group, because)
 
 
 def _behind(groups: list[_Group]) -> Reading | None:
@@ -191,7 +237,7 @@ def _behind(groups: list[_Group]) -> Reading | None:
     because = (
         f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
     )
-    return Reading("recorder-rank-behind", tuple(odd), _all(group), because)
+    return _reading("recorder-rank-behind", odd, group, because)
 
 
 def _empty(dumps: Mapping[int, Event], busy: set[int]) -> Reading | None:
@@ -213,7 +259,7 @@ def _left_in(group: _Group) -> Reading | None:
     if not inside or 2 * len(inside) > len(group.last) or len(inside) + len(gone) < len(group.last):
         return None
     because = f"{ranks_text(inside)} still in {group.name(number)}, the others went on"
-    return Reading("recorder-rank-behind", tuple(inside), _all(group), because)
+    return _reading("recorder-rank-behind", inside, group, because)
 
 
 def _not_started(group: _Group) -> Reading | None:
@@ -226,7 +272,7 @@ def _not_started(group: _Group) -> Reading | None:
     if not idle or 2 * len(idle) >= max(3, len(group.last)):
         return None
     because = f"{group.name(number)} started on all ranks but {ranks_text(idle)}"
-    return Reading("recorder-rank-behind", tuple(idle), _all(group), because)
+    return _reading("recorder-rank-behind", idle, group, because)
 
 
 def _absent(group: _Group) -> Reading | None:
@@ -241,7 +287,12 @@ def _absent(group: _Group) -> Reading | None:
     ):
         return None
     because = f"{ranks_text(group.last)} wait in {group.name(number)}, {ranks_text(missing)} left no dump"
-    return Reading("recorder-rank-behind", tuple(missing), _all(group), because, sure=False)
+    return _reading("recorder-rank-behind", missing, group, because)._replace(sure=False)
+
+
+def _reading(pattern: str, odd: Sequence[int], group: _Group, because: str) -> Reading:
+    """What is said of the collective in which the ranks of a group are stuck."""
+    return Reading(pattern, tuple(odd), _all(group), because, key=group.key, number=group.stuck)
 
 
 def _all(group: _Group) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
 
+from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
@@ -90,15 +91,16 @@ def laggards(scene: Scene) -> Claim | None:
     return None
 
 
+def dumps_of(case: Case) -> dict[int, Event]:
+    """Each rank's flight-recorder dump; of several the latest."""
+    dated = sorted(case.of_kind("recorder"), key=lambda e: (e.time or 0.0, bool(e.fields.get("code"))))
+    return {rank: e for e in dated if (rank := case.rank_of(e)) is not None}
+
+
 def recorded(scene: Scene) -> Claim | None:
     """Flight recorder: compare, for each process group, the last enqueued collective and the entry with
     the same number."""
-    dated = sorted(scene.case.of_kind("recorder"), key=lambda e: (e.time or 0.0, bool(e.fields.get("code"))))
-    dumps = {}
-    for e in dated:  # of several dumps of a rank the latest
-        rank = scene.case.rank_of(e)
-        if rank is not None:
-            dumps[rank] = e
+    dumps = dumps_of(scene.case)
     reading = recorder.read(dumps) if len(dumps) >= 2 else None
     if reading is None:
         return None

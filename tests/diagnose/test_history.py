@@ -1,0 +1,144 @@
+"""The attempts of a job: a row for each, and what the verdict on one of them says of the others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from claims import NOON, bye, case, claim, event, exits, pattern
+from conftest import SAMPLES, solved
+from postmortem.analyze import analyze
+from postmortem.diagnose import history
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.solution import Solution
+from postmortem.model import Event
+from postmortem.report import attempts, render_markdown, render_terminal
+
+RAISED = pattern("raised", title="A Python exception ended a process")
+GROUP = pattern("group", "rendezvous", title="A group did not form", entity="job")
+
+
+def attempt(n: int, outcome: str, root: Claim | None, *events: Event) -> Solution:
+    life = case(*events, ranks=(0, 1))
+    life.attempt = n
+    return Solution(life, outcome, root, root.ranks if root else (), (root,) if root else (), ())
+
+
+def raised(type_: str = "OSError", code: str = "train.py:23") -> Claim:
+    return claim(RAISED, event(type_, at=NOON, rank=1, type=type_, code=code), ranks=(1,))
+
+
+def verdict_on(last: Solution, *earlier: Solution) -> Solution:
+    return replace(last, each=(*earlier, last))
+
+
+def test_a_job_that_fails_in_the_same_way_each_time_says_how_often() -> None:
+    lives = [attempt(n, "incident", raised()) for n in (0, 1, 2)]
+    assert history.told(verdict_on(lives[2], *lives[:2])) == [
+        "It failed three times in the same way, in attempts 0, 1 and 2."
+    ]
+    assert history.told(lives[0]) == []
+
+
+@pytest.mark.parametrize("other", [raised("KeyError"), raised(code="data.py:7"), claim(GROUP)])
+def test_another_exception_or_another_line_of_code_is_another_way(other: Claim) -> None:
+    """Two exceptions of one pattern once counted as the same failure."""
+    (said,) = history.told(verdict_on(attempt(1, "incident", raised()), attempt(0, "incident", other)))
+    assert said.startswith("Attempt 0 failed otherwise: ") and said.endswith(f" ({other.event.where}).")
+
+
+def test_an_attempt_without_a_cause_is_like_no_other() -> None:
+    silent = [attempt(n, "undetermined", None) for n in (0, 1)]
+    assert history.told(verdict_on(silent[1], silent[0])) == []
+
+
+def test_how_an_attempt_ended() -> None:
+    def ended(root: Claim | None, *events: Event, outcome: str = "incident") -> Any:
+        return history.rows(attempt(0, outcome, root, *events))[0]["ended"]
+
+    assert ended(raised(), *exits(r0=-15, r1=1)) == "exit code 1"
+    assert ended(None, bye(0), bye(1), outcome="healthy") == "finished"
+    assert ended(None, event(kind="worked", rank=0), outcome="healthy") == "at work to its last line"
+    assert ended(claim(pattern("limit", "scheduler", entity="job"))) == "stopped by the scheduler"
+    assert ended(raised()) is None
+
+
+def test_when_an_attempt_began_is_told_by_who_introduces_himself() -> None:
+    """On one console only the first and the last lines are kept: the first that is known of the second life may
+    stand in its middle."""
+    starts, goes_on = event(kind="identity", at=NOON, rank=0), event(kind="progress", at=NOON + 9, rank=0)
+    (row,) = history.rows(attempt(0, "healthy", None, starts, goes_on))
+    assert (row["begin"], row["end"]) == ("2026-11-21T12:00:00.000Z", "2026-11-21T12:00:09.000Z")
+    (row,) = history.rows(attempt(1, "healthy", None, goes_on))
+    assert (row["begin"], row["end"]) == (None, "2026-11-21T12:00:09.000Z")
+
+
+# ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_three_attempts_of_which_two_failed_alike() -> None:
+    incident = solved(SAMPLES / "restart-fails-three-times")
+    found = [(r["number"], r["ranks"], r["category"], r["ended"]) for r in incident.document["attempts"]]
+    assert found == [
+        (0, [0], "python-exception", "exit code 1"),
+        (1, [], "rendezvous", None),
+        (2, [0], "python-exception", "exit code 1"),
+    ]
+    because = incident.document["verdict"]["because"]
+    assert because[0] == "It failed twice in the same way, in attempts 0 and 2."
+    assert because[1].startswith("Attempt 1 failed otherwise: a gloo peer's address refused the connection")
+    shown = render_terminal(incident)
+    assert "  attempts attempt 0, 13:14:15 to 13:14:22: Rank 0 raised RuntimeError" in shown
+    assert "| 2 | 13:14:32 | 13:14:41 | rank 0 | Python exception · Rank 0 raised" in render_markdown(
+        incident
+    )
+
+
+def test_one_attempt_is_a_row_and_no_table() -> None:
+    incident = solved(SAMPLES / "bad-label-one-rank")
+    assert len(incident.document["attempts"]) == 1
+    assert attempts.attempts(incident.document) == [] and "Attempts" not in render_markdown(incident)
+
+
+def life(hour: int, steps: int) -> list[str]:
+    says = "2026-11-21 {hour}:{minute:02d}:0{rank},100 INFO [rank{rank}] train: {what}"
+    said = ["rank {rank} of 2 starts", *(f"epoch 0 step {s} loss 2.{s}" for s in range(0, steps * 10, 10))]
+    return [
+        says.format(hour=hour, minute=minute, rank=rank, what=what.format(rank=rank))
+        for minute, what in enumerate(said)
+        for rank in (0, 1)
+    ]
+
+
+@pytest.mark.parametrize("why", ["JOB REQUEUE", "PREEMPTION", "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"])
+def test_a_requeued_run_that_finished_has_recovered(why: str, tmp_path: Path) -> None:
+    """Slurm appends the output of the second run to the same file. It was healthy once, as if nothing had been."""
+    stop = f"slurmstepd: error: *** JOB 1204 ON node-a CANCELLED AT 2026-11-21T10:20:00 DUE TO {why} ***"
+    byes = [f"2026-11-21 12:30:0{rank},100 INFO [rank{rank}] train: Training finished." for rank in (0, 1)]
+    (tmp_path / "slurm-1204.out").write_text("\n".join([*life(10, 6), stop, *life(12, 9), *byes]) + "\n")
+    document = analyze([str(tmp_path)]).document
+    assert (document["verdict"]["outcome"], document["verdict"]["attempt"]) == ("recovered", 0)
+    assert document["verdict"]["headline"].startswith("Recovered: in attempt 0 Slurm ")
+    assert [(r["outcome"], r["begin"], r["ended"]) for r in document["attempts"]][1] == (
+        "healthy", "2026-11-21T12:00:00.100Z", "finished",
+    )  # fmt: skip
+
+
+def test_a_requeued_run_that_fails_tells_both(tmp_path: Path) -> None:
+    stop = "slurmstepd: error: *** JOB 1204 ON node-a CANCELLED AT 2026-11-21T10:20:00 DUE TO PREEMPTION ***"
+    died = [
+        "[rank1]: Traceback (most recent call last):",
+        '[rank1]:   File "/work/train.py", line 9, in <module>',
+        "[rank1]:     main()",
+        "[rank1]: ValueError: bad shard 4",
+    ]
+    (tmp_path / "slurm-1204.out").write_text("\n".join([*life(10, 6), stop, *life(12, 6), *died]) + "\n")
+    document = analyze([str(tmp_path)]).document
+    assert document["verdict"]["headline"].startswith("Rank 1 raised ValueError: bad shard 4 in train.py:9")
+    assert document["verdict"]["attempt"] == 1
+    assert any(
+        "Attempt 0 failed otherwise: Slurm preempted the job" in b for b in document["verdict"]["because"]
+    )
