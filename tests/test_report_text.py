@@ -259,6 +259,20 @@ def test_spans_of_time_are_said_as_one_would_say_them(given_: float | None, show
     assert text.seconds(given_) == shown
 
 
+@pytest.mark.parametrize(
+    ("sigma", "shown"),
+    [
+        (None, "21:13:48.704 UTC"),
+        (0.004, "21:13:48.704 UTC ± 4 ms"),
+        (5.1, "21:13:48 UTC ± 5.1 s"),
+        (60, "about 21:13 UTC"),
+    ],
+)
+def test_a_time_has_no_more_digits_than_are_known(sigma: float | None, shown: str) -> None:
+    """The headline says `at about 21:13`; milliseconds below it would contradict it."""
+    assert text.moment("2026-11-20T21:13:48.704Z", sigma) == shown
+
+
 def test_rank_lists_become_spans() -> None:
     assert text.ranges([7, 0, 1, 2, 3, 6]) == "0–3, 6, 7"
     assert text.ranges(range(4096)) == "0–4095"

@@ -152,7 +152,7 @@ def test_a_line_without_a_usable_time_is_an_interval_and_no_diamond() -> None:
     sure, unsure = svg.draw(picture(case)), svg.draw(picture(Case(case.document, Frames(rows))))
     assert 'class="m-fatal t-cause"' in sure
     assert 'class="m-fatal t-cause"' not in unsure and 'class="u-cause"' in unsure
-    assert "about 21:13:49 UTC ± 60 s, fatal: Killed process 9" in unsure
+    assert "about 21:13 UTC ± 60 s, fatal: Killed process 9" in unsure
     assert 'class="zero"' not in unsure and ">about 21:13</text>" in unsure
     page = report.render_html(Case(case.document, Frames(rows)))
     assert "<dd>2026-11-20, about 21:13 UTC</dd>" in page

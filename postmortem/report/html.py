@@ -135,7 +135,7 @@ def _environment() -> Environment:
     )
     made.filters.update(offset=view.offset, zone=_zone)
     made.globals.update(glyphs=svg.GLYPHS, meanings=labels.STATES, broad=f"{text.BROAD:.0f}")
-    made.globals.update(steps=STEPS, rows=ROWS, told=_told)
+    made.globals.update(steps=STEPS, rows=ROWS, told=_told, most=_most)
     return made
 
 
@@ -195,6 +195,11 @@ def _cited(chain: list[view.Step]) -> set[int]:
     """The evidence that the chain rests on; the first of it always, a few lines of each step."""
     shown = (proof.index for step in chain for proof in step.proofs[: _told(step)])
     return {0} | {index for index in shown if index < MAX_PROOFS}
+
+
+def _most(items: list[Any], room: int) -> int:
+    """How many stand open; a fold for the last two would be longer than they are."""
+    return len(items) if len(items) <= room + 3 else room
 
 
 def _told(step: view.Step) -> int:

@@ -378,5 +378,12 @@ def _one_per_line(rows: Iterable[Row]) -> list[Row]:
 
 def _moment(row: Row, others: int) -> Moment:
     who = view.entity({"rank": row.rank, "host": row.host or None}) or "unknown"
-    when = f"about {text.clock(row.time, 0)[:5]}" if row.sigma >= text.BROAD else text.clock(row.time)
-    return Moment(row.time, when, who, row.text or row.pattern, row.address, row.severity, others)
+    return Moment(
+        row.time,
+        text.mark(row.time, row.sigma),
+        who,
+        row.text or row.pattern,
+        row.address,
+        row.severity,
+        others,
+    )

@@ -83,8 +83,7 @@ def _described(picture: lanes.Picture) -> str:
 
 
 def _decisive(picture: lanes.Picture) -> str:
-    moment = picture.zero or 0.0
-    return f"about {text.clock(moment, 0)[:5]}" if picture.slack >= text.BROAD else text.clock(moment)
+    return text.mark(picture.zero or 0.0, picture.slack)
 
 
 def _defs() -> str:
@@ -290,7 +289,8 @@ def _intervals(picture: lanes.Picture, lane: lanes.Lane, y: float, state: str) -
         told = _told(worst._replace(more=more))
         out.append(
             f'<g><path class="u-{tone}" d="M{left} {y - 5}v10M{left} {y}H{right}M{right} {y - 5}v10" '
-            f'fill="none" stroke="{TONES[tone]}" stroke-width="{3 if decisive else 1.8}"/>'
+            f'fill="none" stroke="{TONES[tone]}" stroke-width="{3 if decisive else 1.8}" '
+            'stroke-dasharray="5 3"/>'
             f"<title>{_safe(told)}</title></g>"
         )
     return out
@@ -298,8 +298,7 @@ def _intervals(picture: lanes.Picture, lane: lanes.Lane, y: float, state: str) -
 
 def _told(mark: lanes.Mark) -> str:
     row = mark.row
-    broad = row.sigma >= text.BROAD
-    clock = f"{'about ' if broad else ''}{text.clock(row.time, 0 if broad else 3)} UTC"
+    clock = f"{text.mark(row.time, row.sigma)} UTC"
     sigma = f" ± {text.seconds(row.sigma)}" if row.sigma >= 0.0005 else ""
     more = f" (and {mark.more} more here)" if mark.more else ""
     said = text.line(row.text or row.pattern, 160)

@@ -127,14 +127,19 @@ def day_and_time(stamp: object) -> tuple[str, str]:
 
 
 def moment(stamp: object, sigma: object = None) -> str:
-    """The time of a line as well as it is known: `21:13:48.704 UTC ± 4 ms`, `about 21:13 UTC`."""
+    """The time of a line as well as it is known: `21:13:48.704 UTC ± 4 ms`, `21:13:48 UTC ± 5 s`."""
     at = epoch(stamp)
     if at is None:
         return ""
     error = float(sigma) if isinstance(sigma, int | float) else 0.0
-    if error >= BROAD:
-        return f"about {utc(at, '%H:%M')} UTC"
-    return f"{clock(at)} UTC" + (f" ± {seconds(error)}" if error >= 0.0005 else "")
+    return f"{mark(at, error)} UTC" + (f" ± {seconds(error)}" if 0.0005 <= error < BROAD else "")
+
+
+def mark(at: float, sigma: float) -> str:
+    """A time of day with no more digits than are known: `21:13:48.704`, `21:13:48`, `about 21:13`."""
+    if sigma >= BROAD:
+        return f"about {utc(at, '%H:%M')}"
+    return clock(at) if sigma < 1 else utc(at, "%H:%M:%S")
 
 
 def utc(moment: float, form: str) -> str:

@@ -2,7 +2,7 @@
 // Whatever a log said goes in as text, never as markup.
 import { BROAD, SEVERITIES } from "./data.js";
 import { make, rove } from "./page.js";
-import { clock, day, seconds } from "./scale.js";
+import { clock, day, seconds, stamp } from "./scale.js";
 
 export const KEYS = [
   ["\u2190 \u2192", "event before, event after, in this lane"],
@@ -60,7 +60,7 @@ export function controls(head, on) {
   parts.canvas.setAttribute("aria-label", "Timeline of all ranks");
   parts.tip = make("div", { className: "tl-tip", hidden: true });
   parts.stage = make("div", { className: "tl-stage" }, parts.canvas, parts.tip);
-  parts.window = make("p", { className: "quiet" });
+  parts.window = make("p", { className: "quiet tl-window" });
   parts.hint = make("p", { className: "quiet", id: "tl-hint" }, "Drag to move, Ctrl and wheel to zoom, click a mark for its line; with the keyboard: arrows, + and \u2212, ? for all keys.");
   parts.chosen = make("div", { className: "tl-chosen", "aria-live": "polite" });
   parts.body = make("tbody");
@@ -78,13 +78,12 @@ export function controls(head, on) {
   return parts;
 }
 
-/** "12:54:37.201", or "about 12:54" where no more is known. */
-const moment = (events, i) => (events.broad(i) ? `about ${clock(events.head.base + events.time[i], 0).slice(0, 5)}` : clock(events.head.base + events.time[i]));
+const moment = (events, i) => stamp(events.head.base + events.time[i], events.severity[i] ? events.sigma[i] : 0);
 
 /** "12:54:37.201 UTC ± 3 ms", with the distance to the decisive line. */
 export function when(events, i) {
   const { zero, slack } = events.head;
-  const sigma = events.sigma[i] >= 0.0005 ? ` \u00b1 ${seconds(events.sigma[i])}` : "";
+  const sigma = events.sigma[i] >= 0.0005 && !events.broad(i) ? ` \u00b1 ${seconds(events.sigma[i])}` : "";
   const offset = zero === null || slack >= BROAD || events.broad(i) || Math.abs(events.time[i] - zero) < 1e-4 ? "" : `, ${seconds(events.time[i] - zero)} ${events.time[i] < zero ? "before" : "after"} the decisive line`;
   return `${moment(events, i)} UTC${sigma}${offset}`;
 }

@@ -4,7 +4,7 @@
 // window has pixels, one mark stands for its neighbours, the worst on top.
 import { BROAD } from "./data.js";
 import { shade } from "./heat.js";
-import { clock, day, seconds, tick, ticks } from "./scale.js";
+import { clock, day, seconds, stamp, tick, ticks } from "./scale.js";
 
 export const GLYPHS = { cause: "\u25c6", victim: "\u25bd", silent: "\u25cc", healthy: "\u25cf", unknown: "\u00b7" };
 export const STRIP = 34; // height of the overview
@@ -288,6 +288,7 @@ export class Picture {
       if (!open) return;
       context.strokeStyle = open.colour;
       context.lineWidth = open.thick;
+      context.setLineDash([5, 3]);
       context.beginPath();
       for (const x of [open.from, open.to]) {
         context.moveTo(x, middle - reach);
@@ -296,6 +297,7 @@ export class Picture {
       context.moveTo(open.from, middle);
       context.lineTo(open.to, middle);
       context.stroke();
+      context.setLineDash([]);
     };
     for (let i = events.from(lane, view.start - events.widest); i < events.starts[lane + 1] && events.time[i] < view.start + view.span + events.widest; i++) {
       if (!mask[i] || !events.broad(i)) continue;
@@ -430,7 +432,7 @@ export class Picture {
       context.textAlign = "left";
     };
     if (zero !== null && slack >= BROAD) this.doubt(view, zero, slack, area);
-    if (zero !== null) line(zero, colours.cause, slack < BROAD ? [4, 3] : null, slack < BROAD ? clock(base + zero) : `about ${clock(base + zero, 0).slice(0, 5)}`);
+    if (zero !== null) line(zero, colours.cause, slack < BROAD ? [4, 3] : null, stamp(base + zero, slack));
     if (cursor !== null) {
       const offset = zero === null ? "" : ` (${cursor < zero ? "\u2212" : "+"}${seconds(cursor - zero)})`;
       line(cursor, colours.link, [], clock(base + cursor) + offset);
