@@ -26,7 +26,7 @@ const paint = (name, ranges) => globalThis.CSS?.highlights?.set(name, new Highli
 export class Finder {
   constructor() {
     const by = (id) => document.getElementById(id);
-    Object.assign(this, { field: by("find"), said: by("said"), before: by("find-before"), next: by("find-next"), found: [], at: -1, timeline: null });
+    Object.assign(this, { field: by("find"), said: by("said"), before: by("find-before"), next: by("find-next"), more: by("find-lines"), found: [], at: -1, timeline: null });
     by("search").hidden = false;
     this.field.addEventListener("input", () => {
       clearTimeout(this.later);
@@ -40,6 +40,7 @@ export class Finder {
     });
     this.before.addEventListener("click", () => this.go(-1));
     this.next.addEventListener("click", () => this.go(1));
+    this.more.addEventListener("click", () => this.timeline.seek(this.words));
     addEventListener("keydown", (event) => {
       if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, select, textarea, canvas")) return;
       event.preventDefault();
@@ -67,14 +68,9 @@ export class Finder {
     const { found, at, words, lines } = this;
     const most = found.length === MOST ? "+" : "";
     const place = at >= 0 ? `${at + 1} of ${found.length}${most}` : `${found.length}${most} found`;
-    this.said.replaceChildren(words ? place : "");
-    if (words && lines) {
-      const show = document.createElement("button");
-      show.type = "button";
-      show.textContent = `${lines.toLocaleString("en")} in the timeline`;
-      show.addEventListener("click", () => this.timeline.seek(words));
-      this.said.append(" ", show);
-    }
+    this.said.textContent = this.said.dataset.found = words ? place : "";
+    this.more.hidden = !lines;
+    this.more.textContent = `${lines.toLocaleString("en")} in the timeline`;
     paint("found", found);
     paint("found-now", at >= 0 ? [found[at]] : []);
   }

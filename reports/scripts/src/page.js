@@ -28,8 +28,9 @@ export async function copy(words) {
 /** Copy and say so. */
 async function copied(words) {
   const said = document.getElementById("said");
+  const before = said.dataset.found ?? ""; // what the search says
   said.textContent = (await copy(words)) ? "Copied" : "The browser does not allow copying";
-  setTimeout(() => { said.textContent = ""; }, 2500);
+  setTimeout(() => { said.textContent = before; }, 2500);
 }
 
 function offer(id, act) {
