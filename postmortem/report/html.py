@@ -14,6 +14,7 @@ import base64
 import gc
 import hashlib
 import html
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -48,6 +49,7 @@ def render_html(incident: view.Incident) -> str:
         (folder / name).read_text(encoding="utf-8")
         for name in ("styles/report.css", "styles/dark.css", "scripts/theme.js", "scripts/report.js")
     )
+    style, dark = (re.sub(r"\s*([{};,])\s*", r"\1", sheet) for sheet in (style, dark))  # blanks are for us
     try:
         with _no_collection():
             parts = page(incident)

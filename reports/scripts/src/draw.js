@@ -44,6 +44,7 @@ export class Picture {
   constructor(canvas, events) {
     Object.assign(this, { canvas, events, context: canvas.getContext("2d"), strip: null, width: 0, height: 0 });
     this.hatch = null;
+    this.image = null;
   }
 
   /** Fit the bitmap to the element. */
@@ -174,9 +175,9 @@ export class Picture {
     const { context, colours, events } = this;
     const { view, mask, step, body, pins, top, at, chosen, decisive } = state;
     const wide = Math.round(area.wide);
-    const image = shade(events, mask, part, view, wide, this.tones(), paler);
+    this.image = shade(events, mask, part, view, wide, this.tones(), paler, this.image);
     context.imageSmoothingEnabled = false;
-    context.drawImage(image, area.from, body, wide, part.length * step);
+    context.drawImage(this.image, area.from, body, wide, part.length * step);
     const name = (row) => (row.head || !row.lonely ? events.head.hosts[row.host] || "no host named" : `rank ${events.lanes[row.from].rank}`);
     const blamed = (row) => { for (let lane = row.from; lane < row.to; lane++) if (events.lanes[lane].state === "cause") return true; return false; };
     const named = part.map((row, k) => ({ row, k, worth: pins + top + k === at ? 3 : blamed(row) ? 2 : 1 })).sort((a, b) => b.worth - a.worth || a.k - b.k);

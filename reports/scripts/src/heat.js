@@ -3,11 +3,12 @@ import { BROAD } from "./data.js";
 
 /**
  * Shade rows of lanes over a window. A line without a usable time has no pixel of its own: from when to when it may have
- * been written is tinted, where nothing else is. `tones` are four colours as pixels, `tint` makes one paler.
+ * been written is tinted, where nothing else is. `tones` are four colours as pixels, `tint` makes one paler; `before` is an
+ * image that may be painted over.
  */
-export function shade(events, mask, rows, view, wide, tones, tint) {
+export function shade(events, mask, rows, view, wide, tones, tint, before = null) {
   const worst = new Uint8Array(wide * rows.length);
-  const vague = new Uint8Array(worst.length);
+  const vague = events.widest >= BROAD ? new Uint8Array(worst.length) : null;
   const scale = (wide - 1) / Math.max(view.span, 1e-6);
   rows.forEach((row, y) => {
     for (let lane = row.from; lane < row.to; lane++) {
@@ -28,14 +29,15 @@ export function shade(events, mask, rows, view, wide, tones, tint) {
       }
     }
   });
-  const canvas = new OffscreenCanvas(wide, Math.max(rows.length, 1));
+  const high = Math.max(rows.length, 1);
+  const canvas = before && before.width === wide && before.height === high ? before : new OffscreenCanvas(wide, high);
   const context = canvas.getContext("2d");
   const image = context.createImageData(canvas.width, canvas.height);
   const pixels = new Uint32Array(image.data.buffer);
   for (let cell = 0; cell < worst.length; cell++) {
     const level = worst[cell];
     if (level && (level > 1 || !pixels[cell])) pixels[cell] = tones[level - 1];
-    else if (!level && vague[cell] && !pixels[cell]) pixels[cell] = tint(tones[vague[cell] - 1]);
+    else if (vague && !level && vague[cell] && !pixels[cell]) pixels[cell] = tint(tones[vague[cell] - 1]);
     if (level > 1 && (cell + 1) % wide && worst[cell + 1] < level) pixels[cell + 1] = tones[level - 1]; // one pixel of trouble must not drown
   }
   context.putImageData(image, 0, 0);
