@@ -34,8 +34,8 @@ LIMITS = {64: 500_000, 1024: 1_500_000, 4096: 5_000_000}
 class Frames:
     table: list[tuple[Any, ...]]
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        return self.table
+    def columns(self, ordered: bool = True) -> list[tuple[Any, ...]]:
+        return list(zip(*self.table, strict=True))
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ def main(sizes: list[str]) -> int:
             took = time.perf_counter() - start
             length = len(page.encode())
             block = re.search(r'id="postmortem-events">(.*?)</script>', page, re.DOTALL)
-            held = len(case.timeline.rows()) if case.timeline else 0
+            held = len(case.timeline.table) if case.timeline else 0
             packed = len(block[1]) / 1000 if block else 0
             print(
                 f"{ranks:,} ranks, {held:,} events: {length / 1000:,.0f} kB, {packed:,.0f} kB of it events, "

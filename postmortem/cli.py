@@ -107,7 +107,8 @@ def analyze(
         Format | None, typer.Option("--format", "-f", help="What to write; html if not said.")
     ] = None,
     brief: Annotated[
-        bool, typer.Option("--brief", help="With --format json: the verdict alone, at most 8 KB.")
+        bool,
+        typer.Option("--brief", help="With --format json or md: the verdict alone, for chat."),
     ] = False,
     job: Annotated[
         str | None, typer.Option(metavar="ID", help="Of several jobs in the logs, take this one.")
@@ -154,8 +155,8 @@ def analyze(
 ) -> None:
     """Read logs, say what failed first and why, write a report."""
     kind = format_ or _format_of(out)
-    if brief and kind is not Format.json:
-        raise UsageError("--brief is a short form of the JSON output", "say --format json --brief")
+    if brief and kind not in (Format.json, Format.md):
+        raise UsageError("--brief is a short form of JSON and Markdown", "say --format md --brief")
     target = _target(out, kind, paths)
     if anonymise_map:
         output.check_key(anonymise_map, target, paths)
@@ -226,8 +227,7 @@ def _target(out: str | None, kind: Format, paths: list[str]) -> Path | None:
 def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool, brief: bool) -> None:
     from postmortem import report
 
-    name = "brief" if brief else {Format.md: "markdown"}.get(kind, kind.value)
-    made = getattr(report, f"render_{name}")(incident)
+    made = report.render(incident, kind.value, brief)
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if kind is Format.github and summary:
         output.append_file(Path(summary), report.render_markdown(incident))

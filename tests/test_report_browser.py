@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from report_cases import NAMES, PAYLOADS, Case, load, mixed
+from test_report_timeline import many
 
 from conftest import SCREENS
 from postmortem import report
@@ -131,3 +133,212 @@ def test_a_link_to_folded_evidence_unfolds_it(browser: Browser, tmp_path: Path) 
     assert not page.locator("#e4").is_visible()
     page.goto(page.url + "#e4")
     assert page.locator("#e4").is_visible()
+
+
+# ── a job of 1,024 ranks ────────────────────────────────────────────────────────────────────────────────────
+
+
+def large() -> Case:
+    """1,024 ranks on 128 hosts as the diagnosis tells them: long evidence, a clock for each host, a file for each rank."""
+    case = many(1024, 20)
+    document = case.document
+    for item in document["ranks"]:
+        item |= {
+            "host": f"n{item['rank'] // 8:03d}",
+            "last_step": 20,
+            "why": f"timed out ({item['rank']}.log:20)",
+        }
+    evidence = document["verdict"]["evidence"]
+    context = [f"step {n}" for n in range(11)]
+    evidence += [
+        {
+            "source": f"{r}.log",
+            "line": 20,
+            "text": f"[rank{r}] Timed out",
+            "rank": r,
+            "host": f"n{r // 8:03d}",
+            "context": context,
+            "context_before": 5,
+        }
+        for r in range(64)
+    ]
+    chain = document["chain"]
+    chain += [
+        {
+            **chain[-1],
+            "count": 64,
+            "evidence": list(range(4, 64)),
+            "entity": {"ranks": [r for r in range(1024) if r != 37]},
+        }
+    ]
+    document["clocks"] = [{**document["clocks"][0], "host": f"n{n:03d}"} for n in range(128)]
+    document["sources"] = [
+        {**document["sources"][0], "path": f"n{r // 8:03d}/{r}.log", "rank": r} for r in range(1024)
+    ]
+    return case
+
+
+def test_a_thousand_ranks_are_a_heat_map_below_the_pinned_culprit(browser: Browser, tmp_path: Path) -> None:
+    """128 folded hosts, each as tall as a lane, hid the one that mattered below the fold."""
+    page = Watched(browser, viewport={"width": 1280, "height": 900}).open(large(), tmp_path)
+    canvas = page.locator(".tl canvas")
+    assert canvas.bounding_box()["height"] < 900  # type: ignore[index]
+    canvas.focus()
+    seen = []
+    for _ in range(7):
+        page.keyboard.press("ArrowDown")
+        seen.append(str(canvas.get_attribute("aria-label")))
+    assert seen[0] == "Timeline, lane 1 of 137: n004", "the culprit's host and its ranks, then 128 hosts"
+    assert seen[6] == "Timeline, lane 7 of 137: rank 37, cause"
+    red = """() => { const c = document.querySelector('.tl canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+      const rows = new Set();
+      for (let y = 300; y < c.height - 40; y++) for (let x = 200; x < c.width - 20; x++) {
+        const i = 4 * (y * c.width + x);
+        if (d[i] > 150 && d[i + 1] < 110 && d[i + 2] < 110) rows.add(y); }
+      return rows.size; }"""
+    page.get_by_role("button", name="Whole job").click()
+    page.wait_for_timeout(300)
+    assert page.evaluate(red) > 400, "each of 128 hosts is four pixels of trouble at the end"
+    canvas.press("r")
+    page.wait_for_timeout(300)
+    assert page.get_by_role("button", name="Rows: ranks").is_visible()
+    assert "b=rank" in page.url
+    again = browser.new_page()
+    again.goto(page.url)
+    again.get_by_role("button", name="Rows: ranks").wait_for()
+
+
+def test_a_host_of_the_heat_map_can_be_pinned_and_filters_bring_lanes_back(
+    browser: Browser, tmp_path: Path
+) -> None:
+    page = Watched(browser, viewport={"width": 1280, "height": 900}).open(large(), tmp_path)
+    canvas = page.locator(".tl canvas")
+    page.locator(".tl").get_by_role("searchbox", name="text").fill("701.log")
+    page.wait_for_timeout(500)
+    assert page.locator(".tl-count").inner_text() == "21 of 21,504 events"
+    assert page.get_by_role("button", name="Rows").count() == 0, "two lanes need no heat map"
+    canvas.press("Escape")
+    page.wait_for_timeout(500)
+    canvas.press("End")
+    box = canvas.bounding_box()
+    assert box
+    canvas.click(position={"x": 40, "y": box["height"] - 30})
+    canvas.press("ArrowDown")
+    labels = [str(canvas.get_attribute("aria-label"))]
+    assert "of 146" in labels[0], "nine rows more: the host that was clicked, and its ranks"
+
+
+def test_the_rank_table_sorts_searches_and_filters(browser: Browser, tmp_path: Path) -> None:
+    page = Watched(browser).open(large(), tmp_path)
+    ranks = page.locator("#ranks")
+    rows = ranks.locator("tbody tr")
+    first = rows.first.locator("th")
+    assert [first.inner_text(), rows.count()] == ["37", 2]
+    ranks.get_by_role("searchbox").fill("700")
+    assert [rows.count(), rows.first.inner_text().startswith("0–36, 38–1023")] == [1, True]
+    ranks.get_by_role("checkbox").check()
+    assert [first.inner_text(), rows.count()] == ["700", 1]
+    ranks.get_by_role("searchbox").fill("")
+    assert rows.count() == 100 and ranks.get_by_role("button", name="Show more").is_visible()
+    ranks.get_by_role("button", name="ranks").click()
+    ranks.get_by_role("button", name="ranks").click()
+    assert first.inner_text() == "1023"
+    ranks.get_by_role("combobox").select_option("cause")
+    assert [first.inner_text(), ranks.locator(".rank-count").inner_text()] == ["37", "1 of 1,024 ranks"]
+
+
+@pytest.mark.slow
+def test_a_thousand_ranks_fit_on_twelve_pages_of_paper(browser: Browser, tmp_path: Path) -> None:
+    """Printing unfolded everything: 61 pages, of which the last 50 listed files."""
+    page = Watched(browser).open(large(), tmp_path)
+    pages = len(re.findall(rb"/Type\s*/Page\b(?!s)", page.pdf()))
+    assert 2 <= pages <= 12
+
+
+def test_the_verdict_of_a_thousand_ranks_is_in_the_first_bytes_of_the_page() -> None:
+    """It is painted before the data is there: styles and verdict first, then tables, then what the script reads."""
+    page = report.render_html(large())
+    assert page.index('id="headline"') < page.index('class="chips"') < 40_000
+    assert (
+        page.index("</main>") < page.index('id="postmortem-incident"') < page.index('id="postmortem-events"')
+    )
+
+
+# ── finding and reading ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_few_tab_stops_lie_before_the_timeline(browser: Browser, tmp_path: Path) -> None:
+    """Lists of links are one stop each, with arrow keys inside."""
+    for case in (*map(load, NAMES), large()):
+        page = Watched(browser, viewport={"width": 1280, "height": 900}).open(case, tmp_path)
+        if not page.locator(".tl canvas").count():
+            continue
+        stops = 0
+        while page.evaluate("document.activeElement.tagName") != "CANVAS":
+            page.keyboard.press("Tab")
+            stops += 1
+            assert stops < 15
+    page.locator("nav a").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate("document.activeElement.hash") == page.locator("nav a").nth(1).get_attribute("href")
+
+
+def test_search_finds_folded_text_and_lines_of_the_timeline(browser: Browser, tmp_path: Path) -> None:
+    page = Watched(browser).open(load("oom"), tmp_path)
+    page.keyboard.press("/")
+    page.keyboard.type("guard launcher-root-cause")
+    page.get_by_text("1 found").wait_for()
+    told = page.get_by_text("guard launcher-root-cause").last
+    assert not told.is_visible()
+    page.keyboard.press("Enter")
+    assert told.is_visible() and page.locator("#said").inner_text().startswith("1 of 1")
+    page.keyboard.press("ControlOrMeta+a")
+    page.keyboard.type("Connection closed by peer")
+    page.get_by_role("button", name="in the timeline").click()
+    page.wait_for_timeout(400)
+    assert re.match(r"\d+ of \d+ events", page.locator(".tl-count").inner_text())
+    page.locator("#find").press("Escape")
+    assert page.locator("#said").inner_text() == ""
+
+
+def test_the_theme_is_chosen_kept_and_put_before_the_first_paint(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context(color_scheme="light")
+    path = tmp_path / "report.html"
+    path.write_text(report.render_html(load("oom")), encoding="utf-8")
+    page = context.new_page()
+    page.goto(path.as_uri())
+    paper = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(paper)
+    for name in ("light", "dark"):
+        page.locator("#theme-next").click()
+        assert page.locator("#theme-next").inner_text() == f"Theme: {name}"
+    dark = page.evaluate(paper)
+    assert dark != light
+    again = context.new_page()
+    again.add_init_script(f"requestAnimationFrame(() => {{ window.first = {paper}; }})")
+    again.goto(path.as_uri())
+    assert again.evaluate("window.first") == dark
+    again.locator("#theme-next").click()
+    assert again.evaluate(paper) == light and again.locator("#theme-next").inner_text() == "Theme: auto"
+    context.close()
+
+
+def test_a_click_copies_the_address_and_a_line_has_a_link(browser: Browser, tmp_path: Path) -> None:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    path = tmp_path / "report.html"
+    path.write_text(report.render_html(load("oom")), encoding="utf-8")
+    page.goto(path.as_uri())
+    clipboard = "navigator.clipboard.readText()"
+    page.locator("#e0 .copy").click()
+    page.get_by_text("Copied").wait_for()
+    assert page.evaluate(clipboard) == "node-b/kernel/dmesg.txt:81"
+    page.locator("#ranks td.address").first.click()
+    page.wait_for_timeout(100)
+    assert page.evaluate(clipboard) == page.locator("#ranks td.address").first.inner_text()
+    page.get_by_role("button", name="Copy summary").click()
+    page.wait_for_timeout(100)
+    assert page.evaluate(clipboard) == report.render_markdown(load("oom"), brief=True)
+    page.locator("#e0l79 a.number").click()
+    assert page.url.endswith("#e0l79") and page.locator("#e0l79:target").is_visible()
+    context.close()

@@ -329,6 +329,9 @@ def test_brief_and_anonymise_together(capfdbinary: pytest.CaptureFixture[bytes])
     found = json.loads(capfdbinary.readouterr().out)
     assert found["evidence"][0]["where"] == "host-2/kernel/dmesg.txt:85"
     assert run(["analyze", LOGS, "--brief"]) == 2
+    assert run(["analyze", LOGS, "--brief", "--format", "md", "--anonymise"]) == 0
+    shown = capfdbinary.readouterr().out.decode()
+    assert "`host-2/kernel/dmesg.txt:85`" in shown and len(shown) <= 3000
 
 
 def test_a_step_summary_is_added_to_what_stands_there(

@@ -18,6 +18,8 @@ from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
 from postmortem import report
 from postmortem.analyze import Options, analyze
 
+LINK = r"href=#(e\d+l\d+|[a-z]+\d*)"  # a place in the page: a section, a piece of evidence, a line of it
+
 
 class Skeleton(HTMLParser):
     """The elements of a page with their attributes, and the text of those that are data or code."""
@@ -56,7 +58,7 @@ class Skeleton(HTMLParser):
 @pytest.mark.parametrize("name", NAMES)
 def test_nothing_comes_from_outside_and_only_our_style_and_script_may_run(name: str) -> None:
     page = Skeleton(report.render_html(load(name)))
-    assert page.links and all(re.fullmatch(r"href=#[a-z]+\d*", link) for link in page.links)
+    assert page.links and all(re.fullmatch(LINK, link) for link in page.links)
     assert not [
         e
         for e in page.elements
@@ -64,9 +66,9 @@ def test_nothing_comes_from_outside_and_only_our_style_and_script_may_run(name: 
     ]
     rules = dict(rule.strip().split(" ", 1) for rule in page.policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
-    for directive, content in (("style-src", page.inside["style"]), ("script-src", page.inside["script"])):
-        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
-        assert rules[directive] == f"'sha256-{digest}'"
+    for directive, names in (("style-src", ("style", "dark")), ("script-src", ("theme", "script"))):
+        digests = [hashlib.sha256(page.inside[name].encode()).digest() for name in names]
+        assert rules[directive] == " ".join(f"'sha256-{base64.b64encode(one).decode()}'" for one in digests)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,7 +92,7 @@ def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
     text = report.render_html(case)
     page = Skeleton(text)
     assert page.elements == HARMLESS
-    assert all(re.fullmatch(r"href=#[a-z]+\d*", link) for link in page.links)
+    assert all(re.fullmatch(LINK, link) for link in page.links)
     assert not re.search(
         "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text
     )
@@ -144,6 +146,47 @@ def test_a_healthy_run_blames_nobody() -> None:
 def test_an_incomplete_analysis_says_so_before_anything_but_the_verdict() -> None:
     page = report.render_html(load("oom"))
     assert page.index("</h1>") < page.index("Not everything was read") < page.index('class="because"')
+
+
+def test_each_line_of_an_excerpt_has_a_link_of_its_own() -> None:
+    """`look at line 79` is what one engineer writes to another."""
+    page = report.render_html(load("oom"))
+    assert 'id="e0l81"' in page and 'href="#e0l79"' in page
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_a_long_list_of_ranks_is_never_cut() -> None:
+    """`6, 8, 16, … (+426 characters)` hid which ranks; the first spans stand in the table, all of them in a fold."""
+    case = load("oom")
+    odd = list(range(1, 1024, 2))
+    case.document["ranks"] = [{"rank": r, "state": "victim", "group": str(r % 2)} for r in range(1024)]
+    page = report.render_html(case)
+    assert (
+        f"<summary>1, 3, 5, 7, 9, 11, 13, 15 and 504 more</summary>{', '.join(map(str, odd))}</details>"
+        in page
+    )
+
+
+def test_long_sections_are_folded_and_stay_so_on_paper() -> None:
+    case = load("oom")
+    case.document["clocks"] = [{**case.document["clocks"][0], "host": f"n{n}"} for n in range(128)]
+    case.document["clocks"][99]["state"] = "refused"
+    case.document["chain"] = case.document["chain"] * 5
+    page = report.render_html(case)
+    steps = len(case.document["chain"]) - 8
+    assert f'<details class="long">\n<summary>{steps} more steps</summary>' in page
+    clocks = page[page.index('<section id="clocks"') :].partition("</section>")[0]
+    assert clocks.index('data-label="host">n99<') < clocks.index("<summary>116 more clocks</summary>")
+
+
+def test_both_schemes_name_the_same_colours_and_the_reader_chooses_before_the_first_paint() -> None:
+    page = report.render_html(load("oom"))
+    styles = [page[page.index(begin) :].partition("}")[0] for begin in ("<style>", '<style id="dark"')]
+    light, dark = (dict(re.findall(r"--([\w-]+): ([^;]+);", style)) for style in styles)
+    assert set(light) - {"mono"} == set(dark)
+    assert not [name for name in dark if dark[name] == light[name]]
+    assert page.index('<script id="theme">') < page.index("<body")
 
 
 def test_secrets_in_the_timeline_stay_out_of_the_picture() -> None:

@@ -17,7 +17,7 @@ from report_cases import DATA, NAMES, PAYLOADS, Case, load, poisoned
 
 from postmortem import report
 from postmortem.report import json as plain
-from postmortem.report import markdown, text
+from postmortem.report import markdown, text, view
 
 GITHUB = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 ANY = st.text(st.characters(codec=None), max_size=80) | st.sampled_from(PAYLOADS)
@@ -147,6 +147,38 @@ def test_markdown_fits_into_a_comment_whatever_the_incident() -> None:
     assert len(re.findall("(?m)^```", shown)) % 2 == 0
 
 
+@pytest.mark.parametrize("payload", PAYLOADS, ids=range(len(PAYLOADS)))
+def test_short_markdown_is_short_whatever_the_logs_say(payload: str) -> None:
+    """For chat: who, what, the proof and what to do, in what a chat shows of a message; still no markup of a log."""
+    case = poisoned(payload * 40)
+    shown = report.render_markdown(case, brief=True)
+    assert len(shown) <= markdown.BRIEF
+    inside = [child.type for token in GITHUB.parse(shown) for child in token.children or []]
+    assert not {"link_open", "image", "html_inline"} & {*inside}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_short_markdown_holds_verdict_proof_and_next_step(name: str) -> None:
+    case = load(name)
+    verdict = case.document["verdict"]
+    shown = report.render_markdown(case, brief=True)
+    assert shown.startswith(f"**{markdown.prose(verdict['headline'])}**")
+    for item in verdict["evidence"][:1]:
+        assert f"`{item['source']}:{item['line']}`" in shown and item["text"] in shown
+    for item in verdict["actions"][:3]:
+        assert markdown.prose(item["text"]) in shown
+
+
+def test_ranks_of_a_step_live_on_their_hosts() -> None:
+    """`Ranks 0-522, 524-1023 on gpu-0051` named the host of the one that spoke first."""
+    case = load("oom")
+    case.document["ranks"] = [{"rank": r, "host": f"n{r // 8}", "state": "victim"} for r in range(64)]
+    case.document["chain"][1]["entity"] = {"ranks": list(range(64)), "host": "n3"}
+    assert view.steps(case.document)[1].who == "ranks 0–63 on 8 hosts"
+    case.document["chain"][1]["entity"] = {"ranks": [8, 9], "host": "n1"}
+    assert view.steps(case.document)[1].who == "ranks 8, 9 on n1"
+
+
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VALUES: Any = st.recursive(
@@ -227,6 +259,21 @@ def test_spans_of_time_are_said_as_one_would_say_them(given_: float | None, show
     assert text.seconds(given_) == shown
 
 
+@pytest.mark.parametrize(
+    ("sigma", "shown"),
+    [
+        (None, "21:13:48.704 UTC"),
+        (0.004, "21:13:48.704 UTC ± 4 ms"),
+        (5.1, "21:13:48 UTC ± 5.1 s"),
+        (60, "about 21:13 UTC"),
+    ],
+)
+def test_a_time_has_no_more_digits_than_are_known(sigma: float | None, shown: str) -> None:
+    """The headline says `at about 21:13`; milliseconds below it would contradict it."""
+    assert text.moment("2026-11-20T21:13:48.704Z", sigma) == shown
+
+
 def test_rank_lists_become_spans() -> None:
-    assert text.ranges([7, 0, 1, 2, 3, 6]) == "0-3, 6, 7"
-    assert text.ranges(range(4096)) == "0-4095"
+    assert text.ranges([7, 0, 1, 2, 3, 6]) == "0–3, 6, 7"
+    assert text.ranges(range(4096)) == "0–4095"
+    assert text.ranges([r for r in range(1024) if r != 523]) == "0–522, 524–1023"

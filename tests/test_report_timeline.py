@@ -7,10 +7,10 @@ import json
 import re
 from typing import Any
 
-from report_cases import DATA, Case, frames, load
+from report_cases import DATA, Case, Frames, frames, load
 
 from postmortem import report
-from postmortem.report import lanes, svg
+from postmortem.report import columns, lanes, svg
 from postmortem.report.events import read_events
 
 COLUMNS = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
@@ -141,3 +141,51 @@ def test_the_picture_in_words_names_each_kind_once() -> None:
     assert [m.time for m in moments] == sorted(m.time for m in moments)
     closed = [m for m in moments if "Connection closed by peer" in m.what]
     assert [(m.who, m.others) for m in closed] == [("rank 0 on node-a", 5)]
+
+
+def test_a_line_without_a_usable_time_is_an_interval_and_no_diamond() -> None:
+    """A traceback has no stamps; its last line inherits one that is a minute old. A diamond at that second
+    would be a lie, so would a line through all lanes."""
+    case = many(64, 3)
+    case.document["verdict"]["evidence"][0]["uncertainty_s"] = 60.0
+    rows = [(*row[:1], 60.0, *row[2:]) if row[5] == "fatal" else row for row in case.timeline.table]  # type: ignore[union-attr]
+    sure, unsure = svg.draw(picture(case)), svg.draw(picture(Case(case.document, Frames(rows))))
+    assert 'class="m-fatal t-cause"' in sure
+    assert 'class="m-fatal t-cause"' not in unsure and 'class="u-cause"' in unsure
+    assert "about 21:13 UTC ± 60 s, fatal: Killed process 9" in unsure
+    assert 'class="zero"' not in unsure and ">about 21:13</text>" in unsure
+    page = report.render_html(Case(case.document, Frames(rows)))
+    assert "<dd>2026-11-20, about 21:13 UTC</dd>" in page
+
+
+def test_one_stray_stamp_does_not_stretch_the_axis_and_is_named() -> None:
+    """A line that quotes a date of 2019 in a job of 2026 made a job of 2,820 days, and the failure a dot."""
+    case = many(64, 20)
+    stray = [1551524401.0, 0.01, "n001", 9, "line", "info", None, "manifest of 2019", "9.log", 77, "naive"]
+    with_it = Case(case.document, Frames([*case.timeline.table, tuple(stray)]))  # type: ignore[union-attr]
+    found = picture(with_it)
+    assert found.whole == picture(case).whole
+    told = "1 event lies days outside of the job and not on this axis: 2019-03-02 11:00:01 UTC, 9.log:77."
+    assert told in found.notes
+    block = columns.block(with_it.document, read_events(with_it))
+    assert block and block.notes == (told,), "the interactive axis leaves it out too, and says so"
+
+
+def test_a_second_part_of_the_job_days_later_stays_on_the_axis() -> None:
+    """Who restarts on Monday what failed on Friday has one job with a gap, not stray stamps."""
+    case = many(64, 20)
+    later = [(row[0] + 3 * 86400, *row[1:]) for row in case.timeline.table]  # type: ignore[union-attr]
+    found = picture(Case(case.document, Frames([*case.timeline.table, *later])))  # type: ignore[union-attr]
+    assert found.whole[1] - found.whole[0] > 3 * 86400
+    assert not [note for note in found.notes if "outside" in note]
+
+
+def test_others_said_the_same_only_where_the_words_are_the_same() -> None:
+    """One rank raised ValueError, a thousand raised what follows from it: two sentences, not one."""
+    said = ["ValueError: record 7 of x.bin", *[f"DistBackendError: aborted on rank {n}" for n in range(9)]]
+    rows = [
+        (ZERO + n, 0.0, "a", n, "line", "error", "python-exception", words, f"{n}.log", 1, "naive")
+        for n, words in enumerate(said)
+    ]
+    (first,) = lanes.moments(read_events(Case({}, Frames(rows))))
+    assert (first.what, first.others) == (said[0], 0)

@@ -45,7 +45,13 @@ def run(home: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_the_wheel_holds_what_the_program_reads_at_run_time(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
-    for folder in ("patterns", "reports/templates", "reports/styles", "reports/scripts/report.js"):
+    for folder in (
+        "patterns",
+        "reports/templates",
+        "reports/styles",
+        "reports/scripts/report.js",
+        "reports/scripts/theme.js",
+    ):
         inside = (ROOT / folder).rglob("*") if (ROOT / folder).is_dir() else [ROOT / folder]
         for path in inside:
             if path.is_file() and "__pycache__" not in path.parts:

@@ -1,7 +1,7 @@
 """Incident -> what people and programs read.
 
     render_html(incident)      -> one self-contained HTML file
-    render_markdown(incident)  -> text for a ticket, at most 60,000 characters
+    render_markdown(incident)  -> text for a ticket, at most 60,000 characters; 3,000 where it is to be brief
     render_json(incident)      -> the fixed document
     render_terminal(incident)  -> the verdict at 80 columns
     render_verbose(incident)   -> how the verdict came about
@@ -37,9 +37,11 @@ if TYPE_CHECKING:
     from postmortem.report.terminal import render_terminal
     from postmortem.report.trace import render_trace
     from postmortem.report.verbose import render_verbose
+    from postmortem.report.view import Incident
 
 __all__ = [
     "card",
+    "render",
     "render_brief",
     "render_csv",
     "render_github",
@@ -53,6 +55,16 @@ __all__ = [
     "render_trace",
     "render_verbose",
 ]
+
+
+def render(incident: Incident, form: str, brief: bool = False) -> str | bytes:
+    """Return what `--format` writes; `brief` is known of JSON and Markdown."""
+    if form == "md":
+        from postmortem.report.markdown import render_markdown
+
+        return render_markdown(incident, brief)
+    made: str | bytes = __getattr__(f"render_{'brief' if brief else form}")(incident)
+    return made
 
 
 def __getattr__(name: str) -> Any:

@@ -53,6 +53,7 @@ def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS)
         for row in rows
         if math.isfinite(row.time)
     ]
+    timed, note = lanes.inside(document, timed)
     if all(row.time == timed[0].time for row in timed):
         return None
     timed = _once(timed)
@@ -71,7 +72,7 @@ def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS)
     packed = (
         packed[:9] + b"\x03" + packed[10:]
     )  # the system that packed it: Python 3.13 names it, others do not
-    return Block(base64.b64encode(packed).decode(), len(events), tuple(notes))
+    return Block(base64.b64encode(packed).decode(), len(events), tuple(filter(None, [note, *notes])))
 
 
 def _cited(document: view.Document) -> dict[Place, int]:
@@ -271,6 +272,7 @@ def _moments(document: view.Document, events: Sequence[Row], base: float) -> dic
     )
     return {
         "zero": None if zero is None else zero - base,
+        "slack": lanes.slack(document),
         "window": [start - base, end - base],
         "whole": [whole[0] - base, whole[1] - base],
         "proofs": sorted(proofs.items()),

@@ -14,6 +14,7 @@ import base64
 import gc
 import hashlib
 import html
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -21,7 +22,19 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
 from postmortem.errors import ours
-from postmortem.report import attempts, collective, columns, labels, lanes, shorten, stands, svg, text, view
+from postmortem.report import (
+    attempts,
+    collective,
+    columns,
+    labels,
+    lanes,
+    ranks,
+    shorten,
+    stands,
+    svg,
+    text,
+    view,
+)
 from postmortem.report import json as plain
 from postmortem.report.events import read_events
 from postmortem.report.markdown import render_markdown
@@ -33,6 +46,10 @@ if TYPE_CHECKING:
 MAX_SOURCES = 300
 MAX_PROOFS = 60
 MAX_GROUPS = 200
+STEPS = 8  # of the chain that stand open
+ALIKE = 8  # lines of one step from which on one speaks for all
+CITED = 3  # lines of each other step that stand open
+ROWS = 12  # of a table that stand open; what is longer is folded, on paper too
 
 
 def render_html(incident: view.Incident) -> str:
@@ -40,21 +57,28 @@ def render_html(incident: view.Incident) -> str:
     from markupsafe import Markup
 
     folder = resources.folder("reports")
-    style = (folder / "styles" / "report.css").read_text(encoding="utf-8")
-    script = (folder / "scripts" / "report.js").read_text(encoding="utf-8")
+    style, dark, theme, script = (
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("styles/report.css", "styles/dark.css", "scripts/theme.js", "scripts/report.js")
+    )
+    style, dark = (re.sub(r"\s*([{};,])\s*", r"\1", sheet) for sheet in (style, dark))  # blanks are for us
     try:
         with _no_collection():
             parts = page(incident)
         return template().render(
             parts,
             policy=(
-                f"default-src 'none'; style-src '{digest(style)}'; script-src '{digest(script)}'; base-uri "
-                f"'none'; form-action 'none'"
+                f"default-src 'none'; style-src '{digest(style)}' '{digest(dark)}'; "
+                f"script-src '{digest(theme)}' '{digest(script)}'; base-uri 'none'; form-action 'none'"
             ),
             style=Markup(style),
+            dark=Markup(dark),
+            theme=Markup(theme),
             script=Markup(script),
             document=Markup(embedded(shorten.fitting(incident.document))),
-            markdown=Markup(embedded({"text": render_markdown(incident)})),
+            markdown=Markup(
+                embedded({"text": render_markdown(incident), "brief": render_markdown(incident, brief=True)})
+            ),
         )
     except Exception as error:  # the verdict is worth more than the page
         return _bare(incident, ours(error))
@@ -124,7 +148,8 @@ def _environment() -> Environment:
         line=text.line, sentence=text.sentence, plural=text.plural, seconds=text.seconds, size=text.size
     )
     made.filters.update(offset=view.offset, zone=_zone)
-    made.globals.update(stamp=text.day_and_time, clock=text.clock, glyphs=svg.GLYPHS)
+    made.globals.update(glyphs=svg.GLYPHS, meanings=labels.STATES, broad=f"{text.BROAD:.0f}")
+    made.globals.update(steps=STEPS, rows=ROWS, told=_told, most=_most)
     return made
 
 
@@ -147,7 +172,7 @@ def page(incident: view.Incident) -> dict[str, Any]:
     drawing = parts.get("the timeline", lambda: svg.draw(picture) if picture else "", "")
     proofs = parts.rows("the evidence", lambda: view.proofs(document))
     chain = parts.rows("the chain", lambda: view.steps(document))
-    groups = parts.rows("the ranks", lambda: view.rank_groups(document))
+    groups = parts.rows("the ranks", lambda: ranks.rank_groups(document))
     told = {
         **_verdict(document),
         **_made(document),
@@ -164,10 +189,10 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "moments": parts.rows("the timeline", lambda: lanes.moments(events)),
         "groups": groups[:MAX_GROUPS],
         "ungrouped": len(groups) - MAX_GROUPS,
-        "states": parts.get("the ranks", lambda: view.states(document), dict[str, int]()),
+        "states": parts.get("the ranks", lambda: ranks.states(document), dict[str, int]()),
         "stands": parts.rows("the stacks", lambda: stands.stands(document)),
         "compared": parts.rows("the stacks", lambda: stands.compared(document)),
-        "clocks": view.rows(document.get("clocks"))[:MAX_SOURCES],
+        "clocks": sorted(view.rows(document.get("clocks")), key=_trusted)[:MAX_SOURCES],
         "others": view.rows(document.get("other_jobs")),
         "replay": view.part(document, "replay"),
         "cut": shorten.said(document),
@@ -182,7 +207,22 @@ def _closed(words: str) -> str:
 
 def _cited(chain: list[view.Step]) -> set[int]:
     """The evidence that the chain rests on; the first of it always, a few lines of each step."""
-    return {0} | {proof.index for step in chain for proof in step.proofs if proof.index < MAX_PROOFS}
+    shown = (proof.index for step in chain for proof in step.proofs[: _told(step)])
+    return {0} | {index for index in shown if index < MAX_PROOFS}
+
+
+def _most(items: list[Any], room: int) -> int:
+    """How many stand open; a fold for the last two would be longer than they are."""
+    return len(items) if len(items) <= room + 3 else room
+
+
+def _told(step: view.Step) -> int:
+    return 1 if step.count > ALIKE else CITED
+
+
+def _trusted(clock: dict[str, Any]) -> bool:
+    """Clocks that were not aligned come first."""
+    return clock.get("state") == "aligned"
 
 
 def _verdict(document: view.Document) -> dict[str, Any]:

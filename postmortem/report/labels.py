@@ -35,6 +35,13 @@ CONFIDENCE = {
     "supported": (2, "the evidence points here; an alternative stays open"),
     "hypothesis": (1, "the best reading of thin evidence"),
 }
+STATES = {
+    "cause": "failed first",
+    "silent": "fell silent before the failure was seen",
+    "unknown": "nothing tells",
+    "victim": "ended because of the cause",
+    "healthy": "ended well",
+}
 ACTIONS = {
     "fix-code": "Fix the code",
     "fix-config": "Change the configuration",

@@ -24,7 +24,10 @@ from postmortem.report.events import SEVERITIES, Place, Row
 MAX_LANES = 44
 BINS = 300
 _PREFIX = re.compile(r"^(\s*\[[^\]]*\]:?)*\s*")
+_DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 REACH = 7200.0  # seconds around the decisive line in which errors belong to the same failure
+GAP = 2 * 86400.0  # seconds without an event that may lie between two parts of one job
+FEW = 0.05  # of all events: so many behind such a gap are stray stamps, not a part of the job
 SHARED = "Ranks that behaved alike share a lane."
 Key = tuple[str, ...]  # what events must share to stand in one lane
 Name = Callable[[str, int | None], Key]
@@ -57,7 +60,7 @@ class Lane:
 @dataclass(frozen=True, slots=True)
 class Picture:
     """Everything that is drawn. `start` and `end` bound the window, `whole` the job;
-    `zero` is the decisive moment."""
+    `zero` is the decisive moment, `slack` how far off it may be."""
 
     lanes: tuple[Lane, ...]
     start: float
@@ -65,6 +68,7 @@ class Picture:
     whole: tuple[float, float]
     overview: tuple[tuple[float, str], ...]
     zero: float | None
+    slack: float
     events: int
     notes: tuple[str, ...]
 
@@ -78,7 +82,7 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         else row
         for row in rows
     ]
-    timed = [row for row in every if math.isfinite(row.time)]
+    timed, note = inside(document, [row for row in every if math.isfinite(row.time)])
     if all(row.time == timed[0].time for row in timed):
         return None
     zero, (start, end), whole = frame(document, timed)
@@ -91,14 +95,61 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     if len(lanes) > MAX_LANES:
         notes.append(f"{len(lanes) - MAX_LANES} lanes without anything worse than these are not drawn.")
         lanes = _worst(lanes, MAX_LANES)
-    if len(every) > len(timed):
-        notes.append(f"{text.plural(len(every) - len(timed), 'event')} could not be placed in time.")
+    lost = sum(not math.isfinite(row.time) for row in every)
+    notes += [note] if note else []
+    if lost:
+        notes.append(f"{text.plural(lost, 'event')} could not be placed in time.")
     if len(timed) > len(shown):
         notes.append(
             f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies "
             f"in the job."
         )
-    return Picture(tuple(lanes), start, end, whole, _overview(timed, whole), zero, len(shown), tuple(notes))
+    overview = _overview(timed, whole)
+    return Picture(tuple(lanes), start, end, whole, overview, zero, slack(document), len(shown), tuple(notes))
+
+
+def inside(document: view.Document, timed: list[Row]) -> tuple[list[Row], str]:
+    """The events of the job's own time, and in words which lie outside of it: a line of 2019 in a job of 2026
+    would leave the job a dot at the end of its axis."""
+    times = sorted(row.time for row in timed)
+    if not times or times[-1] - times[0] <= GAP:
+        return timed, ""
+    zero = frame(document, timed)[0]
+    cuts = [place for place in range(1, len(times)) if times[place] - times[place - 1] > GAP]
+    parts = [times[a:b] for a, b in zip([0, *cuts], [*cuts, len(times)], strict=True)]
+    most = max(map(len, parts))
+    kept = [
+        part
+        for part in parts
+        if len(part) == most
+        or len(part) > max(3, FEW * len(times))
+        or (zero is not None and part[0] <= zero <= part[-1])
+    ]
+    start, end = kept[0][0], kept[-1][-1]
+    out = [row for row in timed if not start <= row.time <= end]
+    return [row for row in timed if start <= row.time <= end], _outside(out)
+
+
+def _outside(rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    named = sorted(rows, key=lambda row: (row.time, row.address))[:3]
+    told = "; ".join(
+        f"{text.day(row.time)} {text.clock(row.time, 0)} UTC, {text.line(row.address, 120)}".strip()
+        for row in named
+    )
+    more = f"; and {len(rows) - len(named):,} more" if len(rows) > len(named) else ""
+    lie = "lies" if len(rows) == 1 else "lie"
+    return (
+        f"{text.plural(len(rows), 'event')} {lie} days outside of the job and not on this axis: {told}{more}."
+    )
+
+
+def slack(document: view.Document) -> float:
+    """How far off the decisive moment may be."""
+    first = next(iter(view.rows(view.part(document, "verdict").get("evidence"))), {})
+    sigma = first.get("uncertainty_s")
+    return float(sigma) if isinstance(sigma, int | float) and math.isfinite(sigma) else 0.0
 
 
 def frame(
@@ -206,7 +257,7 @@ def _lane(key: Key, rows: list[Row], state: Mapping[Any, str], refused: set[str]
     if not ranks:
         label = where or ("all hosts" if len(hosts) > 1 else "no rank")
     else:
-        label = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {text.ranges(ranks)}"
+        label = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {text.ranges(ranks, view.SPANS)}"
     states = {state.get(rank, "unknown") for rank in ranks}
     return Lane(
         label=label,
@@ -277,6 +328,7 @@ class Moment(NamedTuple):
     """The first time something was seen, in words: the picture for those who cannot see it."""
 
     time: float
+    when: str
     who: str
     what: str
     address: str
@@ -287,20 +339,25 @@ class Moment(NamedTuple):
 def moments(rows: Iterable[Row], limit: int = 10) -> list[Moment]:
     """The first of each kind of warning and error, by time, with the number of ranks that said the same."""
     first: dict[str, Row] = {}
-    said: dict[str, set[tuple[str, int | None]]] = {}
+    said: dict[tuple[str, str], set[tuple[str, int | None]]] = {}
     for row in _one_per_line(rows):
         key = row.pattern or _PREFIX.sub("", row.text)[:40]
         known = first.setdefault(key, row)
         if row.time < known.time or row.time == known.time and row.address < known.address:
             first[key] = row
-        said.setdefault(key, set()).add((row.host if row.rank is None else "", row.rank))
+        said.setdefault((key, _words(row)), set()).add((row.host if row.rank is None else "", row.rank))
     chosen = sorted(
         first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time, kv[1].address)
     )[:limit]
     return [
-        _moment(row, len(said[key]) - 1)
+        _moment(row, len(said[key, _words(row)]) - 1)
         for key, row in sorted(chosen, key=lambda kv: (kv[1].time, kv[1].address))
     ]
+
+
+def _words(row: Row) -> str:
+    """What a line says beside its numbers: others said the same only where the words are the same."""
+    return _DIGITS.sub("#", _PREFIX.sub("", row.text))[:80]
 
 
 def _one_per_line(rows: Iterable[Row]) -> list[Row]:
@@ -321,4 +378,12 @@ def _one_per_line(rows: Iterable[Row]) -> list[Row]:
 
 def _moment(row: Row, others: int) -> Moment:
     who = view.entity({"rank": row.rank, "host": row.host or None}) or "unknown"
-    return Moment(row.time, who, row.text or row.pattern, row.address, row.severity, others)
+    return Moment(
+        row.time,
+        text.mark(row.time, row.sigma),
+        who,
+        row.text or row.pattern,
+        row.address,
+        row.severity,
+        others,
+    )

@@ -20,11 +20,12 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from postmortem.report import attempts, collective, labels, stands, text, view
+from postmortem.report import attempts, collective, labels, ranks, stands, text, view
 from postmortem.report.parts import Parts
 
 LOSSES = 20
 LIMIT = 60_000
+BRIEF = 3_000  # what a chat shows of a message, or a reader of a ticket
 _ESCAPED = str.maketrans(
     {char: f"\\{char}" for char in "\\`*_[]{}|~"}
     | {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;", "$": "&#36;", "#": "&#35;"}
@@ -36,29 +37,34 @@ _LINKS = (
 )
 
 
-def render_markdown(incident: view.Incident) -> str:
-    """Return the whole text. Sections are added in reading order;
+def render_markdown(incident: view.Incident, brief: bool = False) -> str:
+    """Return the whole text, or what of it a chat can show. Sections are added in reading order;
     what no longer fits is counted, never cut in the middle."""
     document = incident.document
     sections: tuple[Callable[[view.Document], list[str]], ...] = (
         _verdict, _attempts, _actions, _missing, _chain, _alternatives, _ranks, _stands, _evidence, _clocks,
         _others, _losses, _made,
     )  # fmt: skip
-    done: list[str] = []
-    used, dropped = 200, 0
+    limit = LIMIT
+    if brief:
+        sections, limit = (_brief, _made), BRIEF
     parts = Parts()
+    blocks: list[str] = []
     for section in sections:
         name = section.__name__.strip("_")
-        for block in parts.rows(f"section {name}", partial(section, document)):
-            if used + len(block) + 2 > LIMIT:
-                dropped += 1
-                continue
-            done.append(block)
-            used += len(block) + 2
-    done += [f"**Incomplete.** {_closed(why)}" for why in parts.failed]
+        blocks += parts.rows(f"section {name}", partial(section, document))
+    blocks += [f"**Incomplete.** {_closed(why)}" for why in parts.failed]
+    done: list[str] = []
+    used, dropped = 200, 0
+    for block in blocks:
+        if used + len(block) + 2 > limit:
+            dropped += 1
+            continue
+        done.append(block)
+        used += len(block) + 2
     if dropped:
         done.append(
-            f"*{text.plural(dropped, 'block')} left out to keep this under {LIMIT:,} characters; the HTML "
+            f"*{text.plural(dropped, 'block')} left out to keep this under {limit:,} characters; the HTML "
             f"report has all of it.*"
         )
     return "\n\n".join(done) + "\n"
@@ -124,6 +130,34 @@ def _verdict(document: view.Document) -> list[str]:
     return out + [_excerpt(proof) for proof in view.proofs(document)[:1]]
 
 
+def _brief(document: view.Document) -> list[str]:
+    """The verdict for a chat: whatever the logs say, shortened until it fits."""
+    found: list[str] = []
+    for wide in (400, 200, 100, 40):
+        found = _shortened(document, wide)
+        if sum(len(block) + 2 for block in found) <= BRIEF - 400:  # room for the last line
+            break
+    return found
+
+
+def _shortened(document: view.Document, wide: int) -> list[str]:
+    verdict = view.part(document, "verdict")
+    because = [f"- {prose(item, wide)}" for item in view.words(verdict.get("because"))[:3]]
+    culprit = [f"**{label}** {code(value, wide)}" for label, value in view.culprit(document)]
+    proofs = view.proofs(document)[:1]
+    proof = [f"{code(p.address, 200)}\n{fenced([text.line(p.text, wide)])}" for p in proofs]
+    todo = [
+        f"{place}. {f'**{prose(lead, 60)}.** ' if lead else ''}{prose(said, wide)}"
+        for place, (lead, said) in enumerate(view.todo(document)[:3], 1)
+    ]
+    lacks = view.rows(verdict.get("missing"))[:2]
+    missing = [f"- Missing: {prose(item.get('what'), wide)}" for item in lacks if item.get("what")]
+    notice = prose(view.incomplete(document), 2 * wide)
+    head = [f"**{prose(view.headline(document), 2 * wide)}**", _verdict(document)[1], notice]
+    told = [*head, " · ".join(culprit), *proof]
+    return [block for block in (*told, *map("\n".join, (because, todo, missing))) if block]
+
+
 def _excerpt(proof: view.Proof) -> str:
     numbers = [str(line.number) for line in proof.lines if line.number is not None]
     wide = max(map(len, numbers), default=0)
@@ -131,10 +165,11 @@ def _excerpt(proof: view.Proof) -> str:
         f"{'>' if line.decisive else ' '} {view.known(line.number):>{wide}} | {text.line(line.text)}"
         for line in proof.lines
     ]
-    day, clock = text.day_and_time(proof.time)
+    day = text.day_and_time(proof.time)[0]
     where = view.entity({"rank": proof.rank, "host": proof.host or None})
-    stamp = f"{day} {clock} UTC" + (f" ± {proof.uncertainty}" if proof.uncertainty else "") if clock else ""
-    facts = ", ".join(fact for fact in (prose(where), stamp, code(proof.pattern)) if fact)
+    facts = ", ".join(
+        fact for fact in (prose(where), f"{day} {proof.moment}".strip(), code(proof.pattern)) if fact
+    )
     return f"{code(proof.address) or 'no address'}{f' ({facts})' if facts else ''}\n\n{fenced(rows)}"
 
 
@@ -174,10 +209,7 @@ def _missing(document: view.Document) -> list[str]:
 def _chain(document: view.Document) -> list[str]:
     lines = []
     for place, step in enumerate(view.steps(document), 1):
-        clock = text.day_and_time(step.time)[1]
-        head = ", ".join(
-            bit for bit in (prose(step.said), f"{clock} UTC" if clock else "", code(step.pattern)) if bit
-        )
+        head = ", ".join(bit for bit in (prose(step.said), step.moment, code(step.pattern)) if bit)
         cited = ", ".join(code(proof.address) for proof in step.proofs[:4])
         leads = f" Explains {', '.join(step.explains)}." if step.explains else ""
         because = f" {prose(step.because)}" if step.because else ""
@@ -197,7 +229,7 @@ def _alternatives(document: view.Document) -> list[str]:
 
 
 def _ranks(document: view.Document) -> list[str]:
-    groups = view.rank_groups(document)
+    groups = ranks.rank_groups(document)
     if not groups:
         return []
     lines = [
@@ -206,7 +238,7 @@ def _ranks(document: view.Document) -> list[str]:
     ]
     for group in groups[:60]:
         cells = [
-            group.ranks,
+            group.few,
             group.hosts,
             group.state,
             group.exit,

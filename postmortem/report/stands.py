@@ -66,7 +66,7 @@ def _stand(row: dict[str, Any]) -> Stand:
 def _who(row: dict[str, Any]) -> str:
     ranks = _numbers(row.get("ranks"))
     if ranks:
-        return f"{'rank' if len(ranks) == 1 else 'ranks'} {text.ranges(ranks)}"
+        return f"{'rank' if len(ranks) == 1 else 'ranks'} {text.ranges(ranks, view.SPANS)}"
     pids = _numbers(row.get("pids"))
     if pids:
         return f"{'process' if len(pids) == 1 else 'processes'} {', '.join(map(str, pids[:6]))}"

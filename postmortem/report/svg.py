@@ -76,10 +76,14 @@ def draw(picture: lanes.Picture, offset: str = "") -> str:
 
 
 def _described(picture: lanes.Picture) -> str:
-    where = "" if picture.zero is None else f" The decisive line is at {text.clock(picture.zero)} UTC."
+    where = "" if picture.zero is None else f" The decisive line is at {_decisive(picture)} UTC."
     span = f"{text.clock(picture.start, 0)} to {text.clock(picture.end, 0)} UTC"
     size = f"{text.plural(picture.events, 'event')} on {text.plural(len(picture.lanes), 'lane')}"
     return f"{size}, {span}.{where} The table below says the same in words."
+
+
+def _decisive(picture: lanes.Picture) -> str:
+    return text.mark(picture.zero or 0.0, picture.slack)
 
 
 def _defs() -> str:
@@ -201,12 +205,18 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     )
     if plain:
         out.append(f'<path class="info" d="{plain}" stroke="#7a828c" stroke-width="1.3"/>')
-    out += [
-        _mark(picture, mark, middle, state)
-        for mark in lane.marks
-        if mark.row.severity != "info" or mark.decisive
-    ]
+    out += _intervals(picture, lane, middle, state)
+    out += [_mark(picture, mark, middle, state) for mark in lane.marks if _placed(mark)]
     return f"<g>{''.join(out)}</g>"
+
+
+def _told_of(mark: lanes.Mark) -> bool:
+    return mark.row.severity != "info" or mark.decisive
+
+
+def _placed(mark: lanes.Mark) -> bool:
+    """Whether a mark at one moment would be true."""
+    return _told_of(mark) and mark.row.sigma < text.BROAD
 
 
 def _label(lane: lanes.Lane, middle: float) -> str:
@@ -251,27 +261,48 @@ def _mark(picture: lanes.Picture, mark: lanes.Mark, y: float, state: str) -> str
 def _bands(picture: lanes.Picture, lane: lanes.Lane) -> list[tuple[float, float]]:
     """Where the marks of a lane may really lie: overlapping uncertainties as one band,
     where wide enough to see."""
-    spans = sorted(
-        (_x(picture, row.time - row.sigma), _x(picture, row.time + row.sigma))
-        for row in (mark.row for mark in lane.marks if mark.row.severity != "info" or mark.decisive)
-    )
-    joined: list[tuple[float, float]] = []
-    for left, right in spans:
+    spans = _joined(picture, [mark for mark in lane.marks if _placed(mark)])
+    return [(left, right) for left, right, _ in spans if right - left > 6]
+
+
+def _joined(picture: lanes.Picture, marks: list[lanes.Mark]) -> list[tuple[float, float, list[lanes.Mark]]]:
+    """Uncertainties that overlap as one, with the marks in it."""
+    joined: list[tuple[float, float, list[lanes.Mark]]] = []
+    for mark in sorted(marks, key=lambda mark: mark.row.time - mark.row.sigma):
+        left, right = (_x(picture, mark.row.time + sigma) for sigma in (-mark.row.sigma, mark.row.sigma))
         if joined and left <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], right))
+            start, end, own = joined[-1]
+            joined[-1] = (start, max(end, right), [*own, mark])
         else:
-            joined.append((left, right))
-    return [(left, right) for left, right in joined if right - left > 6]
+            joined.append((left, right, [mark]))
+    return joined
+
+
+def _intervals(picture: lanes.Picture, lane: lanes.Lane, y: float, state: str) -> list[str]:
+    """Lines without a usable time: from when to when they were written, and no mark."""
+    out = []
+    for left, right, marks in _joined(picture, [m for m in lane.marks if _told_of(m) and not _placed(m)]):
+        decisive = any(mark.decisive for mark in marks)
+        worst = max(marks, key=lambda mark: (mark.decisive, SEVERITIES.index(mark.row.severity)))
+        tone = "cause" if decisive else state
+        more = len(marks) - 1 + sum(mark.more for mark in marks)
+        told = _told(worst._replace(more=more))
+        out.append(
+            f'<g><path class="u-{tone}" d="M{left} {y - 5}v10M{left} {y}H{right}M{right} {y - 5}v10" '
+            f'fill="none" stroke="{TONES[tone]}" stroke-width="{3 if decisive else 1.8}" '
+            'stroke-dasharray="5 3"/>'
+            f"<title>{_safe(told)}</title></g>"
+        )
+    return out
 
 
 def _told(mark: lanes.Mark) -> str:
     row = mark.row
+    clock = f"{text.mark(row.time, row.sigma)} UTC"
     sigma = f" ± {text.seconds(row.sigma)}" if row.sigma >= 0.0005 else ""
     more = f" (and {mark.more} more here)" if mark.more else ""
-    return (
-        f"{text.clock(row.time)} UTC{sigma}, {row.severity}: {text.line(row.text or row.pattern, 160)} "
-        f"[{row.address}]{more}"
-    )
+    said = text.line(row.text or row.pattern, 160)
+    return f"{clock}{sigma}, {row.severity}: {said} [{row.address}]{more}"
 
 
 def _zero(picture: lanes.Picture, top: int, bottom: int) -> str:
@@ -280,12 +311,19 @@ def _zero(picture: lanes.Picture, top: int, bottom: int) -> str:
         return ""
     x = _x(picture, picture.zero)
     label = min(max(x, LEFT + 40), WIDTH - 40)
-    return (
+    left, right = (_x(picture, picture.zero + sign * picture.slack) for sign in (-1, 1))
+    band = (
+        f'<rect class="t-cause" x="{left}" y="{top}" width="{right - left:.1f}" height="{bottom - top}" '
+        f'fill="{TONES["cause"]}" fill-opacity="0.08"/>'
+    )
+    line = (
         f'<path class="zero" d="M{x} {top - 4}V{bottom + 3}" stroke="#b3261e" stroke-width="1.4" '
         f'stroke-dasharray="4 3"/>'
+    )
+    return (band if picture.slack >= text.BROAD else line) + (
         f'<text class="zero-label" x="{label}" y="{top - 9}" text-anchor="middle" font-weight="600" '
         f'fill="#b3261e">'
-        f"{_safe(text.clock(picture.zero))}</text>"
+        f"{_safe(_decisive(picture))}</text>"
     )
 
 

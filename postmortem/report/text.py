@@ -1,7 +1,7 @@
 """Any text -> text that is safe and short to show: log lines, names, times, sizes, rank lists.
 
     b"\\x1b]0;pwned\\x07loss nan" decoded  ->  \\x1b]0;pwned\\x07loss nan      (as characters one can see)
-    [0, 1, 2, 5]                          ->  0-2, 5
+    [0, 1, 2, 5]                          ->  0–2, 5
     "2026-11-20T21:13:48.704416Z"         ->  21:13:48.704
 
 Log text may hold terminal escapes, bidirectional overrides, NUL or halves of surrogate pairs. Nothing here
@@ -23,6 +23,10 @@ _UNSEEN = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
     "\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+BROAD = (
+    30.0  # seconds of error from which on a line has no place on the clock; the headlines say "about 11:17"
 )
 
 
@@ -61,15 +65,18 @@ def plural(count: int, noun: str, many: str = "") -> str:
     return f"{count:,} {noun if count == 1 else many or noun + 's'}"
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Join sorted numbers to spans: [0, 1, 2, 5] -> "0-2, 5"."""
+def ranges(numbers: Iterable[int], most: int = 0) -> str:
+    """Join numbers to spans: [0, 1, 2, 5] -> "0–2, 5"; of more than `most` spans the first, and a count."""
     spans: list[list[int]] = []
     for number in sorted(set(numbers)):
         if spans and number == spans[-1][1] + 1:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" if b > a + 1 else f"{a}, {b}" for a, b in spans)
+    kept = spans[:most] if most else spans
+    rest = sum(b - a + 1 for a, b in spans[len(kept) :])
+    said = ", ".join(str(a) if a == b else f"{a}–{b}" if b > a + 1 else f"{a}, {b}" for a, b in kept)
+    return f"{said} and {rest:,} more" if rest else said
 
 
 def size(count: object) -> str:
@@ -117,6 +124,22 @@ def day_and_time(stamp: object) -> tuple[str, str]:
     """Day and time of day in UTC, `2026-11-20` and `21:13:48.704`; nothing for what is no time."""
     moment = epoch(stamp)
     return ("", "") if moment is None else (day(moment), clock(moment))
+
+
+def moment(stamp: object, sigma: object = None) -> str:
+    """The time of a line as well as it is known: `21:13:48.704 UTC ± 4 ms`, `21:13:48 UTC ± 5 s`."""
+    at = epoch(stamp)
+    if at is None:
+        return ""
+    error = float(sigma) if isinstance(sigma, int | float) else 0.0
+    return f"{mark(at, error)} UTC" + (f" ± {seconds(error)}" if 0.0005 <= error < BROAD else "")
+
+
+def mark(at: float, sigma: float) -> str:
+    """A time of day with no more digits than are known: `21:13:48.704`, `21:13:48`, `about 21:13`."""
+    if sigma >= BROAD:
+        return f"about {utc(at, '%H:%M')}"
+    return clock(at) if sigma < 1 else utc(at, "%H:%M:%S")
 
 
 def utc(moment: float, form: str) -> str:

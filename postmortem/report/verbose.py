@@ -11,7 +11,7 @@ Steps
 
 from __future__ import annotations
 
-from postmortem.report import text, view
+from postmortem.report import ranks, text, view
 
 
 def render_verbose(incident: view.Incident) -> str:
@@ -25,8 +25,8 @@ def render_verbose(incident: view.Incident) -> str:
         (
             "Ranks",
             [
-                f"{g.ranks:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}"
-                for g in view.rank_groups(document)
+                f"{g.few:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}"
+                for g in ranks.rank_groups(document)
             ],
         ),
         ("Clocks", [_clock(item) for item in view.rows(document.get("clocks"))]),
@@ -41,13 +41,12 @@ def _seen(document: view.Document, key: str) -> list[str]:
     lines = []
     for step in view.steps(document, key):
         place = step.proofs[0].address if step.proofs else "no line"
-        moment = text.day_and_time(step.time)[1]
         fields = [
             f"{step.id:<5}",
             f"{step.role:<9}",
             f"{step.pattern:<36}",
             f"{step.who:<24}",
-            f"{moment:<13}",
+            f"{step.moment.removesuffix(' UTC'):<13}",
             place,
         ]
         lines.append(text.line(" ".join(fields), 400))

@@ -1,4 +1,4 @@
-"""The incident document -> what every output shows of it: proofs, steps, groups of ranks, notices.
+"""The incident document -> what every output shows of it: proofs, steps, notices.
 
 In goes the fixed JSON document, with absent keys or nulls wherever nothing is known; out come small frozen
 values whose texts still hold what the logs held. Whoever prints them makes them safe (`text.visible`,
@@ -7,7 +7,7 @@ autoescape, fences).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +21,7 @@ Document = Mapping[str, Any]
 STATES = ("cause", "silent", "unknown", "victim", "healthy")  # the odd ones first
 LOOKS = {"cause": "cause", "symptom": "victim", "confirms": "confirms", "context": "unknown"}
 MAX_CONTEXT = 5
+SPANS = 8  # of a list of ranks; where all are wanted, they stand in a fold
 
 
 class Frames(Protocol):
@@ -58,7 +59,7 @@ class Proof:
     text: str
     lines: tuple[Line, ...]
     time: object
-    uncertainty: str
+    moment: str
     rank: int | None
     host: str
     pattern: str
@@ -77,26 +78,10 @@ class Step:
     said: str
     count: int
     who: str
-    time: object
+    moment: str
     explains: tuple[str, ...]
     because: str
     proofs: tuple[Proof, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RankGroup:
-    """Ranks that behaved alike."""
-
-    ranks: str
-    count: int
-    hosts: str
-    state: str
-    pids: str
-    exit: str
-    step: str
-    collective: str
-    last: str
-    why: str
 
 
 def rows(value: object) -> list[dict[str, Any]]:
@@ -157,7 +142,7 @@ def culprit(document: Document) -> list[tuple[str, str]]:
     verdict = part(document, "verdict")
     found = part(verdict, "culprit")
     ranks = [rank for rank in (whole(r) for r in found.get("ranks") or []) if rank is not None]
-    facts = [("rank" if len(ranks) == 1 else "ranks", text.ranges(ranks))]
+    facts = [("rank" if len(ranks) == 1 else "ranks", text.ranges(ranks, SPANS))]
     for key, one in (("hosts", "host"), ("gpus", "GPU"), ("pids", "pid")):
         names = words(found.get(key))
         shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
@@ -169,10 +154,10 @@ def culprit(document: Document) -> list[tuple[str, str]]:
     return [(label, value) for label, value in facts if value]
 
 
-def when(document: Document) -> tuple[str, str, str]:
-    """Day, time and uncertainty of the decisive line."""
+def when(document: Document) -> str:
+    """Day and time of the decisive line, as well as they are known."""
     found = proofs(document)
-    return (*text.day_and_time(found[0].time), found[0].uncertainty) if found else ("", "", "")
+    return ", ".join(filter(None, [text.day_and_time(found[0].time)[0], found[0].moment])) if found else ""
 
 
 def todo(document: Document) -> list[tuple[str, str]]:
@@ -204,14 +189,13 @@ def proofs(document: Document) -> list[Proof]:
 
 
 def _proof(index: int, item: dict[str, Any], look: str) -> Proof:
-    sigma = item.get("uncertainty_s")
     return Proof(
         index=index,
         address=address(item),
         text=known(item.get("text")),
         lines=tuple(_excerpt(item)),
         time=item.get("time"),
-        uncertainty=text.seconds(sigma) if isinstance(sigma, int | float) and sigma >= 0.0005 else "",
+        moment=text.moment(item.get("time"), item.get("uncertainty_s")),
         rank=whole(item.get("rank")),
         host=known(item.get("host")),
         pattern=known(item.get("pattern")),
@@ -243,11 +227,14 @@ def steps(document: Document, key: str = "chain") -> list[Step]:
     items = rows(document.get(key))
     found = proofs(document)
     numbers = {known(item.get("id")): f"{place}" for place, item in enumerate(items, 1)}
-    return [_step(item, found, numbers) for item in items]
+    hosts = {item.get("rank"): known(item.get("host")) for item in rows(document.get("ranks"))}
+    return [_step(item, found, numbers, hosts) for item in items]
 
 
-def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str]) -> Step:
-    role = known(item.get("role"))
+def _step(
+    item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str], hosts: Mapping[Any, str]
+) -> Step:
+    role, who = known(item.get("role")), entity(_housed(item.get("entity"), hosts))
     cited = [
         index
         for index in (whole(i) for i in item.get("evidence") or [])
@@ -258,18 +245,30 @@ def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str]) 
         role=role,
         look=LOOKS.get(role, "unknown"),
         pattern=known(item.get("pattern")),
-        said=_capital(
-            entitled(
-                known(item.get("title")), entity(item.get("entity")), bool(part(item, "entity").get("ranks"))
-            )
-        ),
+        said=_capital(entitled(known(item.get("title")), who, bool(part(item, "entity").get("ranks")))),
         count=whole(item.get("count")) or 1,
-        who=entity(item.get("entity")),
-        time=item.get("time"),
+        who=who,
+        moment=_moment(item.get("time"), [found[index] for index in cited]),
         explains=tuple(numbers[name] for name in words(item.get("explains")) if name in numbers),
         because=known(item.get("because")),
         proofs=tuple(found[index] for index in cited),
     )
+
+
+def _moment(time: object, cited: Sequence[Proof]) -> str:
+    """When a step was, no better known than the line that tells it."""
+    told = [proof.moment for proof in cited if proof.time == time]
+    return (told[0] if told else text.moment(time)).partition(" ±")[0]
+
+
+def _housed(value: object, hosts: Mapping[Any, str]) -> object:
+    """Several ranks live on their own hosts, not on the host of the first that spoke."""
+    ranks = value.get("ranks") if isinstance(value, dict) else None
+    if not isinstance(value, dict) or not isinstance(ranks, list):
+        return value
+    named = dict.fromkeys(hosts.get(rank, "") for rank in ranks if whole(rank) is not None)
+    named.pop("", None)
+    return {**value, "hosts": list(named)} if len(named) > 1 else value
 
 
 def _capital(words: str) -> str:
@@ -283,71 +282,17 @@ def entity(value: object) -> str:
     ranks = [r for r in (whole(r) for r in value.get("ranks") or []) if r is not None]
     names = [f"rank {value['rank']}"] if value.get("rank") is not None else []
     if ranks:
-        names.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {text.ranges(ranks)}")
+        names.append(f"{'rank' if len(ranks) == 1 else 'ranks'} {text.ranges(ranks, SPANS)}")
     names += [f"{key} {value[key]}" for key in ("pid", "gpu", "peer") if value.get(key) is not None]
     hosts = words(value.get("hosts")) or words([value.get("host")])
-    place = ", ".join(hosts[:4]) + (" …" if len(hosts) > 4 else "")
+    place = ", ".join(hosts) if len(hosts) <= 4 else f"{len(hosts):,} hosts"
     who = ", ".join(names)
     return f"{who} on {place}" if who and place else who or place or ("the job" if value.get("job") else "")
-
-
-def rank_groups(document: Document) -> list[RankGroup]:
-    """Ranks of identical behaviour together:
-    causes first, then the silent, then small groups before large ones."""
-    groups: dict[object, list[dict[str, Any]]] = {}
-    for item in rows(document.get("ranks")):
-        same = item.get("group")
-        alike = ("state",) if same is not None else ("state", "exit", "last_collective", "why")
-        key = (str(same), *(str(item.get(name)) for name in alike))
-        groups.setdefault(key, []).append(item)
-    ordered = sorted(groups.values(), key=lambda g: (oddness(g[0]), len(g), whole(g[0].get("rank")) or 0))
-    return [_group(members) for members in ordered]
 
 
 def oddness(item: Mapping[str, Any]) -> int:
     state = item.get("state")
     return STATES.index(state) if state in STATES else STATES.index("unknown")
-
-
-def _group(members: list[dict[str, Any]]) -> RankGroup:
-    ranks = [rank for rank in (whole(m.get("rank")) for m in members) if rank is not None]
-    state = known(members[0].get("state"))
-    lasts = [m["last_line"] for m in members if isinstance(m.get("last_line"), dict)]
-    numbers = [n for n in (whole(m.get("last_step")) for m in members) if n is not None]
-    span = (
-        ""
-        if not numbers
-        else str(numbers[0])
-        if min(numbers) == max(numbers)
-        else f"{min(numbers)} to {max(numbers)}"
-    )
-    return RankGroup(
-        ranks=text.ranges(ranks) or "?",
-        count=len(members),
-        hosts=_few(m.get("host") for m in members),
-        state=state if state in STATES else "unknown",
-        pids=_few((m.get("pid") for m in members), 3),
-        exit=_few(m.get("exit") for m in members),
-        step=span,
-        collective=_few((m.get("last_collective") for m in members), 2),
-        last=address(lasts[0]) if lasts else "",
-        why=_few((m.get("why") for m in members), 1),
-    )
-
-
-def _few(values: Iterable[object], limit: int = 3) -> str:
-    """The distinct values, the first few of them spelled out."""
-    distinct = list(dict.fromkeys(str(value) for value in values if value is not None and value != ""))
-    rest = len(distinct) - limit
-    return ", ".join(distinct[:limit]) + (f" and {rest} more" if rest > 0 else "")
-
-
-def states(document: Document) -> dict[str, int]:
-    """How many ranks are in each state, the odd ones first."""
-    counts = dict.fromkeys(STATES, 0)
-    for item in rows(document.get("ranks")):
-        counts[STATES[oddness(item)]] += 1
-    return {state: count for state, count in counts.items() if count}
 
 
 def offset(value: object) -> str:

@@ -5,6 +5,7 @@
 // of time is found by two binary searches. Texts are templates and what differs (postmortem/report/phrases.py); they are put
 // together when somebody looks.
 
+export const BROAD = 30; // seconds of error from which on a line has no place on the clock, as in postmortem/report/text.py
 export const SEVERITIES = ["info", "warning", "error", "fatal"];
 
 /** Decompress the block. Browsers that cannot (before 2023) throw, and keep the picture that is in the page. */
@@ -82,6 +83,7 @@ export class Events {
         this.sigma[i] = sigmas[sigma[i]];
       }
     }
+    this.widest = Math.min(sigmas.reduce((most, one) => Math.max(most, one), 0), 86400);
   }
 
   /** The first event of a lane at or after `time`; the end of the lane if there is none. */
@@ -146,6 +148,11 @@ export class Events {
       out += literals[k + 1];
     });
     return out;
+  }
+
+  /** Whether a mark at one moment would lie. */
+  broad(i) {
+    return this.sigma[i] >= BROAD && this.severity[i] > 0;
   }
 
   pattern(i) {

@@ -2,12 +2,15 @@
 //
 // The shape says how bad, the colour whose; the same marks as in the static picture. Where a lane has more events than the
 // window has pixels, one mark stands for its neighbours, the worst on top.
-import { clock, day, seconds, tick, ticks } from "./scale.js";
+import { BROAD } from "./data.js";
+import { shade } from "./heat.js";
+import { clock, day, seconds, stamp, tick, ticks } from "./scale.js";
 
 export const GLYPHS = { cause: "\u25c6", victim: "\u25bd", silent: "\u25cc", healthy: "\u25cf", unknown: "\u00b7" };
 export const STRIP = 34; // height of the overview
 export const HEAD = STRIP + 26; // where the lanes begin
 export const FOOT = 22;
+export const TALL = 20; // a pinned lane
 const RIGHT = 12;
 const PLAIN = 128; // bit of a pixel that holds an ordinary line
 const COLOURS = ["card", "ink", "quiet", "line", "code", "link", "cause", "cause-soft", "victim", "silent", "healthy"];
@@ -29,6 +32,9 @@ function pixel(colour, alpha) {
   return new Uint32Array(data.buffer)[0];
 }
 
+/** The same pixel, at a sixth of its weight. */
+const paler = (tone) => ((tone & 0xffffff) | (Math.round((tone >>> 24) / 6) << 24)) >>> 0;
+
 export const left = (width) => (width < 560 ? 92 : 168);
 
 /** Pixel -> share of the window, and back. */
@@ -38,6 +44,7 @@ export class Picture {
   constructor(canvas, events) {
     Object.assign(this, { canvas, events, context: canvas.getContext("2d"), strip: null, width: 0, height: 0 });
     this.hatch = null;
+    this.image = null;
   }
 
   /** Fit the bitmap to the element. */
@@ -89,28 +96,18 @@ export class Picture {
     this.label(`${area.from < 120 ? "all" : "whole job"}, ${seconds(length)}`, 4, STRIP / 2 - 1, colours.quiet, area.from - 12);
   }
 
+  tones() {
+    const { colours } = this;
+    this.pixels ??= [[colours.quiet, 115], [colours.victim, 255], [colours.cause, 205], [colours.cause, 255]].map(([colour, alpha]) => pixel(colour, alpha));
+    return this.pixels;
+  }
+
+  /** All lanes in a few rows of pixels. */
   grid(whole, mask, wide, high) {
-    const { events, colours } = this;
-    const worst = new Uint8Array(wide * high);
-    const scale = (wide - 1) / Math.max(whole[1] - whole[0], 1e-6);
-    const thin = high / events.lanes.length;
-    for (let i = 0; i < events.count; i++) {
-      if (!mask[i]) continue;
-      const cell = Math.floor(events.lane[i] * thin) * wide + Math.round((events.time[i] - whole[0]) * scale);
-      if (worst[cell] <= events.severity[i]) worst[cell] = events.severity[i] + 1;
-    }
-    const canvas = new OffscreenCanvas(wide, high);
-    const context = canvas.getContext("2d");
-    const tones = [[colours.quiet, 115], [colours.victim, 255], [colours.cause, 205], [colours.cause, 255]].map(([colour, alpha]) => pixel(colour, alpha));
-    const image = context.createImageData(wide, high);
-    const pixels = new Uint32Array(image.data.buffer);
-    for (let cell = 0; cell < worst.length; cell++) {
-      const level = worst[cell];
-      if (level && (level > 1 || !pixels[cell])) pixels[cell] = tones[level - 1];
-      if (level > 1 && (cell + 1) % wide && worst[cell + 1] < level) pixels[cell + 1] = tones[level - 1]; // one pixel of trouble must not drown
-    }
-    context.putImageData(image, 0, 0);
-    return canvas;
+    const { events } = this;
+    const edge = (y) => Math.round((y * events.lanes.length) / high);
+    const rows = Array.from({ length: high }, (_, y) => ({ from: edge(y), to: edge(y + 1) }));
+    return shade(events, mask, rows, { start: whole[0], span: whole[1] - whole[0] }, wide, this.tones(), paler);
   }
 
   // ── axes ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,25 +151,60 @@ export class Picture {
   lanes(state) {
     const { context } = this;
     const area = plot(this.width);
+    const { rows, pins, body } = state;
+    for (let place = 0; place < pins; place++) this.row(state, rows[place], HEAD + place * TALL, TALL, area, place === state.at);
     context.save();
     context.beginPath();
-    context.rect(0, HEAD, this.width, this.height - HEAD - FOOT);
+    context.rect(0, body, this.width, this.height - body - FOOT);
     context.clip();
-    const shown = Math.ceil((this.height - HEAD - FOOT) / state.step);
-    for (let place = 0; place < shown && state.top + place < state.rows.length; place++) {
-      this.row(state, state.rows[state.top + place], HEAD + place * state.step, area, state.top + place === state.at);
-    }
+    const shown = Math.ceil((this.height - body - FOOT) / state.step);
+    const part = rows.slice(pins + state.top, pins + state.top + shown);
+    if (state.dense) this.heat(state, part, area);
+    else part.forEach((row, k) => this.row(state, row, body + k * state.step, state.step, area, pins + state.top + k === state.at));
     context.restore();
-    if (state.rows.length > shown) { // how far down this is, for lanes scroll without a bar of their own
-      const high = this.height - HEAD - FOOT;
+    const all = rows.length - pins;
+    if (all > shown) { // how far down this is, for lanes scroll without a bar of their own
+      const high = this.height - body - FOOT;
       context.fillStyle = this.colours.quiet;
-      context.fillRect(this.width - 5, HEAD + (state.top / state.rows.length) * high, 3, (shown / state.rows.length) * high);
+      context.fillRect(this.width - 5, body + (state.top / all) * high, 3, (shown / all) * high);
     }
   }
 
-  row(state, row, top, area, current) {
+  /** Rows of a few pixels: an image, and as many names as there is room for. */
+  heat(state, part, area) {
     const { context, colours, events } = this;
-    const { step, view } = state;
+    const { view, mask, step, body, pins, top, at, chosen, decisive } = state;
+    const wide = Math.round(area.wide);
+    this.image = shade(events, mask, part, view, wide, this.tones(), paler, this.image);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(this.image, area.from, body, wide, part.length * step);
+    const name = (row) => (row.head || !row.lonely ? events.head.hosts[row.host] || "no host named" : `rank ${events.lanes[row.from].rank}`);
+    const blamed = (row) => { for (let lane = row.from; lane < row.to; lane++) if (events.lanes[lane].state === "cause") return true; return false; };
+    const named = part.map((row, k) => ({ row, k, worth: pins + top + k === at ? 3 : blamed(row) ? 2 : 1 })).sort((a, b) => b.worth - a.worth || a.k - b.k);
+    const taken = [];
+    for (const { row, k, worth } of named) {
+      const y = Math.max(body + (k + 0.5) * step, body + 6);
+      if (worth > 1) {
+        context.strokeStyle = worth === 3 ? colours.link : colours.cause;
+        context.lineWidth = 1;
+        context.strokeRect(area.from - 5, body + k * step - 0.5, wide + 8, step + 1);
+      }
+      if (taken.some((other) => Math.abs(other - y) < 13)) continue;
+      taken.push(y);
+      this.label(`${worth === 2 ? `${GLYPHS.cause} ` : ""}${name(row)}`, worth === 2 ? 4 : 16, y, worth === 3 ? colours.link : worth === 2 ? colours.cause : colours.quiet, area.from - 24);
+    }
+    for (const i of [decisive, chosen]) { // two events that must not drown in pixels
+      const k = i < 0 ? -1 : part.findIndex((row) => row.from <= events.lane[i] && events.lane[i] < row.to);
+      const x = i < 0 ? 0 : this.x(view, events.time[i]);
+      if (k < 0 || x < area.from || x > area.to || events.broad(i)) continue;
+      if (i === decisive) this.mark(4, x, body + (k + 0.5) * step, colours.cause, 0.6);
+      if (i === chosen) this.ring(x, body + (k + 0.5) * step, 7);
+    }
+  }
+
+  row(state, row, top, step, area, current) {
+    const { context, colours, events } = this;
+    const { view } = state;
     const middle = top + step / 2;
     const lane = events.lanes[row.from];
     const owner = row.head ? "" : lane.state;
@@ -196,7 +228,8 @@ export class Picture {
     context.clip();
     if (!row.head) this.life(view, row, middle, area);
     for (let one = row.from; one < row.to; one++) this.bands(state, one, middle, step);
-    this.marks(state, row, middle, area);
+    for (let one = row.from; one < row.to; one++) this.intervals(state, one, middle, step);
+    this.marks(state, row, middle, step, area);
     context.restore();
   }
 
@@ -236,7 +269,7 @@ export class Picture {
     let [open, close] = [0, -1];
     const flush = () => close > open && context.fillRect(open, middle - reach, close - open, 2 * reach);
     for (let i = events.from(lane, view.start - 120); i < end && events.time[i] < view.start + view.span + 120; i++) {
-      if (!mask[i] || !events.severity[i] || events.sigma[i] < 3 * pixel) continue;
+      if (!mask[i] || !events.severity[i] || events.sigma[i] < 3 * pixel || events.broad(i)) continue;
       const [from, to] = [this.x(view, events.time[i] - events.sigma[i]), this.x(view, events.time[i] + events.sigma[i])];
       if (from > close) {
         flush();
@@ -247,7 +280,42 @@ export class Picture {
     context.globalAlpha = 1;
   }
 
-  marks({ view, mask, step, chosen, decisive }, row, middle, area) {
+  /** Lines without a usable time: from when to when they were written, overlapping ones as one. */
+  intervals({ view, mask, chosen, decisive }, lane, middle, step) {
+    const { context, colours, events } = this;
+    const reach = Math.min(step / 2 - 3, 5);
+    let open = null;
+    const flush = () => {
+      if (!open) return;
+      context.strokeStyle = open.colour;
+      context.lineWidth = open.thick;
+      context.setLineDash([5, 3]);
+      context.beginPath();
+      for (const x of [open.from, open.to]) {
+        context.moveTo(x, middle - reach);
+        context.lineTo(x, middle + reach);
+      }
+      context.moveTo(open.from, middle);
+      context.lineTo(open.to, middle);
+      context.stroke();
+      context.setLineDash([]);
+    };
+    for (let i = events.from(lane, view.start - events.widest); i < events.starts[lane + 1] && events.time[i] < view.start + view.span + events.widest; i++) {
+      if (!mask[i] || !events.broad(i)) continue;
+      const [from, to] = [this.x(view, events.time[i] - events.sigma[i]), this.x(view, events.time[i] + events.sigma[i])];
+      const [colour, thick] = i === chosen ? [colours.link, 3] : i === decisive ? [colours.cause, 3] : [colours[events.lanes[lane].state] ?? colours.quiet, 1.6];
+      if (open && from <= open.to) {
+        open.to = Math.max(open.to, to);
+        if (thick > open.thick || i === chosen) Object.assign(open, { colour, thick });
+        continue;
+      }
+      flush();
+      open = { from, to, colour, thick };
+    }
+    flush();
+  }
+
+  marks({ view, mask, chosen, decisive }, row, middle, step, area) {
     const { context, colours, events, worst } = this;
     const small = step < 14;
     worst.fill(0);
@@ -259,7 +327,7 @@ export class Picture {
       for (let i = events.from(lane, view.start); i < end; i++) {
         const x = (events.time[i] - view.start) * scale;
         if (x > area.wide) break;
-        if (!mask[i]) continue;
+        if (!mask[i] || events.broad(i)) continue;
         const severity = events.severity[i];
         const special = i === chosen || i === decisive;
         if (severity === 0 && !special) {
@@ -342,7 +410,7 @@ export class Picture {
 
   // ── the decisive moment, and the reader's own ────────────────────────────────────────────────────────────────────
 
-  cursors({ view, zero, base, cursor }) {
+  cursors({ view, zero, slack, base, cursor }) {
     const { context, colours, height } = this;
     const area = plot(this.width);
     const line = (time, colour, dash, words) => {
@@ -350,11 +418,11 @@ export class Picture {
       if (x < area.from || x > area.to) return;
       context.strokeStyle = colour;
       context.lineWidth = 1.3;
-      context.setLineDash(dash);
+      context.setLineDash(dash ?? []);
       context.beginPath();
       context.moveTo(x, HEAD - 4);
       context.lineTo(x, height - FOOT + 2);
-      context.stroke();
+      if (dash) context.stroke();
       context.setLineDash([]);
       const half = context.measureText(words).width / 2 + 5;
       const middle = Math.min(Math.max(x, area.from + half), area.to - half);
@@ -364,10 +432,21 @@ export class Picture {
       this.label(words, middle, HEAD - 12, colour);
       context.textAlign = "left";
     };
-    if (zero !== null) line(zero, colours.cause, [4, 3], clock(base + zero));
+    if (zero !== null && slack >= BROAD) this.doubt(view, zero, slack, area);
+    if (zero !== null) line(zero, colours.cause, slack < BROAD ? [4, 3] : null, stamp(base + zero, slack));
     if (cursor !== null) {
       const offset = zero === null ? "" : ` (${cursor < zero ? "\u2212" : "+"}${seconds(cursor - zero)})`;
       line(cursor, colours.link, [], clock(base + cursor) + offset);
     }
+  }
+
+  /** The decisive moment, where it is known to the minute only. */
+  doubt(view, zero, slack, area) {
+    const { context, colours, height } = this;
+    const [from, to] = [zero - slack, zero + slack].map((time) => Math.min(Math.max(this.x(view, time), area.from), area.to));
+    context.fillStyle = colours.cause;
+    context.globalAlpha = 0.08;
+    context.fillRect(from, HEAD - 4, to - from, height - FOOT - HEAD + 6);
+    context.globalAlpha = 1;
   }
 }

@@ -2,14 +2,16 @@
 
 export const EVERYTHING = { severities: 15, family: "", ranks: "", text: "" };
 
-/** "0-3, 7" -> a test for ranks; null where nothing can be read from it, which means all. */
+/** "0-3, 7" -> [[0, 3], [7, 7]]; what cannot be read as ranks is left out. */
+export function spans(words) {
+  const found = words.split(/[,\s]+/).map((part) => /^(\d{1,9})(?:[-\u2013](\d{1,9}))?$/.exec(part)).filter(Boolean);
+  return found.map(([, first, last]) => [Number(first), Number(last ?? first)]);
+}
+
+/** A test for ranks; null where nothing can be read from the words, which means all. */
 export function ranks(words) {
-  const spans = [];
-  for (const part of words.split(/[,\s]+/).filter(Boolean)) {
-    const found = /^(\d{1,9})(?:-(\d{1,9}))?$/.exec(part);
-    if (found) spans.push([Number(found[1]), Number(found[2] ?? found[1])]);
-  }
-  return spans.length ? (rank) => rank !== null && spans.some(([first, last]) => first <= rank && rank <= last) : null;
+  const found = spans(words);
+  return found.length ? (rank) => rank !== null && found.some(([first, last]) => first <= rank && rank <= last) : null;
 }
 
 /** Whether the filter takes rows away, not only marks: severities alone do not. */
@@ -64,6 +66,21 @@ export function rows(events, open, keep) {
     from = to;
   }
   return out;
+}
+
+/**
+ * The rows of a job of many lanes: `pins`, the open hosts with their ranks (of large ones those to blame, and the chosen
+ * one), and below them all hosts or all ranks, a few pixels each.
+ */
+export function heat(events, open, keep, single, chosen) {
+  const { lanes } = events;
+  const size = new Map();
+  for (const lane of lanes) size.set(lane.host, (size.get(lane.host) ?? 0) + 1);
+  const told = (row) => row.head || size.get(row.host) <= 17 || lanes[row.from].state === "cause" || row.from === chosen;
+  const pins = rows(events, open, keep).filter((row) => open.has(row.host) && told(row)).slice(0, 28);
+  const each = [];
+  if (single) lanes.forEach((lane, i) => { if (!keep || keep[i]) each.push({ host: lane.host, from: i, to: i + 1, head: lane.rank === null, unfolded: false, lonely: true }); });
+  return { pins, rows: single ? each : rows(events, new Set(), keep) };
 }
 
 /** Lanes that hold an event which passed the filter. */

@@ -1,15 +1,18 @@
-// The page is complete without this script. With it: copying, unfolding, and the interactive timeline in place of its picture.
+// The page is complete without this script. With it: copying, search, sorting, and the interactive timeline in place of its picture.
 import { decode, unpack } from "./data.js";
+import { Finder } from "./find.js";
 import { page } from "./page.js";
+import { ranks } from "./ranks.js";
 import { Timeline } from "./timeline.js";
 
 async function timeline(place, unpacked) {
   const events = decode(await unpacked);
   document.documentElement.classList.add("live");
-  new Timeline(events, place);
+  finder.timeline = new Timeline(events, place);
 }
 
 page();
+const finder = new Finder();
 const block = document.getElementById("postmortem-events");
 const place = document.getElementById("timeline-live");
 if (block && place && typeof DecompressionStream !== "undefined" && typeof OffscreenCanvas !== "undefined") {
@@ -17,3 +20,4 @@ if (block && place && typeof DecompressionStream !== "undefined" && typeof Offsc
   // The verdict is painted first; the timeline can wait for two frames.
   requestAnimationFrame(() => setTimeout(timeline, 0, place, unpacked));
 }
+requestAnimationFrame(() => setTimeout(ranks)); // it reads the whole document

@@ -1,4 +1,5 @@
 // Time -> pixels and words. Times are seconds since the header's `base`; `view` is { start, span }.
+import { BROAD } from "./data.js";
 
 const STEPS = [1e-4, 2e-4, 5e-4, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 86400];
 export const SHORTEST = 0.002;
@@ -46,6 +47,9 @@ export function clock(epoch, digits = 3) {
   const stamp = new Date(digits ? Math.round(epoch * 1000) : Math.round(epoch) * 1000);
   return stamp.toISOString().slice(11, digits ? 23 : 19).replace(/\.000$/, "");
 }
+
+/** Time of day with no more digits than are known. */
+export const stamp = (epoch, sigma) => (sigma >= BROAD ? `about ${new Date(epoch * 1000).toISOString().slice(11, 16)}` : sigma < 1 ? clock(epoch) : new Date(epoch * 1000).toISOString().slice(11, 19));
 
 /** Stamps without a year stand in 1972, stamps since boot in 1970: what nobody wrote is not shown. */
 export const day = (epoch) => new Date(epoch * 1000).toISOString().slice(epoch >= 4e8 ? 0 : epoch >= 6.3e7 ? 5 : 10, 10);

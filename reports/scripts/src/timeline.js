@@ -1,12 +1,14 @@
 // The interactive timeline: its state, and what the reader does to it.
-import { chosen, controls, table, tip } from "./controls.js";
-import { EVERYTHING, filter, lanesWith, narrows, rows } from "./filter.js";
+import { chosen, controls, table, tip, told } from "./controls.js";
+import { EVERYTHING, filter, heat, lanesWith, narrows, rows } from "./filter.js";
 import { read, write } from "./link.js";
-import { FOOT, HEAD, Picture, STRIP, plot } from "./draw.js";
+import { FOOT, HEAD, Picture, STRIP, TALL, plot } from "./draw.js";
 import { around, clamp, panned, zoomed } from "./scale.js";
 
 const MOST = 800; // pixels of lanes before they scroll: 64 ranks on 8 hosts fit
-const OPEN = 80; // lanes up to which every host stands open
+const OPEN = 80; // lanes up to which every host stands open; of more, the picture is a heat map below those that are pinned
+const HEAT = 540; // pixels of a heat map
+const PINNED = 3; // hosts
 const NEAR = 8;
 
 export class Timeline {
@@ -15,13 +17,13 @@ export class Timeline {
     const first = { start: head.window[0], span: head.window[1] - head.window[0] };
     Object.assign(this, { events, place, first, wanted: { ...EVERYTHING }, mask: new Uint8Array(events.count).fill(1), shown: events.count });
     this.state = {
-      view: clamp(first, head.whole), whole: head.whole, zero: head.zero, base: head.base, mask: this.mask, rows: [], top: 0, at: -1,
+      view: clamp(first, head.whole), whole: head.whole, zero: head.zero, slack: head.slack ?? 0, base: head.base, mask: this.mask, rows: [], pins: 0, body: HEAD, dense: false, by: "", high: 1, top: 0, at: -1,
       step: 20, chosen: -1, decisive: head.jumps.culprit ?? -1, cursor: null,
     };
     this.open = this.opened();
     this.parts = controls(head, {
       jump: (name) => this.jump(name), whole: () => this.see({ start: -Infinity, span: Infinity }), zoom: (factor) => this.zoom(factor, 0.5),
-      help: () => this.parts.help.showModal(), filter: () => this.filtered(), table: () => this.table(),
+      help: () => this.parts.help.showModal(), filter: () => this.filtered(), table: () => this.table(), by: () => this.turn(),
     });
     place.append(this.parts.root);
     this.picture = new Picture(this.parts.canvas, events);
@@ -29,37 +31,88 @@ export class Timeline {
     this.layout();
     this.centre(this.state.decisive);
     this.restore(location.hash);
+    told(this.parts, events, this.state);
     this.paint();
+  }
+
+  /** Rows that scroll: all, or those below the pinned ones. */
+  get deep() {
+    return Math.max(0, this.state.rows.length - this.state.pins - this.visible);
   }
 
   /** Bring the lane of an event into sight where not all lanes are. */
   centre(i) {
     const { state, events } = this;
-    const place = i < 0 ? -1 : state.rows.findIndex((row) => row.from <= events.lane[i] && events.lane[i] < row.to);
-    if (place >= this.visible) state.top = Math.min(place - Math.floor(this.visible / 2), state.rows.length - this.visible);
+    const place = i < 0 ? -1 : state.rows.slice(state.pins).findIndex((row) => row.from <= events.lane[i] && events.lane[i] < row.to);
+    if (place >= this.visible) state.top = Math.min(place - Math.floor(this.visible / 2), this.deep);
     this.resting = state.top;
   }
 
-  /** Hosts that stand open at first: all, or those with a rank that is out of the ordinary. */
+  /** Hosts that stand open at first: all, or those with a rank that is out of the ordinary; of very many those to blame. */
   opened() {
     const { lanes } = this.events;
-    const few = lanes.length <= OPEN;
-    return new Set(lanes.filter((lane) => few || lane.state === "cause" || lane.state === "silent").map((lane) => lane.host).slice(0, few ? undefined : 600));
+    if (lanes.length <= OPEN) return new Set(lanes.map((lane) => lane.host));
+    return new Set([...new Set(lanes.filter((lane) => lane.state === "cause").map((lane) => lane.host))].slice(0, PINNED));
+  }
+
+  /** Open a host; in a heat map that pins it, and few have room there. */
+  unfold(host) {
+    this.open.add(host);
+    if (!this.state.dense) return;
+    const blamed = (one) => this.events.lanes.some((lane) => lane.host === one && lane.state === "cause");
+    for (const one of [...this.open]) if (this.open.size > PINNED && one !== host && !blamed(one)) this.open.delete(one);
   }
 
   // ── state ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
   layout() {
     const { state } = this;
-    const at = state.at >= 0 ? state.rows[state.at] : null;
-    state.rows = rows(this.events, this.open, narrows(this.wanted) ? lanesWith(this.events, this.mask) : null);
-    state.step = state.rows.length > 40 ? 11 : state.rows.length > 24 ? 18 : 22;
-    state.at = at ? state.rows.findIndex((row) => row.from <= at.from && at.from < Math.max(row.to, row.from + 1) && (row.head === at.head || row.host === at.host)) : -1;
+    const was = state.at;
+    const at = was >= 0 ? state.rows[was] : null;
+    const keep = narrows(this.wanted) ? lanesWith(this.events, this.mask) : null;
+    const count = keep ? keep.reduce((sum, one) => sum + one, 0) : this.events.lanes.length;
+    state.dense = count > OPEN;
+    if (state.dense) this.dense(keep, count);
+    else {
+      Object.assign(state, { rows: rows(this.events, this.open, keep), pins: 0, body: HEAD });
+      state.step = state.rows.length > 40 ? 11 : state.rows.length > 24 ? 18 : 22;
+    }
+    this.parts.by.hidden = !state.dense || this.events.head.hosts.length < 2;
+    const same = (row) => row.from <= at.from && at.from < Math.max(row.to, row.from + 1) && (row.head === at.head || row.host === at.host);
+    state.at = !at ? -1 : state.rows[was] && same(state.rows[was]) ? was : state.rows.findIndex(same);
     const wide = this.parts.stage.clientWidth || 800;
-    this.visible = Math.min(Math.max(state.rows.length, 2), Math.floor(MOST / state.step));
-    const high = this.visible * state.step;
-    state.top = Math.min(state.top, Math.max(0, state.rows.length - this.visible));
-    this.picture.resize(wide, HEAD + high + FOOT);
+    const scrolling = Math.max(state.rows.length - state.pins, 2);
+    this.visible = Math.min(scrolling, Math.floor((state.dense ? HEAT : MOST) / state.step));
+    state.top = Math.min(state.top, this.deep);
+    this.picture.resize(wide, state.body + Math.round(this.visible * state.step) + FOOT);
+  }
+
+  /** The rows of a heat map: hosts, or ranks where those have room or are asked for. */
+  dense(keep, count) {
+    const { state, events } = this;
+    const single = state.by ? state.by === "rank" : events.head.hosts.length < 2 || count * 2 <= HEAT;
+    const { pins, rows: all } = heat(events, this.open, keep, single, state.chosen >= 0 ? events.lane[state.chosen] : -1);
+    const step = Math.min(Math.max(HEAT / all.length, 2), 14) * state.high;
+    Object.assign(state, { rows: [...pins, ...all], pins: pins.length, body: HEAD + pins.length * TALL + (pins.length ? 8 : 0), step: Math.max(2, Math.floor(step)) });
+    this.single = single;
+    this.parts.by.textContent = single ? "Rows: ranks" : "Rows: hosts";
+    this.parts.hint.textContent = `Each row is a ${single ? "rank" : "host"}, its colour the worst line of the moment; a click on a name pins it on top. Drag to move, Ctrl and wheel to zoom, Alt and wheel for higher rows; ? for all keys.`;
+  }
+
+  /** A row for each rank instead of each host, or the other way round. */
+  turn() {
+    if (!this.state.dense) return;
+    Object.assign(this.state, { by: this.single ? "host" : "rank", at: -1, top: 0 });
+    this.layout();
+    this.centre(this.state.decisive);
+    this.changed();
+  }
+
+  stretch(factor) {
+    if (!this.state.dense) return;
+    this.state.high = Math.min(Math.max(this.state.high * factor, 1), 8);
+    this.layout();
+    this.changed();
   }
 
   render() {
@@ -80,13 +133,14 @@ export class Timeline {
     this.later = setTimeout(() => {
       history.replaceState(null, "", this.link() || location.pathname + location.search);
       if (this.parts.table.open) this.table();
+      told(this.parts, this.events, this.state);
     }, 150);
   }
 
   link() {
     const { state } = this;
     const same = Math.abs(state.view.start - this.first.start) < 1e-6 && Math.abs(state.view.span - this.first.span) < 1e-6;
-    return write({ view: same ? null : state.view, chosen: state.chosen, wanted: this.wanted, top: state.top === this.resting ? null : state.top });
+    return write({ view: same ? null : state.view, chosen: state.chosen, wanted: this.wanted, top: state.top === this.resting ? null : state.top, by: state.by });
   }
 
   /** Show what a link says; parts of it that cannot be are left out. */
@@ -98,9 +152,10 @@ export class Timeline {
     this.fill();
     this.sift();
     if (said.view) this.state.view = clamp(said.view, this.state.whole);
+    this.state.by = said.by;
     this.layout();
     if (said.chosen >= 0 && said.chosen < this.events.count) this.choose(said.chosen, false);
-    if (said.top !== null) this.state.top = Math.min(said.top, Math.max(0, this.state.rows.length - this.visible));
+    if (said.top !== null) this.state.top = Math.min(said.top, this.deep);
     this.place.scrollIntoView();
     this.render();
   }
@@ -151,7 +206,7 @@ export class Timeline {
   }
 
   scroll(by) {
-    const top = Math.min(Math.max(this.state.top + by, 0), Math.max(0, this.state.rows.length - this.visible));
+    const top = Math.min(Math.max(this.state.top + by, 0), this.deep);
     if (top === this.state.top) return false;
     this.state.top = top;
     this.changed();
@@ -181,8 +236,8 @@ export class Timeline {
     state.chosen = i;
     if (i >= 0) {
       const lane = events.lane[i];
-      if (!state.rows.some((row) => row.from <= lane && lane < row.to)) this.open.add(events.lanes[lane].host);
-      if (!this.open.has(events.lanes[lane].host) && events.lanes[lane].rank !== null) this.open.add(events.lanes[lane].host);
+      if (!state.rows.some((row) => row.from <= lane && lane < row.to)) this.unfold(events.lanes[lane].host);
+      if (!this.open.has(events.lanes[lane].host) && events.lanes[lane].rank !== null) this.unfold(events.lanes[lane].host);
       this.layout();
       state.at = state.rows.findIndex((row) => row.from <= lane && lane < row.to);
       this.reach();
@@ -196,8 +251,10 @@ export class Timeline {
 
   reach() {
     const { state } = this;
-    if (state.at < state.top) state.top = state.at;
-    if (state.at >= state.top + this.visible) state.top = state.at - this.visible + 1;
+    const place = state.at - state.pins;
+    if (place < 0) return;
+    if (place < state.top) state.top = place;
+    if (place >= state.top + this.visible) state.top = place - this.visible + 1;
   }
 
   /** The event before or after the chosen one in its row, among those that are shown. */
@@ -222,7 +279,7 @@ export class Timeline {
   move(by) {
     const { state } = this;
     if (!state.rows.length) return;
-    state.at = state.at < 0 ? (by > 0 ? state.top : state.rows.length - 1) : Math.min(Math.max(state.at + by, 0), state.rows.length - 1);
+    state.at = state.at < 0 ? (by > 0 ? (state.pins ? 0 : state.top) : state.rows.length - 1) : Math.min(Math.max(state.at + by, 0), state.rows.length - 1);
     this.reach();
     state.chosen = -1;
     const row = state.rows[state.at];
@@ -248,8 +305,8 @@ export class Timeline {
 
   fold(place) {
     const row = this.state.rows[place];
-    if (!row || !row.head || row.lonely) return false;
-    if (!this.open.delete(row.host)) this.open.add(row.host);
+    if (!row || (row.lonely && !this.state.dense) || !(row.head || this.state.dense)) return false;
+    if (!this.open.delete(row.host)) this.unfold(row.host);
     this.layout();
     this.changed();
     return true;
@@ -277,10 +334,11 @@ export class Timeline {
       this.render();
     }).observe(stage);
     const repaint = () => {
-      Object.assign(this.picture, { colours: null, strip: null, hatch: null });
+      Object.assign(this.picture, { colours: null, strip: null, hatch: null, pixels: null });
       this.render();
     };
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
+    addEventListener("postmortem-theme", repaint);
   }
 
   key(event) {
@@ -292,6 +350,7 @@ export class Timeline {
       PageUp: () => this.move(-this.visible), PageDown: () => this.move(this.visible), Home: () => this.edge(false), End: () => this.edge(true),
       "+": () => this.zoom(0.5, this.middle()), "=": () => this.zoom(0.5, this.middle()), "-": () => this.zoom(2, this.middle()), 0: () => this.see({ start: -Infinity, span: Infinity }),
       f: () => this.jump("first"), c: () => this.jump("culprit"), t: () => this.jump("teardown"), " ": () => this.fold(this.state.at),
+      r: () => this.turn(), "[": () => this.stretch(0.5), "]": () => this.stretch(2),
       Enter: () => this.follow(), "/": () => this.parts.text.focus(), "?": () => this.parts.help.showModal(),
       Escape: () => (this.state.chosen >= 0 ? this.choose(-1) : (this.clear(), this.changed())),
     }[by + event.key];
@@ -321,6 +380,11 @@ export class Timeline {
   }
 
   wheel(event) {
+    if (event.altKey && this.state.dense) {
+      this.stretch(event.deltaY < 0 ? 1.25 : 0.8);
+      event.preventDefault();
+      return;
+    }
     if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(Math.sign(event.deltaY) * Math.min(Math.abs(event.deltaY), 60) * 0.004), this.share(event));
     else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.see(panned(this.state.view, (event.deltaX || event.deltaY) / 800, this.state.whole));
     else if (document.activeElement !== this.parts.canvas || !this.scroll(Math.sign(event.deltaY) * 2)) return; // the page scrolls
@@ -328,8 +392,11 @@ export class Timeline {
   }
 
   rowAt(y) {
-    const place = Math.floor((y - HEAD) / this.state.step) + this.state.top;
-    return y >= HEAD && y < this.picture.height - FOOT && place < this.state.rows.length ? place : -1;
+    const { rows: all, pins, body, step, top } = this.state;
+    if (y < HEAD || y >= this.picture.height - FOOT) return -1;
+    if (y < body) return Math.floor((y - HEAD) / TALL) < pins ? Math.floor((y - HEAD) / TALL) : -1;
+    const place = pins + top + Math.floor((y - body) / step);
+    return place < all.length ? place : -1;
   }
 
   /** The mark under the pointer, the worst of those that are near, and how many others there are. */
@@ -341,10 +408,12 @@ export class Timeline {
     const moment = state.view.start + ((x - area.from) / area.wide) * state.view.span;
     const near = (NEAR / area.wide) * state.view.span;
     let [best, count] = [-1, 0];
-    const worth = (i) => (i === state.decisive ? 9 : events.severity[i]) - Math.abs(events.time[i] - moment) / near;
+    const off = (i) => Math.abs(events.time[i] - moment);
+    const worth = (i) => (i === state.decisive ? 9 : events.severity[i]) - (events.broad(i) ? 0.9 : off(i) / near);
+    const far = Math.max(near, events.widest);
     for (let lane = row.from; lane < row.to; lane++) {
-      for (let i = events.from(lane, moment - near); i < events.starts[lane + 1] && events.time[i] <= moment + near; i++) {
-        if (!mask[i]) continue;
+      for (let i = events.from(lane, moment - far); i < events.starts[lane + 1] && events.time[i] <= moment + far; i++) {
+        if (!mask[i] || off(i) > (events.broad(i) ? events.sigma[i] : near)) continue;
         count += 1;
         if (best < 0 || worth(i) > worth(best)) best = i;
       }
@@ -387,8 +456,8 @@ export class Timeline {
     const moment = whole[0] + this.share(event) * (whole[1] - whole[0]);
     this.see(around(view, moment, view.span, whole));
     const lane = Math.min(Math.max((event.offsetY - 4) / (STRIP - 10), 0), 0.999) * this.events.lanes.length;
-    const place = all.findIndex((row) => lane < row.to);
-    if (place >= 0 && all.length > this.visible) this.scroll(place - Math.floor(this.visible / 2) - this.state.top);
+    const place = all.slice(this.state.pins).findIndex((row) => lane < row.to);
+    if (place >= 0 && this.deep) this.scroll(place - Math.floor(this.visible / 2) - this.state.top);
   }
 
   pointer(event) {
@@ -415,5 +484,21 @@ export class Timeline {
     const [i] = this.hit(event.offsetX, event.offsetY);
     this.state.at = place;
     this.choose(i);
+  }
+
+  // ── the search of the page ───────────────────────────────────────────────────────────────────────────────────────
+
+  counted(words) {
+    return filter(this.events, { ...EVERYTHING, text: words }, new Uint8Array(this.events.count));
+  }
+
+  seek(words) {
+    this.wanted = { ...EVERYTHING, text: words };
+    this.fill();
+    this.sift();
+    this.state.view = clamp({ start: -Infinity, span: Infinity }, this.state.whole);
+    this.layout();
+    this.changed();
+    this.place.scrollIntoView();
   }
 }

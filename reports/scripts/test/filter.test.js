@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { EVERYTHING, filter, lanesWith, narrows, ranks, rows } from "../src/filter.js";
+import { EVERYTHING, filter, heat, lanesWith, narrows, ranks, rows } from "../src/filter.js";
 import { JOB } from "./blocks.js";
 
 function shown(wanted) {
@@ -25,6 +25,7 @@ test("each filter keeps what it names", () => {
 
 test("ranks are read as people write them; nonsense hides nothing", () => {
   assert.deepEqual([0, 3, 5, 7].map(ranks("0-3, 7")), [true, true, false, true]);
+  assert.deepEqual([2, 3].map(ranks("0\u20132")), [true, false], "as the page writes them");
   assert.equal(ranks("abc"), null);
   assert.equal(ranks("  "), null);
   assert.equal(ranks("0")(null), false, "a line of no rank is not of rank 0");
@@ -44,4 +45,12 @@ test("a filter takes away lanes, and hosts of which nothing is left", () => {
   const mask = new Uint8Array(events.count);
   filter(events, { ...EVERYTHING, ranks: "1" }, mask);
   assert.deepEqual(names(events, rows(events, new Set([0]), lanesWith(events, mask))), ["node-a[0,1)", "node-a/1[2,3)"]);
+});
+
+test("in a heat map an open host is pinned above all hosts, or above all ranks", () => {
+  const events = JOB();
+  const shown = (single) => { const { pins, rows: all } = heat(events, new Set([0]), null, single, -1); return [names(events, pins), names(events, all)]; };
+  const pinned = ["node-a[0,1)", "node-a/0[1,2)", "node-a/1[2,3)"];
+  assert.deepEqual(shown(false), [pinned, ["node-a[0,3)", "node-b/2[3,4)"]]);
+  assert.deepEqual(shown(true), [pinned, ["node-a[0,1)", "node-a/0[1,2)", "node-a/1[2,3)", "node-b/2[3,4)"]]);
 });

@@ -5,7 +5,7 @@ import { read, write } from "../src/link.js";
 
 test("what a link says is what it was made from", () => {
   const state = {
-    view: { start: 12.5, span: 0.25 }, chosen: 417, top: 12,
+    view: { start: 12.5, span: 0.25 }, chosen: 417, top: 12, by: "rank",
     wanted: { severities: 12, family: "flight-recorder", ranks: "0-3, 7", text: "a&b=c #1 \u4e2d <script>" },
   };
   assert.deepEqual(read(write(state)), state);
