@@ -75,4 +75,4 @@ def ours(error: BaseException) -> str:
     own = [parts for parts in frames if "postmortem" in parts]
     place = f" in {'/'.join(map(str, own[-1][-3:-1]))}:{own[-1][-1]}" if own else ""
     said = " ".join(str(error).split())[:160]
-    return f"an error of our own{place} ({type(error).__name__}: {said}), please report it"
+    return f"an internal error{place} ({type(error).__name__}: {said}), please report it"

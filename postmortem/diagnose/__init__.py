@@ -151,7 +151,7 @@ def _lived_again(case: Case) -> bool:
     torn = any(e.pattern in deaths for e in case.events)
     if not (at_work and torn and case.all_finished) or any("ChildFailedError" in e.text for e in raised):
         return False
-    case.note("all ranks said that they finished, after their group had been torn down: it was started again")
+    case.note("all ranks reported that they finished, after their group had been torn down: it was restarted")
     return True
 
 
@@ -174,7 +174,7 @@ def _other_lives(chosen: Solution, failing: Sequence[Solution]) -> tuple[str, ..
             alike.append(s.case.attempt)
         else:
             said.append(
-                f"Attempt {s.case.attempt} failed otherwise: {inside(s.root.pattern.title)} ({s.root.event.where})."
+                f"Attempt {s.case.attempt} failed differently: {inside(s.root.pattern.title)} ({s.root.event.where})."
             )
     if alike:
         numbers = listed([str(n) for n in alike])

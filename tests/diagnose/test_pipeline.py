@@ -56,7 +56,7 @@ def test_how_the_other_lives_failed() -> None:
     silent = solved("undetermined", attempt=4)
     assert _other_lives(lives[2], [*lives, other, silent]) == (
         "Attempts 0 and 1 failed in the same way.",
-        "Attempt 3 failed otherwise: a group did not form (a.log:7).",
+        "Attempt 3 failed differently: a group did not form (a.log:7).",
     )
     assert _other_lives(lives[1], lives[:2]) == ("Attempt 0 failed in the same way.",)
     assert _other_lives(silent, lives) == ()
@@ -252,7 +252,7 @@ def test_what_came_before_the_root_is_unexplained() -> None:
     ]
     (row,) = document(*events, library=library(RAISED, lost))["unexplained"]
     assert row["pattern"] == "lost"
-    assert "it came before the cause" in row.values()
+    assert "it precedes the cause" in row.values()
 
 
 def test_a_verdict_of_a_later_life_tells_which_one() -> None:
