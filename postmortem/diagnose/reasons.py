@@ -80,7 +80,7 @@ def _joins(solution: Solution, root: Claim) -> Iterator[str]:
     case, ranks = solution.case, solution.ranks
     known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
     if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
-        yield f"Pid {root.pids[0]} is rank {ranks[0]}, according to the launcher's and the rank's lines."
+        yield f"Pid {root.pids[0]} is rank {ranks[0]} in the launcher's and the rank's lines."
     for rank in ranks[:NAMED]:
         end = case.end_of(rank)
         if end is not None and not (root.strength == "ended" and end.kind == "kill"):

@@ -291,7 +291,7 @@ def test_how_a_pid_was_joined_and_how_the_launcher_saw_it_end() -> None:
     seen = case(*exits(r1=-9), ranks=(0, 1), pids={1: 77})
     root = claim(pattern("oom", "host-oom", entity="pid"), ranks=(1,), pids=(77,))
     assert because(root, seen=seen) == [
-        "Pid 77 is rank 1, according to the launcher's and the rank's lines.",
+        "Pid 77 is rank 1 in the launcher's and the rank's lines.",
         "The launcher reported SIGKILL for rank 1.",
     ]
     own = claim(RAISED, ranks=(1,), pids=(77,))
