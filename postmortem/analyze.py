@@ -71,8 +71,8 @@ def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, optio
     found = collect.collect(files)
     if not found.containers and not found.skipped:
         raise NothingReadable(
-            f"{', '.join(paths)}: nothing to read here",
-            "give the folder that holds the job's logs, or the files themselves",
+            f"{', '.join(paths)}: nothing to read",
+            "name the folder with the job's logs, or the files themselves",
         )
     usual = _usual(options.baseline, options)
     reads = _read(found.containers, options)
@@ -86,7 +86,7 @@ def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, optio
         lost = [*skips, *(s for r in reads for x in r.scanned for s in x.skips)]
         raise NothingReadable(
             _nothing(paths, lost, sources),
-            "give logs as text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`",
+            "logs may be text, .gz, .zst, .xz, .bz2, tar or zip; see `postmortem analyze --help`",
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
@@ -182,7 +182,7 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
         raise KeyboardInterrupt
     if not any(r.events for r in reads):
         what = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
-        raise UsageError(what, "give the logs of a run that went well, or leave --baseline out")
+        raise UsageError(what, "name the logs of a healthy run, or leave --baseline out")
     return shapes(e for r in reads for e in r.events)
 
 

@@ -34,7 +34,7 @@ quick: dict[str, Any] = {
 app = typer.Typer(
     help="Read what a dead or hung distributed PyTorch job left behind, and name the root cause.", **quick
 )
-patterns_app = typer.Typer(help="List, show, test, lint the pattern library, or add to it.", **quick)
+patterns_app = typer.Typer(help="List, show, test, lint or extend the pattern library.", **quick)
 app.add_typer(patterns_app, name="patterns")
 
 
@@ -90,7 +90,8 @@ def _explain(error: Exception) -> int:
 # ── analyze ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 PatternFolders = Annotated[
-    list[Path] | None, typer.Option("--patterns", metavar="DIR", help="Your own patterns; may be repeated.")
+    list[Path] | None,
+    typer.Option("--patterns", metavar="DIR", help="A folder of your own patterns; repeatable."),
 ]
 
 
@@ -101,30 +102,29 @@ def analyze(
     ],
     out: Annotated[
         str | None,
-        typer.Option("--output", "-o", metavar="FILE|-", help="Where to write; - is standard output."),
+        typer.Option("--output", "-o", metavar="FILE|-", help="Output file; - is standard output."),
     ] = None,
     format_: Annotated[
-        Format | None, typer.Option("--format", "-f", help="What to write; html if not said.")
+        Format | None, typer.Option("--format", "-f", help="Output format; default html.")
     ] = None,
     brief: Annotated[
-        bool,
-        typer.Option("--brief", help="With --format json or md: the verdict alone, for chat."),
+        bool, typer.Option("--brief", help="With --format json or md: only the verdict, for chat.")
     ] = False,
     job: Annotated[
-        str | None, typer.Option(metavar="ID", help="Of several jobs in the logs, take this one.")
+        str | None, typer.Option(metavar="ID", help="Analyze this job if the logs have several.")
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Leave out what came before (ISO 8601; UTC if it has no zone)."),
+        typer.Option(metavar="TIME", help="Ignore earlier lines (ISO 8601; UTC if it has no time zone)."),
     ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Leave out what came after.")] = None,
+    until: Annotated[str | None, typer.Option(metavar="TIME", help="Ignore later lines.")] = None,
     patterns: PatternFolders = None,
     baseline: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Logs of a run that went well, to compare with.")
+        Path | None, typer.Option(metavar="DIR", help="Logs of a healthy run, for comparison.")
     ] = None,
     jobs: Annotated[
         int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Processes that read. Default: as many as pay."),
+        typer.Option("--jobs", min=1, metavar="N", help="Number of reader processes. Default: automatic."),
     ] = None,
     dask: Annotated[
         str | None,
@@ -133,30 +133,30 @@ def analyze(
     executor: Annotated[
         str | None,
         typer.Option(
-            "--executor", metavar="MODULE:FACTORY", help="Read on an executor that this function returns."
+            "--executor", metavar="MODULE:FACTORY", help="Read on the executor that this function returns."
         ),
     ] = None,
     no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Keep secrets found in the logs as they are.")
+        bool, typer.Option("--no-redact", help="Do not mask secrets found in the logs.")
     ] = False,
     anonymise: Annotated[
-        bool, typer.Option("--anonymise", help="Pseudonyms for hosts, users, addresses and paths.")
+        bool, typer.Option("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
     ] = False,
     anonymise_map: Annotated[
         Path | None,
-        typer.Option("--anonymise-map", metavar="FILE", help="Anonymise, and write there who is who."),
+        typer.Option("--anonymise-map", metavar="FILE", help="Anonymize, and write the mapping to FILE."),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.")] = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
     ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say how the verdict came about.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain the verdict.")] = False,
 ) -> None:
-    """Read logs, say what failed first and why, write a report."""
+    """Read logs, name what failed first and why, and write a report."""
     kind = format_ or _format_of(out)
     if brief and kind not in (Format.json, Format.md):
-        raise UsageError("--brief is a short form of JSON and Markdown", "say --format md --brief")
+        raise UsageError("--brief is a short form of JSON and Markdown", "use --format md --brief")
     target = _target(out, kind, paths)
     if anonymise_map:
         output.check_key(anonymise_map, target, paths)
@@ -191,7 +191,7 @@ def analyze(
     if open_ and target:
         output.browse(target)
     if incident.interrupted:
-        output.say("postmortem: interrupted; the report covers what was read, and says what was not")
+        output.say("postmortem: interrupted; the report covers what was read so far")
         raise typer.Exit(process.stop_code())
     raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
 
@@ -220,7 +220,7 @@ def _target(out: str | None, kind: Format, paths: list[str]) -> Path | None:
     target = Path(out or DEFAULT_REPORT)
     output.check_target(target)
     if out and target.is_file() and any(Path(p).is_file() and target.samefile(p) for p in paths):
-        raise UsageError(f"--output {target} would overwrite a log that is to be read", "name another file")
+        raise UsageError(f"--output {target} would overwrite an input log", "name another file")
     return target
 
 
@@ -284,7 +284,7 @@ SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="On
 
 @app.command()
 def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
-    """Say what a pattern means, how it looks, and what to do."""
+    """Explain a pattern: what it means, how it looks, and what to do."""
     from postmortem.library import catalogue
 
     output.data(catalogue.explain(catalogue.find(pattern, map(_folder, folders or ()))))
@@ -292,7 +292,7 @@ def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
 
 @patterns_app.command("list")
 def patterns_list(as_json: AsJson = False, folders: PatternFolders = None) -> None:
-    """List all patterns, one a line."""
+    """List all patterns, one per line."""
     from postmortem.library import catalogue
 
     output.data(catalogue.listing(map(_folder, folders or ()), as_json))
@@ -300,7 +300,7 @@ def patterns_list(as_json: AsJson = False, folders: PatternFolders = None) -> No
 
 @patterns_app.command("show")
 def patterns_show(pattern: PatternId, folders: PatternFolders = None) -> None:
-    """Show all of one pattern: its explanation, its regular expressions, its links, its examples."""
+    """Show everything about one pattern: explanation, regular expressions, links, examples."""
     from postmortem.library import catalogue
 
     output.data(catalogue.show(catalogue.find(pattern, map(_folder, folders or ()))))
@@ -308,19 +308,19 @@ def patterns_show(pattern: PatternId, folders: PatternFolders = None) -> None:
 
 @patterns_app.command("lint")
 def patterns_lint(ids: SomeIds = None, folders: PatternFolders = None) -> None:
-    """Check the pattern files, and say how to mend each thing found. Exit 1 if there is any."""
+    """Check the pattern files, and say how to fix each finding. Exit 1 if there is any."""
     from postmortem.library import lint
 
     remarks = lint.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
     for remark in remarks:
         output.data(str(remark))
-    output.say(f"{len(remarks)} remarks" if remarks else "nothing to mend")
+    output.say(f"{len(remarks)} remarks" if remarks else "nothing to fix")
     raise typer.Exit(1 if remarks else 0)
 
 
 @patterns_app.command("test")
 def patterns_test(ids: SomeIds = None, folders: PatternFolders = None) -> None:
-    """Run every example through the real scanner and parsers. Exit 1 if one is not read as its file says."""
+    """Run every example through the scanner and parsers. Exit 1 if one does not match as its file says."""
     from postmortem.library import trial
 
     count, failures = trial.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
@@ -336,10 +336,10 @@ def patterns_new(
         str, typer.Argument(metavar="FAMILY/ID", help="For example nccl/nccl-remote-process-exited.")
     ],
     line: Annotated[
-        str, typer.Option("--from", metavar="FILE:LINE|TEXT", help="A line of a log that shows it.")
+        str, typer.Option("--from", metavar="FILE:LINE|TEXT", help="A log line that shows it.")
     ] = "",
     folder: Annotated[
-        Path | None, typer.Option("--patterns", metavar="DIR", help="Write it into a folder of your own.")
+        Path | None, typer.Option("--patterns", metavar="DIR", help="Write it to a folder of your own.")
     ] = None,
 ) -> None:
     """Write the skeleton of a new pattern, with your line as its first example."""
@@ -362,14 +362,14 @@ def replay(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as rank=2.")
     ] = None,
     nproc: Annotated[
-        int | None, typer.Option("--nproc", min=1, max=64, metavar="N", help="Ranks in all.")
+        int | None, typer.Option("--nproc", min=1, max=64, metavar="N", help="Number of ranks.")
     ] = None,
     backend: Annotated[
-        Backend, typer.Option("--backend", help="auto: nccl where every rank has a GPU, else gloo.")
+        Backend, typer.Option("--backend", help="auto: nccl if every rank has a GPU, otherwise gloo.")
     ] = Backend.auto,
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FILE", help="Write a stand-alone script, and run nothing."),
+        typer.Option("--write", metavar="FILE", help="Write a stand-alone script instead of running it."),
     ] = None,
     keep: Annotated[
         Path | None, typer.Option("--keep", metavar="DIR", help="Keep the logs of the replay.")
@@ -378,11 +378,11 @@ def replay(
         Path | None, typer.Option("--record", metavar="DIR", help="Store the run as a sample incident.")
     ] = None,
     attach: Annotated[
-        Path | None, typer.Option("--attach", metavar="REPORT", help="Write the result into this report.")
+        Path | None, typer.Option("--attach", metavar="REPORT", help="Add the result to this report.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Re-create a failure in miniature on real processes, and check that the same verdict comes out."""
+    """Reproduce a failure in miniature with real processes, and check that the verdict is the same."""
     from postmortem.replay import command
 
     if listed:
@@ -390,7 +390,7 @@ def replay(
         return
     if not what:
         raise UsageError(
-            "replay what?",
+            "nothing to replay",
             "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`",
         )
     wishes = command.Wishes(

@@ -62,17 +62,15 @@ def refusal(error: BaseException) -> PostmortemError | None:
     if not isinstance(error, OSError) or not error.errno or not error.filename:
         return None
     where = os.fsdecode(error.filename)
-    return PostmortemError(
-        f"{where}: {os.strerror(error.errno)}", "see that it can be read here, or name another"
-    )
+    return PostmortemError(f"{where}: {os.strerror(error.errno)}", "make it readable, or name another")
 
 
 def ours(error: BaseException) -> str:
     """An exception that nobody foresaw: the place in this package that it comes from, and what it says."""
     if isinstance(error, MemoryError):
-        return "it takes more memory than one source may have"
+        return "it exceeds the memory limit of one source"
     frames = [PurePath(f.filename).parts + (f.lineno,) for f in traceback.extract_tb(error.__traceback__)]
     own = [parts for parts in frames if "postmortem" in parts]
     place = f" in {'/'.join(map(str, own[-1][-3:-1]))}:{own[-1][-1]}" if own else ""
     said = " ".join(str(error).split())[:160]
-    return f"an error of our own{place} ({type(error).__name__}: {said}), please report it"
+    return f"an internal error{place} ({type(error).__name__}: {said}), please report it"

@@ -27,7 +27,7 @@ def check_target(target: Path) -> None:
         raise UsageError(f"{target} is a folder", f"name a file: --output {target / 'report.html'}")
     folder = target.parent
     if not folder.is_dir():
-        raise UsageError(f"the folder of {target} does not exist", f"make it: mkdir -p {folder}")
+        raise UsageError(f"the folder of {target} does not exist", f"create it: mkdir -p {folder}")
     if not os.access(folder, os.W_OK):
         raise UsageError(
             f"the folder of {target} is not writable", "name a file in another folder with --output FILE"

@@ -170,7 +170,7 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
         if not job.container.url and not job.container.path.exists():
             raise UsageError(
                 f"{platform.node()}, a worker, cannot see {job.container.path}",
-                "mount the logs under the same path where the workers run",
+                "mount the logs under the same path on the workers",
             )
     if jobs[0].digest and load(*jobs[0].extra).digest != jobs[0].digest:
         raise PatternError(

@@ -214,7 +214,7 @@ def section(p: Pattern, library: Library, known: Iterable[Sample]) -> Iterator[s
     yield from _paragraph("Not to be confused with", p.not_to_be_confused_with)
     others = [e for e in p.no_matches if e.text]
     if others:
-        yield from ("**How it does not look**", "")
+        yield from ("**Lines that do not match**", "")
         for e in others:
             yield from (*block(e.text), f"because: {prose(e.because)}", "")
     yield from _listed("Explains", (f"{link(library[x.id])} ({x.join})" for x in p.explains))

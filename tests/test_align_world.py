@@ -156,7 +156,7 @@ def test_a_host_that_always_prints_late_is_covered_by_the_floor() -> None:
     timeline = align(world.events)
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(world, timeline).values() if good]
     assert np.mean(inside) > 0.85
-    assert "print late for good" in timeline.clocks[0].reason
+    assert "a constant delay of a host" in timeline.clocks[0].reason
     ranks = World.make(seed=47, hosts=30, marks=50, rank_bias=0.05)
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(ranks, align(ranks.events)).values() if good]
     assert np.mean(inside) > 0.93  # ranks of one host that differ for good say it, too

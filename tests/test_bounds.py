@@ -71,9 +71,7 @@ def test_a_source_that_takes_all_memory_costs_itself(tmp_path: Path) -> None:
     (code, mib, limit), document = command(
         tmp_path / "logs", "held = [bytes(1 << 20) for _ in range(1 << 14)]"
     )
-    assert code == "11" and skipped(document) == {
-        "rank1.log": "it takes more memory than one source may have"
-    }
+    assert code == "11" and skipped(document) == {"rank1.log": "it exceeds the memory limit of one source"}
     assert int(mib) < 1800 and int(limit) == -1, "and the limit is taken back"
 
 

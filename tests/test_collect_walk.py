@@ -105,7 +105,7 @@ def test_links_are_not_followed_and_loops_end(tmp_path: Path) -> None:
         told["latest"] == told["loop"] == "link inside the given folder: its target is read by its own name"
     )
     assert told["out.log"].startswith("link out of the given folder")
-    assert told["gone"] == told["self"] == "link to nothing"
+    assert told["gone"] == told["self"] == "dangling link"
     assert told["run_1/same.log"] == "the same file as run_1/rank0.log"
     assert labels(collect([str(root / "latest")])) == ["rank0.log"], (
         "a link named on the command line is meant"

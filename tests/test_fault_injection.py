@@ -146,7 +146,7 @@ def series(
         where = (
             f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{told}"
         )
-        assert code in DOCUMENTED and "Traceback" not in told and "error of our own" not in told, where
+        assert code in DOCUMENTED and "Traceback" not in told and "internal error" not in told, where
         text = target.read_text()
         if code in (0, 10, 11, 12):
             document = json.loads(text)
@@ -154,7 +154,9 @@ def series(
             assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), (
                 where
             )
-            assert not any("of our own" in row["reason"] for row in ledger["skipped"]), where + str(ledger)
+            assert not any("internal error" in row["reason"] for row in ledger["skipped"]), where + str(
+                ledger
+            )
             assert code != 0 or document == usual, where
         else:
             assert text == OLD and told.startswith("postmortem: ") and told.count("\n") <= 2, where

@@ -346,13 +346,13 @@ def test_a_rank_whose_work_simply_stops_is_told(tmp_path: Path) -> None:
         (tmp_path / f"rank{rank}.log").write_text(steps(0, 50) + end)
     verdict = analyze([str(tmp_path)], Options()).document["verdict"]
     assert verdict["outcome"] == "undetermined"
-    assert "rank 2 worked and never said goodbye" in verdict["headline"]
+    assert "rank 2 ran and never reported the end" in verdict["headline"]
 
 
 def test_what_a_log_lacks_is_told(tmp_path: Path) -> None:
-    assert verdict_of(PASSWD, tmp_path)["headline"] == "Undetermined: nothing here tells of a job."
+    assert verdict_of(PASSWD, tmp_path)["headline"] == "Undetermined: these logs show no job."
     seen = verdict_of(RANKS, tmp_path)["headline"]
-    assert seen == "Undetermined: nothing shows a rank at work, or that one finished."
+    assert seen == "Undetermined: no line shows a rank at work or finished."
 
 
 def test_who_complains_of_the_first_to_leave_and_finishes_is_well(tmp_path: Path) -> None:
@@ -412,7 +412,7 @@ def test_a_death_at_exit_is_told_as_such(tmp_path: Path) -> None:
     """Rank 0 holds the store and leaves first; the others' monitors find it gone."""
     said = verdict_of("Training finished.\n" + KEEPALIVE, tmp_path)
     assert said["outcome"] == "healthy"
-    assert "had finished before the rest" in said["headline"]
+    assert "the run had finished before" in said["headline"]
 
 
 def loop(times: int, more: str = "") -> str:

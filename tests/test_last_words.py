@@ -53,7 +53,7 @@ CASES = {
     "vLLM's engine waits to the end": (
         LOADED + WAITS,
         "incident",
-        "vLLM waited for a worker that does not read",
+        "vLLM waited for a worker to read its broadcast",
     ),
     "it waited while a worker loaded": (WAITS + LOADED, "healthy", ""),
     "twice may be a compilation": (LOADED + SLOW.format(16) + SLOW.format(17), "healthy", ""),
@@ -81,22 +81,22 @@ CASES = {
     "a table with a column of that name": (
         " NAME  STATUS   SUBMITTED   ERROR\n job-1 running  5 mins ago\n",
         "undetermined",
-        "nothing here tells of a job",
+        "these logs show no job",
     ),
     "a count of no errors": (LOADED + "checked 12 files, 0 ERROR, ERRORS: 0\n", "healthy", ""),
     "a server that never came": (
         TRIES,
         "undetermined",
-        "the log ends with something that is tried again and again",
+        "the log ends in retries",
     ),
     "a server that came": (TRIES + "2025-03-26 05:53:19 - INFO - Server is up\n", "healthy", ""),
     "a step that HyperPod runs again": (
         LOST + RETRIED + STEPS,
         "recovered",
-        "Recovered: in attempt 0 a platform says that the job failed",
+        "Recovered: in attempt 0 a platform reported that the job failed",
     ),
-    "a step that it has not run again yet": (LOST, "incident", "A platform says that the job failed"),
-    "a stack and nothing else": (DUMP, "undetermined", "the stack of a process is all that tells"),
+    "a step that it has not run again yet": (LOST, "incident", "A platform reported that the job failed"),
+    "a stack and nothing else": (DUMP, "undetermined", "the only evidence is the stack of a process"),
     "a stack that somebody asked for at work": (STEPS + DUMP, "healthy", ""),
     "a crash in a text that a model wrote": (
         STEPS + "---- sample ----\nSegmentation fault (core dumped)\n---- end ----\ndone, 160 of 160 steps\n",

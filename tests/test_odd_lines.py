@@ -135,7 +135,7 @@ def test_a_parser_that_fails_costs_what_it_reads(tmp_path: Path, monkeypatch: py
     document = analyze([str(tmp_path)]).document
     assert document["verdict"]["category"] == "host-oom"
     (reason,) = lost(document).values()
-    assert list(lost(document)) == ["rank0.log"] and reason.startswith("line 52: an error of our own in ")
+    assert list(lost(document)) == ["rank0.log"] and reason.startswith("line 52: an internal error in ")
     assert "(ValueError: no such thing), please report it" in reason
 
 
@@ -182,7 +182,7 @@ def test_a_step_that_fails_costs_itself(step: str, tmp_path: Path, monkeypatch: 
     assert "please report it" in lost(document)[named]
     assert named in target.read_text()
     if step == "diagnose.diagnose":
-        headline = "Undetermined: the logs were read, but an error of our own cost a part of the diagnosis."
+        headline = "Undetermined: the logs were read, but an internal error lost a part of the diagnosis."
         assert document["verdict"]["headline"] == headline
 
 

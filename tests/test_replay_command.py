@@ -441,11 +441,11 @@ def test_reproduced_means_that_everything_agrees(
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ((), 2, "replay what?"),
+        ((), 2, "nothing to replay"),
         (("slow-rnk",), 2, "did you mean slow-rank"),
         (("slow-rank", "--set", "rank=9"), 2, "there is no rank 9"),
         (("firewall-drop", "--nproc", "3"), 2, "two hosts"),
-        (("slow-rank", "--keep", "."), 2, "is there already"),
+        (("slow-rank", "--keep", "."), 2, "already exists"),
         (("wrong-interface", "--backend", "nccl"), 2, "gloo's own"),
         (("two-ranks-one-gpu", "--backend", "gloo"), 2, "about backend nccl"),
         (("slow-rank", "--attach", "none.html"), 2, "none.html is no file"),

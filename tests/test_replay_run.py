@@ -127,7 +127,7 @@ def test_a_verdict_is_repeated_and_the_report_says_so(tmp_path: Path) -> None:
         and result["found"]["ranks"] == [2]
         and result["found"]["pattern"] == "python-exception"
     )
-    assert "ended after" in done.stderr and "gloo" in done.stderr
+    assert "stopped after" in done.stderr and "gloo" in done.stderr
     assert "Reproduced: the verdict on the replay" in report.read_text()
     assert list((tmp_path / "kept").rglob("stderr.log"))
 

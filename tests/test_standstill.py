@@ -54,7 +54,7 @@ def test_hours_of_silence_are_the_story_and_not_the_limit(tmp_path: Path) -> Non
     assert (verdict["category"], verdict["pattern"]) == ("hang", "job-stood-still")
     assert verdict["culprit"]["ranks"] == []
     assert (
-        "no rank printed a line in the last 11.8 hours; until then, up to step 399, a step had taken 2.0 s"
+        "no rank printed a line in the last 11.8 hours; before that, up to step 399, a step took 2.0 s"
         in verdict["headline"]
     )
 
@@ -110,7 +110,7 @@ def opened(folder: Path, *, silence: float, closed: bool) -> Any:
 def test_who_stands_before_what_all_others_have_done_is_named_sooner(tmp_path: Path) -> None:
     verdict = opened(tmp_path, silence=40, closed=False)
     assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("job-stood-still", [2])
-    assert "`waiting for index 11` is the last that rank 2 said" in verdict["headline"]
+    assert "Rank 2 stopped at `waiting for index 11`" in verdict["headline"]
 
 
 @pytest.mark.parametrize("silence, closed", [(40, True), (5, False)])
@@ -149,4 +149,5 @@ def test_a_programs_own_watchdog_dumps_the_stacks_of_its_rank(odd: int, tmp_path
     (tmp_path / "job.log").write_text(f"{steps}{dumps}{rule}\ntrain.py FAILED\nFailures:\n{table}{rule}\n")
     verdict = analyze([str(tmp_path)]).document["verdict"]
     assert verdict["culprit"]["ranks"] == [odd]
-    assert "features (train.py:26) while the others waited in a collective" in verdict["headline"]
+    assert "features (train.py:26) at " in verdict["headline"]
+    assert "while the others waited in a collective" in verdict["headline"]

@@ -194,13 +194,13 @@ def test_nccl_writes_the_pid_of_the_rank_whose_file_it_is(tmp_path: Path) -> Non
 )
 def test_done_is_a_goodbye_where_it_is_all_that_a_rank_says(line: str, tmp_path: Path) -> None:
     (tmp_path / "rank1.log").write_text(f"Nov 21 16:15:49 | 1 | train 0.30 loss=1.390\n{line}\n")
-    assert [r["why"] for r in analyze([str(tmp_path)]).document["ranks"]] == ["said that it finished"]
+    assert [r["why"] for r in analyze([str(tmp_path)]).document["ranks"]] == ["reported that it finished"]
 
 
 @pytest.mark.parametrize("line", ["epoch 3: done", "[12/60] done", "loading data... done", "compiling: done"])
 def test_done_may_speak_of_something_else(line: str, tmp_path: Path) -> None:
     (tmp_path / "rank1.log").write_text(f"Nov 21 16:15:49 | 1 | train 0.30 loss=1.390\n{line}\n")
-    assert [r["why"] for r in analyze([str(tmp_path)]).document["ranks"]] != ["said that it finished"]
+    assert [r["why"] for r in analyze([str(tmp_path)]).document["ranks"]] != ["reported that it finished"]
 
 
 COLUMNS = {

@@ -166,7 +166,7 @@ def test_a_node_that_failed_beats_the_error_of_its_gpu(tmp_path: Path) -> None:
 [rank3]: torch.AcceleratorError: CUDA error: unspecified launch failure
 srun: error: Node failure on node-7
 """
-    assert "Slurm names a node that failed" in headline(tmp_path, text)
+    assert "Slurm lost a node" in headline(tmp_path, text)
 
 
 def test_the_reader_of_a_print_is_not_a_peer(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_the_reader_of_a_print_is_not_a_peer(tmp_path: Path) -> None:
 [rank0]:     print(f"step {i:05d}", flush=True)
 [rank0]: BrokenPipeError: [Errno 32] Broken pipe
 """
-    assert headline(tmp_path, text).startswith("Rank 0 could not print: nobody reads its output any more")
+    assert headline(tmp_path, text).startswith("Rank 0 could not write to stdout: its reader had exited")
 
 
 FAILED_TASK = """\

@@ -176,7 +176,7 @@ def _doubted(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Bridge:
         bridge,
         state="refused",
         sigma=sigma,
-        reason=f"{bridge.reason}; but that is known from a clock that is refused",
+        reason=f"{bridge.reason}; but that comes from a rejected clock",
     )
 
 
@@ -282,9 +282,9 @@ def _shown_kernel(clock: ClockId, bridge: Bridge | None, last: float | None, fil
     if bridge is None:
         boot = clock.kind == "boot"
         why = (
-            "no line of this kernel log has a wall time, and none joins the job's logs"
+            "no line of this kernel log has a wall time, and none matches the job's logs"
             if boot
-            else "no zone in the stamps; read as UTC"
+            else "timestamps without a time zone; read as UTC"
         )
         return Clock(
             clock.host, clock.kind, None, None, None, last, None, 0, "refused" if boot else "weak", why, files

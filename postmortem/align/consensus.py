@@ -199,23 +199,23 @@ def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
     if not n:
         return (
             "weak",
-            f"only {_counted(marks, 'common line')}, which tell{'s' * (marks == 1)} no more than seconds",
+            f"only {_counted(marks, 'common line')}, accurate only to seconds",
         )
     if inliers < SHARE * n:
         return (
             "refused",
             (
-                f"only {inliers} of {n} common lines agree with the other clocks; its lines may be stamped "
-                f"by a collector, late"
+                f"only {inliers} of {n} common lines agree with the other clocks; a collector may have "
+                f"stamped its lines late"
             ),
         )
     if n >= 2 * LEAST and not any(near[-2:]):
         return (
             "refused",
-            "its last two common lines disagree with all before; it may have been set just before the end",
+            "its last two common lines disagree with the earlier ones; it may have been set near the end",
         )
     if inliers < LEAST:
-        return "weak", f"only {_counted(inliers, 'common line')}: too few to check one by the others"
+        return "weak", f"only {_counted(inliers, 'common line')}: too few to check them against each other"
     return "aligned", ""
 
 

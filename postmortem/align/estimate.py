@@ -144,8 +144,8 @@ def _anchored(rows: Estimates) -> Estimates:
     if apart < 1.0:
         return rows
     told = (
-        f"times are relative to the job's other clocks: these lie up to {apart:.0f} s apart, so UTC itself "
-        f"is known no better"
+        f"times are relative to the job's other clocks, which differ by up to {apart:.0f} s, so UTC is no "
+        f"more exact than that"
     )
     return {
         c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {told}") for row in e.rows))
@@ -233,24 +233,24 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
     segments = consensus.segments[clock]
     if len(segments) > 1:
         parts.append(f"piece {i + 1} of {len(segments)}{_jump(segments, i, len(consensus.segments) == 2)}")
-        parts.append("lines between two pieces carry the jump as error")
+        parts.append("lines between two pieces have the jump as their error")
     if s.alone:
         parts.append(
-            f"its last common line lies {s.alone:.2f} s off: lines behind it carry that as error, the clock "
-            f"may have been set"
+            f"its last common line is {s.alone:.2f} s off: later lines have that error, the clock may "
+            f"have been set"
         )
     if (turn := _turn(s)) > 0.5:
-        parts.append(f"its rate changed by {turn:.1f} ppm during the run and is followed every few hours")
+        parts.append(f"its rate changed by {turn:.1f} ppm during the run, corrected every few hours")
     if how == "likely":
-        parts.append("no stamp names its zone; this is the likeliest reading of the hosts' differences")
+        parts.append("no timestamp has a time zone; this one fits the other hosts best")
     elif how in ("open", "alone"):
         parts.append(
-            "no stamp names its zone; read as UTC"
+            "no timestamp has a time zone; read as UTC"
             if how == "alone"
-            else "no stamp names its zone, and several fit"
+            else "no timestamp has a time zone, and several fit"
         )
     parts.append(
-        f"what makes a host print late for good cannot be seen "
+        f"a constant delay of a host is not visible "
         f"below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms"
     )
     return "; ".join(parts)
@@ -349,12 +349,10 @@ def _take_lonely(
     floor = UNCOMPARED if several else 0.0
     for clock in lonely:
         if clock.kind == "absolute":
-            reason = "stamps carry their zone; not compared with other hosts"
+            reason = "timestamps have a time zone; not compared with other hosts"
             found[clock] = _one(Correction(floor=floor), 0.0, True, 0, "weak", reason)
         elif clock in named:
-            reason = (
-                "its zone is known from seconds since 1970 on the same host; nothing to compare its skew with"
-            )
+            reason = "its time zone follows from seconds since 1970 on this host; its skew is not comparable"
             found[clock] = _one(
                 Correction(shift=named[clock], floor=floor),
                 named[clock],
@@ -381,16 +379,18 @@ def _take_lonely(
 def _by_life(total: float | None, base: float, how: str, several: bool) -> Estimate:
     if total is None:
         why = (
-            "no line in common with the other hosts, or too few to be believed; its stamps name no zone, "
-            "and its times do not fit theirs"
+            "no line in common with the other hosts, or too few; its timestamps have no time zone, "
+            "and its times do not match theirs"
         )
         return _one(Correction(floor=LOST), None, False, 0, "refused", why)
     zone = total - base
     if not several:
-        return _one(Correction(shift=zone), None, False, 0, "weak", "no zone in the stamps; read as UTC")
+        return _one(
+            Correction(shift=zone), None, False, 0, "weak", "timestamps without a time zone; read as UTC"
+        )
     shown = zone if how in ("named", "likely") else None
-    reason = "no line in common with the other hosts; its log lives when theirs do"
+    reason = "no line in common with the other hosts; its log covers the same time as theirs"
     if shown is None:
-        reason += "; no stamp names its zone"
+        reason += "; no timestamp has a time zone"
     offset = Correction(shift=zone, floor=ZONE_ONLY if zone else UNCOMPARED)
     return _one(offset, shown, shown is not None or not zone, 0, "weak", reason)

@@ -112,7 +112,7 @@ def _bridge(
         for offset in dict.fromkeys((skew, 0.0)):
             fits = sum(lo - SLACK <= -(offset + zone) <= hi + SLACK for lo, hi in windows)
             if windows and fits * 2 > len(windows):
-                why = "its kills lie between the process's last line and the launcher's report"
+                why = "its kills are between the process's last line and the launcher's report"
                 same = own is not None and offset == skew
                 return Bridge(offset + zone, zone, 0.5, len(windows), "aligned", why, same)
     bridge = _by_kills(windows) if windows else None
@@ -122,10 +122,24 @@ def _bridge(
             return Bridge(bridge.offset, zone, bridge.sigma, bridge.events, "weak", bridge.reason)
     if clock.kind == "absolute":
         return Bridge(
-            skew, 0.0, 1.0, 0, "weak", "its stamps carry their zone; set by the host's clock", own is not None
+            skew,
+            0.0,
+            1.0,
+            0,
+            "weak",
+            "its timestamps have a time zone; set by the host's clock",
+            own is not None,
         )
     return (
-        Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the zone of the host's other logs", True)
+        Bridge(
+            skew + host_zone,
+            host_zone,
+            1.0,
+            0,
+            "weak",
+            "read in the time zone of the host's other logs",
+            True,
+        )
         if own
         else None
     )
@@ -154,7 +168,7 @@ def _by_twins(
                 max(bridge.sigma, 0.3),
                 len(gaps),
                 bridge.state,
-                "the same lines stand in wall time",
+                "the same lines also have wall time",
             )
         zone = snapped(apart)
         if abs(apart - zone) <= SLACK:
@@ -166,7 +180,7 @@ def _by_twins(
                 max(bridge.sigma, 0.5),
                 len(gaps),
                 bridge.state,
-                "the same lines stand in a form with a zone",
+                "the same lines also have a time zone",
             )
     return None
 

@@ -70,7 +70,7 @@ def told(times: Iterable[float]) -> str:
     if years[0] == NO_YEAR or years[0] == NO_YEAR - 1:
         return "no line of the job names the year"
     if len(years) > 1:
-        return f"stamps without a year: {years[0]} up to New Year, {years[-1]} behind it"
+        return f"stamps without a year: {years[0]} before New Year, {years[-1]} after it"
     leap = any((day.month, day.day) == (2, 29) for day in days)
     return f"stamps without a year: {years[0]}, the nearest year with a 29 February" if leap else ""
 

@@ -98,7 +98,7 @@ class _TarData(Bytes):
         self._rest -= len(piece)
         if not piece:
             raise Incomplete(
-                f"cut: the archive ends after {self._size - self._rest} of its {self._size} bytes", 0
+                f"truncated: the archive ends after {self._size - self._rest} of its {self._size} bytes", 0
             )
         return piece
 
@@ -186,7 +186,7 @@ class Tar:
                     self.failure = Incomplete("only zeros after the end of the archive", self._inner.left())
                 continue
             if len(block) < BLOCK:
-                self.failure = Incomplete(f"tar ends early: cut in a header at offset {self._at}", 0)
+                self.failure = Incomplete(f"tar ends early: truncated in a header at offset {self._at}", 0)
             elif not _checksum_fits(block):
                 self.failure = Incomplete(
                     f"tar damaged: no header at offset {self._at - BLOCK}", self._inner.left() + BLOCK
@@ -331,7 +331,7 @@ def zip_members(source: File | Held, budget: Budget) -> Iterator[Member]:
         Exception
     ) as error:  # zipfile lets struct.error, UnicodeDecodeError, OverflowError and others through
         raise Incomplete(
-            f"zip without a readable directory, cut short? ({' '.join(str(error).split())[:60]})", size
+            f"zip without a readable directory, truncated? ({' '.join(str(error).split())[:60]})", size
         ) from None
     infos.sort(key=lambda info: info.header_offset)
     end = 0
@@ -360,7 +360,7 @@ def _zip_stream(
     start = info.header_offset + 30 + names
     if start + stored > source.left():
         return Refused(
-            "cut: the zip ends before this member does", max(source.left() - start, 0)
+            "truncated: the zip ends before this member", max(source.left() - start, 0)
         ), source.left()
     end = start + stored
     if info.flag_bits & 1:

@@ -78,7 +78,7 @@ PASSED_BY = frozenset(
     (".git", ".hg", ".svn", "__pycache__", ".venv", "site-packages", "node_modules", ".cache", ".mypy_cache",
      ".pytest_cache", ".ruff_cache", ".tox", ".ipynb_checkpoints", ".Trash")
 )  # fmt: skip
-PASSED_BY_REASON = "version control, cache or packages: passed by"
+PASSED_BY_REASON = "version control, cache or packages: skipped"
 # What lies beside the logs of a job and is full of their words: its program, notes on it, settings.
 # A name on the command line is meant.
 WRITTEN = re.compile(

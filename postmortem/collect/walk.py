@@ -97,7 +97,7 @@ def _roots(paths: Sequence[str]) -> list[str]:
             matches = sorted(glob.glob(path, recursive=True))  # noqa: PTH207
         if not matches:
             what = "nothing matches" if glob.has_magic(path) else "no such file or folder:"
-            hint = "name the folder that holds the job's logs, for example: postmortem analyze ./logs"
+            hint = "name the folder with the job's logs, for example: postmortem analyze ./logs"
             raise PathMissing(f"{what} {printable(os.fsencode(path))}", hint)
         roots.extend(os.path.realpath(match) for match in matches)
     return list(dict.fromkeys(roots))
@@ -160,10 +160,10 @@ def _link(path: str, inside: list[str]) -> str:
     """Say why a link is not followed."""
     target = os.path.realpath(path)
     if not os.path.lexists(target) or Path(target).is_symlink():
-        return "link to nothing"
+        return "dangling link"
     if any(target == root or target.startswith(root.rstrip("/") + "/") for root in inside):
         return "link inside the given folder: its target is read by its own name"
-    return "link out of the given folder: not followed, name its target on the command line to read it"
+    return "link out of the given folder: not followed; name its target on the command line to read it"
 
 
 def _weigh(found: _Found, seen: dict[tuple[int, int], str]) -> int:

@@ -146,7 +146,7 @@ def _lived_again(case: Case) -> bool:
     torn = any(e.pattern in deaths for e in case.events)
     if not (at_work and torn and case.all_finished) or any("ChildFailedError" in e.text for e in raised):
         return False
-    case.note("all ranks said that they finished, after their group had been torn down: it was started again")
+    case.note("all ranks reported that they finished, after their group had been torn down: it was restarted")
     return True
 
 

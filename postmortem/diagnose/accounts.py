@@ -69,14 +69,14 @@ def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Clai
     if end is not None and end.signal == "SIGTERM":
         return "victim", "stopped by the launcher with SIGTERM after another rank had failed"
     if rank in case.finished or (end is not None and end.kind == "clean"):
-        return "healthy", "said that it finished" if rank in case.finished else "ended with exit code 0"
+        return "healthy", "reported that it finished" if rank in case.finished else "exited with code 0"
     if not events:
         return "silent", "no line of this rank is in these logs"
     if solution.outcome == "healthy":
         return "healthy", "no failure in its lines"
     if end is not None:
         return "victim", f"ended with {end} after the failure"
-    return "silent", "its last line is ordinary; it neither complained nor said goodbye"
+    return "silent", "its last line is ordinary; it reported neither an error nor its end"
 
 
 def clock(c: Clock) -> Row:

@@ -118,7 +118,7 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     found = next((ranks for way in ways if (ranks := way())), set())
     if len(found) != 1:
         return ()
-    case.note(f"the kill is joined to rank {min(found)}: the only rank that ended this way")
+    case.note(f"the kill is attributed to rank {min(found)}, the only rank that ended this way")
     return tuple(found)
 
 
@@ -145,7 +145,7 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     absent = [r for r in case.registry.ranks if r not in case.by_rank]
     if case.registry.world is not None and len(absent) == 1:
         case.note(
-            f"the failing process does not say its rank; rank {absent[0]} is the only one without a voice"
+            f"the failing process does not print its rank; rank {absent[0]} is the only one without a line"
         )
         return (absent[0],)
     ends = case.ends or exits.told_of(claims)
@@ -159,7 +159,7 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     ):
         return ()
     case.note(
-        f"the failing process does not say its rank; the launcher saw rank {failed[0]} end by itself, and only that one"
+        f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
     )
     return (failed[0],)
 
@@ -187,9 +187,7 @@ def _whole_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     found = tuple(sorted({rank for source in said for rank in listed[source]}))
     if len(found) < 2 or set(found) >= set(case.registry.ranks):
         return ()
-    case.note(
-        f"the complaint stands once for each rank of its node, {ranks_text(found)}, in the launcher's log"
-    )
+    case.note(f"the launcher's log has the error once for each rank of its node, {ranks_text(found)}")
     return found
 
 

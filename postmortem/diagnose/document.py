@@ -34,7 +34,7 @@ from postmortem.version import __version__
 PER_CLAIM = 3  # lines of proof
 FINDINGS, ROWS, HELPERS, TRACE = 200, 12, 6, 500
 ORDER = ("cause", "symptom", "confirms", "context")
-COLLECT = {"kind": "none", "text": "Collect what is missing, then analyse again."}
+COLLECT = {"kind": "none", "text": "Collect what is missing, then analyze again."}
 Row = dict[str, Any]
 
 

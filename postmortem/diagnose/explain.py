@@ -44,9 +44,9 @@ def account(root: Claim, claims: Iterable[Claim]) -> Account:
 def _against(root: Claim, c: Claim) -> str:
     """The fact that forbids a link; empty where none does."""
     if root.strength in MOMENT and surely_before(c, root):
-        return "it came before the cause"
+        return "it precedes the cause"
     if c.speaker in ("kernel", "tool") and not declared(root, c) and not _meet(root, c):
-        return "nothing joins it to the cause"
+        return "nothing links it to the cause"
     return ""
 
 

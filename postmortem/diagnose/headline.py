@@ -27,8 +27,12 @@ from postmortem.privacy import cut
 
 LIMIT = 105  # characters that a headline quotes
 OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complain of each other
+ELSEWHERE = " while the others waited in a collective"
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
+_CLAUSE = re.compile(
+    r"(?:[^`]|`[^`]*`)*?(: | while |; |, and )"
+)  # where a sentence has its time: before its second clause
 _NAME = re.compile(r"\{(\w+)\}")
 _IF_TOLD = re.compile(r"\[([^\]]*)\]")
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
@@ -57,6 +61,8 @@ def failure(solution: Solution) -> str:
     if root.strength == "suffered":
         return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
     said = _said(solution, root, time)
+    if ELSEWHERE in said and solution.victims.timed_out:
+        return f"{_awaited(solution, said.replace(ELSEWHERE, ''))}."
     return f"{said}{_effects(solution.victims, said)}."
 
 
@@ -96,18 +102,25 @@ def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
     subject = ranks_text(ranks) if ranks else ""
     if subject and root.because.startswith(f"{subject} "):
         return who + root.because[len(subject) :]
-    title = (
-        root.pattern.title.rstrip(".") if root.pattern.derived else "A rank was out of step with the others"
-    )
+    title = root.pattern.title.rstrip(".") if root.pattern.derived else "A rank diverged from the others"
     if root.because.split()[:2] == title.lower().split()[:2]:
         return capital(root.because)
     return f"{entitled(title, who, len(ranks) > 1)}: {root.because}"
 
 
 def _timed(said: str, time: str) -> str:
-    """`Rank 2 was in another collective than the others at 13:05:01: ranks 0, 1 and 3 waited in …`"""
-    lead, mark, rest = said.partition(": ")
-    return lead + time + mark + rest
+    """`Rank 2 was in a different collective than the others at 13:05:01: ranks 0, 1 and 3 waited in …`; never
+    inside of what is quoted."""
+    clause = _CLAUSE.match(said)
+    place = clause.start(1) if clause else len(said)
+    return said[:place] + time + said[place:]
+
+
+def _awaited(solution: Solution, said: str) -> str:
+    """`Rank 1 was stuck loading data (train.py:39) at 13:05:01; rank 0 timed out waiting for it`"""
+    whom = "it" if len(solution.ranks) == 1 else "them"
+    effects = _effects(solution.victims, said)
+    return said + effects.replace("timed out", f"timed out waiting for {whom}", 1)
 
 
 def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str) -> str:
@@ -145,7 +158,7 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
         "was": "were" if many else "was",
         "line": _quoted(str(e.fields.get("line") or ""), bare=False),
         "crash": _crash(e),
-        "ending": str(end) if end else "an error",
+        "ending": str(end).removeprefix("exit ") if end else "an error",
         "finished": f" after {'they' if many else 'it'} had finished"
         if bye and end and end.kind == "crash"
         else "",
@@ -225,7 +238,7 @@ def _rootless(solution: Solution) -> str:
         return f"Undetermined: {solution.unread}."
     if solution.outcome == "healthy":
         n = len(case.finished)
-        goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks said that they finished" if n else ""
+        goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished" if n else ""
         return f"No failure in these logs{goodbyes or _left_behind(solution)}."
     seen = "; ".join(_told(solution)) or _seen(solution)
     if not seen:
@@ -253,12 +266,12 @@ def _told(solution: Solution) -> list[str]:
 
 
 def _left_behind(solution: Solution) -> str:
-    """`; it had finished when a call of NCCL failed (a.log:12)`: what came while processes left."""
+    """`; the run had finished before an NCCL call failed (a.log:12)`: what came while processes left."""
     late = [c for c in solution.claims if c.fell_by == survived.while_leaving.__name__]
     if not late:
         return ""
     first = min(late, key=lambda c: c.event.where)
-    return f"; the run had finished before the rest ({inside(first.pattern.title.rstrip('.'))}, {first.event.where})"
+    return f"; the run had finished before {inside(first.pattern.title.rstrip('.'))} ({first.event.where})"
 
 
 def _seen(solution: Solution) -> str:
@@ -269,7 +282,7 @@ def _seen(solution: Solution) -> str:
         c for c in said if c.role == "symptom"
     ]
     if not loud:
-        return "the stack of a process is all that tells" if solution.case.of_kind("stack") else ""
+        return "the only evidence is the stack of a process" if solution.case.of_kind("stack") else ""
     last = next((c for c in loud if c.event.fields.get("last_error")), None)
     if last is not None:
         return f"NCCL's last error was `{_quoted(gist(last.event.text))}`"

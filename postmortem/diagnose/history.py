@@ -74,7 +74,7 @@ def told(solution: Solution) -> list[str]:
     said = [_again(solution, alike)] if alike and solution.root is not None else []
     for s in [s for s in others if s not in alike and s.outcome != "healthy"][:OTHERWISE]:
         what = inside(headline.in_short(s).rstrip("."))
-        said.append(f"Attempt {s.case.attempt} failed otherwise: {what} ({s.root.event.where}).")  # type: ignore[union-attr]
+        said.append(f"Attempt {s.case.attempt} failed differently: {what} ({s.root.event.where}).")  # type: ignore[union-attr]
     return said
 
 

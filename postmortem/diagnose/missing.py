@@ -116,9 +116,9 @@ def _peers(o: Open) -> Iterator[Item]:
     for address, n in sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:PEERS]:
         first = complaints[address][0]
         yield _item(
-            f"logs of the host with the address {address}",
-            f"why it went away: {n} line{'s' if n > 1 else ''} complain{'' if n > 1 else 's'} of it, first {first.where}",
-            f"on {address}: the rank's own log, its launcher's, and journalctl -o short-iso-precise"
+            f"logs of the host at {address}",
+            f"why it disconnected: {n} line{'s' if n > 1 else ''} report{'' if n > 1 else 's'} it, first {first.where}",
+            f"on {address}: the rank's log, its launcher's, and journalctl -o short-iso-precise"
             f"{_window(first)} > journal.txt",
         )
 
@@ -135,7 +135,7 @@ def _kernel(o: Open) -> Iterator[Item]:
     event = o.root.event if o.root is not None else None
     yield _item(
         f"kernel log of {_host_of_the_dead(o)}{_when(event)}",
-        "whether the kernel's OOM killer or a fault in native code ended the process",
+        "whether the kernel's OOM killer or a crash in native code ended the process",
         f"journalctl -k -o short-iso-precise{_window(event)} > kernel.txt   (or: dmesg --time-format iso > dmesg.txt)",
     )
 
@@ -230,7 +230,7 @@ def _stacks(o: Open) -> Iterator[Item]:
     yield _item(
         f"stacks of {who} while they hang",
         "where the rank that the others wait for is stuck",
-        "py-spy dump --pid PID   for every rank, before anything is killed",
+        "py-spy dump --pid PID   for every rank, before the job is killed",
     )
 
 
@@ -242,7 +242,7 @@ def _workers(o: Open) -> Iterator[Item]:
         yield _item(
             f"stacks of the DataLoader workers of {ranks_text(o.case.ranks_of(loading))}",
             "whether they wait for storage or for a lock, or are only slow",
-            "py-spy dump --subprocesses --pid PID   for this rank, before anything is killed",
+            "py-spy dump --subprocesses --pid PID   for this rank, before the job is killed",
         )
 
 
@@ -299,7 +299,7 @@ def _scheduler(o: Open) -> Iterator[Item]:
         job = str(c.event.fields.get("job_id") or "")
         if job.isdecimal():
             yield _item(
-                f"the scheduler's account of job {job}",
+                f"the scheduler's accounting of job {job}",
                 "whether a limit, a person or a failed node ended it",
                 f"sacct -j {job} -o JobID,State,ExitCode,DerivedExitCode,End,NodeList,Reason > sacct.txt",
             )
@@ -311,8 +311,8 @@ def _pods(o: Open) -> Iterator[Item]:
     cluster = [c for c in o.claims if c.speaker == "cluster" and c.accuses]
     if cluster and not (o.root is not None and o.root.speaker == "cluster"):
         yield _item(
-            "logs of the containers' last life, init containers too",
-            f"what the process said before the cluster's word ({cluster[0].event.where})",
+            "logs of the containers' previous run, including init containers",
+            f"what the process printed before the cluster's report ({cluster[0].event.where})",
             "kubectl logs POD --previous --all-containers --timestamps > previous.log",
         )
 
@@ -321,7 +321,7 @@ def _reason(o: Open) -> Iterator[Item]:
     if o.root is not None and o.root.strength == "ended" and o.root.pattern.category == "python-exception":
         yield _item(
             f"the traceback or reason of {ranks_text(o.root.ranks) if o.root.ranks else 'the rank'}",
-            "why it left",
+            "why it exited",
             "from torch.distributed.elastic.multiprocessing.errors import record; @record above main()"
             "   (and torchrun --redirects 3 --log-dir DIR)",
         )

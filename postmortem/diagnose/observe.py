@@ -241,7 +241,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
             if other is None and not c.event.fields.get("uttered"):
                 kind = str(c.event.fields.get("type", "")).partition("(")[0].rpartition(".")[2]
                 out.append(
-                    replace(c, role="symptom", because=f"{kind} only carries another process's failure")
+                    replace(c, role="symptom", because=f"{kind} only reports another process's failure")
                 )
         elif other is None and not (c.pattern.generic and _saying(case, c) in said):
             out.append(c)

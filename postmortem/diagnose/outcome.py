@@ -43,13 +43,13 @@ def lacking(case: Case) -> str:
     """What a log does not show that a healthy one would; empty where it tells of no job, and nothing says
     that it should."""
     if ranks := life.left_behind(case):
-        return f"{ranks_text(ranks)} worked and never said goodbye, as the others did further on"
+        return f"{ranks_text(ranks)} ran and never reported the end, as the others did later"
     if life.is_alive(case):
-        return "" if life.shown_at_work(case) or not _errors(case) else "errors stand above its results"
+        return "" if life.shown_at_work(case) or not _errors(case) else "errors precede its results"
     if case.registry.ranks or case.registry.world or any(s.kind == "agent" for s in case.sources.values()):
-        return "nothing shows a rank at work, or that one finished"
+        return "no line shows a rank at work or finished"
     if _complaints(case):
-        return "something is amiss in it, and nothing shows that work went on"
+        return "a line reports a problem, and none shows that the work continued"
     return _unknown(case)
 
 
@@ -57,11 +57,11 @@ def _unknown(case: Case) -> str:
     """What is said of a text in which nothing is known: the kernel's lines or prose."""
     kinds = {s.kind for s in case.sources.values()}
     if kinds == {"kernel"} and not case.by_kind["pattern"]:
-        return "nothing here tells of a job, and no line of the kernel's is known, for good or ill"
+        return "these logs show no job, and no kernel line matches a pattern"
     if kinds == {"stack"}:
-        return "a stack shows where a process stood, and nothing here whether it went on"
+        return "a stack shows where a process was, and no line whether it continued"
     if kinds <= set(PROSE) and not any(map(_reads_as_log, case.events)):
-        return "nothing here tells of a job"
+        return "these logs show no job"
     return ""
 
 

@@ -16,13 +16,13 @@ from postmortem.library.titles import inside
 from postmortem.privacy import cut
 
 NAMED = 4  # culprits whose end is told
-GUESS = "That it is of this job is a guess: it has no date or number of a job, and nothing that the ranks say bears it out."
+GUESS = "Whether it belongs to this job is a guess: it has no date and no job id, and no line of a rank confirms it."
 KINDS = (  # what a claim of each tier tells, for the sentence that weighs two of them
     (0.5, "states what the kernel, the driver or the scheduler did"),
-    (1.0, "states what a process died of"),
-    (2.0, "tells what ranks saw of each other"),
-    (3.0, "tells who was waited for"),
-    (9.0, "tells only that something was off"),
+    (1.0, "states why a process died"),
+    (2.0, "reports only another rank's failure"),
+    (3.0, "names only the rank that others waited for"),
+    (9.0, "reports only that something was wrong"),
 )
 
 
@@ -80,11 +80,11 @@ def _joins(solution: Solution, root: Claim) -> Iterator[str]:
     case, ranks = solution.case, solution.ranks
     known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
     if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
-        yield f"Pid {root.pids[0]} is rank {ranks[0]} by the launcher's and the rank's own lines."
+        yield f"Pid {root.pids[0]} is rank {ranks[0]} in the launcher's and the rank's lines."
     for rank in ranks[:NAMED]:
         end = case.end_of(rank)
         if end is not None and not (root.strength == "ended" and end.kind == "kill"):
-            yield f"The launcher saw rank {rank} end with {end}."
+            yield f"The launcher reported {end} for rank {rank}."
 
 
 def _effects(solution: Solution, root: Claim) -> Iterator[str]:
@@ -93,9 +93,9 @@ def _effects(solution: Solution, root: Claim) -> Iterator[str]:
     other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
     if other is not None:
         where = (order.first_of(other) or other.event).where
-        yield f"The first that another host says of it ({where}): {order.elsewhere(root, other)}."
+        yield f"First report from another host ({where}): {order.elsewhere(root, other)}."
     for claim, against in solution.account.rest[:NAMED]:
-        yield f"Not accounted for: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
+        yield f"Unexplained: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
 
 
 def _rootless(solution: Solution) -> list[str]:
@@ -105,7 +105,7 @@ def _rootless(solution: Solution) -> list[str]:
         handled = [c for c in solution.claims if c.role == "context" and c.because]
         if handled:
             return [f"{c.event.where}: {c.because}" for c in handled[:5]]
-        return ["No line of these logs states a failure, and no launcher reports one."]
+        return ["No line reports a failure, and no launcher reports a failed rank."]
     first: dict[str, Claim] = {}
     for c in loudest(solution):
         first.setdefault(c.pattern.id, c)
@@ -156,9 +156,9 @@ def _row(
 
 def _oom_killer(solution: Solution) -> dict[str, Any]:
     """A SIGKILL without a sender is most often the kernel's."""
-    why = "there is no kernel log here that could show it; this stays open"
+    why = "these logs contain no kernel log that could show it"
     if solution.case.has_kernel_log:
-        why = "the kernel log at hand shows no kill of this process"
+        why = "the kernel log shows no kill of this process"
     return _row("host-oom", "kernel-oom-killed-process", solution.ranks, None, why)
 
 
@@ -175,7 +175,7 @@ def why_not(root: Claim, c: Claim) -> str | None:
 
 def _kind(c: Claim) -> str:
     if c.strength == "silent":
-        return "tells only who fell silent"
+        return "shows only who fell silent"
     if c.strength == "ended":
-        return "tells only how a process ended"
+        return "shows only how a process ended"
     return next(words for limit, words in KINDS if tier(c) <= limit)

@@ -14,7 +14,7 @@ from typing import Any
 
 NAMED = 5  # files
 DENIED = "Permission denied"
-OUR_OWN = "an error of our own"
+OUR_OWN = "an internal error"
 AGAIN = ("interrupted", "took too long", "stopped after")  # the file is not at fault
 Row = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ class Unread:
             return f"{lost:,} bytes of {self.total:,} were not read"
         first = self.rows[0]
         if OUR_OWN in str(first["reason"]):
-            return f"an error of our own cost a part of {first['path']}"
+            return f"an internal error lost a part of {first['path']}"
         files = list(dict.fromkeys(str(row["path"]) for row in self.rows))
         return f"{files[0] if len(files) == 1 else f'{len(files)} files'} could not be read to the end"
 
@@ -53,15 +53,15 @@ class Unread:
 
 
 def _wanted(path: str, reason: str) -> dict[str, str]:
-    how = "copy it again from where it was written, and compare both with sha256sum"
+    how = "copy it again from its source, and compare both with sha256sum"
     if any(word in reason for word in AGAIN):
-        how = "analyse it again, by itself"
+        how = "analyze it again, by itself"
     if DENIED in reason:
-        how = f"chmod a+r {shlex.quote(path)}   as its owner, and analyse again"
+        how = f"chmod a+r {shlex.quote(path)}   as its owner, and analyze again"
     why = reason.removeprefix("cannot be opened: ").rstrip(".")
     return {
         "what": f"{path}: {why[:1].lower()}{why[1:]}",
-        "would_tell": "whether a failure stands in what was not read",
+        "would_tell": "whether the unread part contains a failure",
         "how": how,
     }
 

@@ -16,19 +16,19 @@ from postmortem.model import Example, Pattern
 
 WIDTH = 100
 ROLE_MEANS = {
-    "cause": "may be the root: the line states what happened",
+    "cause": "may be the root cause: the line states what happened",
     "symptom": "follows from something on another rank or host",
-    "confirms": "strengthens a cause and attributes it",
-    "context": "never a root",
+    "confirms": "supports a cause and says whose it is",
+    "context": "never a root cause",
 }
 ENTITY_MEANS = {
     "self": "The rank that printed it",
     "rank": "The rank it names, not the one that printed it",
     "pid": "The process whose pid it names",
     "gpu": "The GPU it names",
-    "host": "The host it names, or whose log it stands in",
+    "host": "The host it names, or the host of its log",
     "peer": "The other side of the connection, not the rank that printed it",
-    "missing-ranks": "The ranks that did not come, not the one that printed it",
+    "missing-ranks": "The ranks that were missing, not the one that printed it",
     "job": "The whole job: no rank is to blame",
 }
 
@@ -85,8 +85,8 @@ def _explanation(p: Pattern) -> Iterator[str]:
     yield from _section("Usual culprit", f"{ENTITY_MEANS[p.entity]}." if p.role != "context" else "")
     yield from _section("What to do", *(f"{a.text} [{a.kind}]" for a in p.actions))
     yield from _section("Not to be confused with", p.not_to_be_confused_with)
-    yield from _looks("How it does not look", p.no_matches)
-    yield from _section("Seen again with", f"postmortem replay {p.replay}" if p.replay else "")
+    yield from _looks("Lines that do not match", p.no_matches)
+    yield from _section("Reproduce it with", f"postmortem replay {p.replay}" if p.replay else "")
     yield from _section("References", *p.references)
 
 

@@ -145,7 +145,7 @@ def says_what_and_why(p: Pattern, library: Library) -> Iterator[str]:
             yield f"`{key}` is empty"
 
 
-@lint("choose the category it dies of, or another role")
+@lint("choose the category of the failure, or another role")
 def cause_has_a_category(p: Pattern, library: Library) -> Iterator[str]:
     """The verdict's category is that of its root."""
     if p.role == "cause" and p.category is None:
@@ -252,7 +252,7 @@ def _refusal(signature: Signature) -> str:
     return ""
 
 
-@lint("mend the expression; `variants` take other wordings")
+@lint("fix the expression; `variants` take other wordings")
 def regex_compiles(p: Pattern, library: Library) -> Iterator[str]:
     """`regex` is the library that confirms; 2,000 characters are enough for one wording."""
     for name, v in _wordings(p):
@@ -298,7 +298,7 @@ def gate_lets_the_examples_through(p: Pattern, library: Library) -> Iterator[str
             yield f"{name}: an example passes the regex and not the gate"
 
 
-@lint("give the gate a word that healthy logs do not hold on every line")
+@lint("give the gate a word that healthy logs do not have on every line")
 def gate_has_a_literal(p: Pattern, library: Library) -> Iterator[str]:
     """Without certain text the automaton has nothing to look for."""
     for name, _, signature in _gates(p):

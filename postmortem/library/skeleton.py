@@ -49,7 +49,7 @@ def write(name: str, line: str, folder: Path | None) -> Path:
         )
     if folder is None and (resources.PACKAGE / "_data").is_dir():
         raise UsageError(
-            "the installed library is not the place for a new pattern",
+            "a new pattern does not belong into the installed library",
             "name a folder of your own: --patterns DIR",
         )
     path = (folder or resources.folder("patterns")) / found["family"] / f"{found['id']}.yaml"

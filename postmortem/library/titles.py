@@ -9,7 +9,7 @@ _PLURAL = (("was ", "were "), ("is ", "are "), ("has ", "have "), ("does ", "do 
 _COMMON = frozenset({
     "A", "An", "Another", "The", "One", "Two", "Not", "No", "Some", "All", "Tensor", "Tensors", "Rank",
     "Ranks", "Parameters", "Shared", "Memory", "Processes", "Opening", "Probabilities", "Gradients",
-    "Samples",
+    "Samples", "Anomaly", "Exception", "Loading", "Mounting", "Somebody",
 })  # fmt: skip
 
 

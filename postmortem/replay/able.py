@@ -132,7 +132,7 @@ def transport(row: Scenario, asked: str, nproc: int) -> Transport:
         return Transport("nccl", ranks, f"backend nccl on {ranks} GPUs")
     ranks = nproc or row.nproc
     if "gpu" in row.needs:
-        return Transport("gloo", ranks, f"{ranks} ranks compute on one GPU and talk by gloo; {LOST}")
+        return Transport("gloo", ranks, f"{ranks} ranks compute on one GPU and communicate with gloo; {LOST}")
     return Transport("gloo", ranks, f"backend gloo on the CPU, because {_seen(gpus())}; {LOST}")
 
 

@@ -132,7 +132,7 @@ def execute(what: str, wishes: Wishes) -> int:
                 _recorded(ready, wishes) if wishes.record else verify.verify(ready, wishes.keep, _progress())
             )
         except KeyboardInterrupt:
-            output.say("\ninterrupted; all that was started has been ended and taken away")
+            output.say("\ninterrupted; everything that was started has been stopped and removed")
             raise
     _tell(result, wishes)
     return result.code
@@ -150,7 +150,7 @@ def _check_targets(wishes: Wishes) -> None:
             and folder.exists()
             and (flag == "--record" or not folder.is_dir() or any(folder.iterdir()))
         ):
-            raise UsageError(f"{flag} {folder} is there already", "name a folder that does not exist yet")
+            raise UsageError(f"{flag} {folder} already exists", "name a folder that does not exist yet")
     if wishes.keep and wishes.record:
         raise UsageError("--keep and --record both keep the logs", "leave out one of them")
 
@@ -158,7 +158,7 @@ def _check_targets(wishes: Wishes) -> None:
 def _write(ordered: verify.Order, target: Path) -> int:
     plan = verify.written(ordered)
     output.write_file(target, script.write(plan, target.name))
-    output.say(f"wrote {target}; nothing was started. It is run like this:")
+    output.say(f"wrote {target}; nothing was started. Run it like this:")
     for line in script.launch(plan, target.name):
         output.say(f"  {line}")
     return 0
@@ -172,7 +172,7 @@ def _announce(ready: verify.Ready) -> None:
     )
     for note in ready.notes:
         output.say(f"  {note}")
-    output.say(f"  it is ended after {ready.limit_s:.0f} s at the latest")
+    output.say(f"  it is stopped after {ready.limit_s:.0f} s at the latest")
 
 
 def _progress() -> Progress | None:
@@ -225,6 +225,6 @@ def _tell(result: verify.Result, wishes: Wishes) -> None:
         output.say(f"  its logs: {result.logs}")
     if wishes.attach:
         documents.attach(wishes.attach, result.to_json())
-        output.say(f"  the result stands in {wishes.attach}")
+        output.say(f"  the result is in {wishes.attach}")
     if wishes.as_json:
         output.data(json.dumps(result.to_json(), indent=1))

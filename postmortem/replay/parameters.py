@@ -69,7 +69,7 @@ COMMON: Mapping[str, Parameter] = {
     "rank": _whole("the rank at fault", 0, 63),
     "step": _whole("the step at which it fails", 0, 400),
     "steps": _whole("how many steps the job has", 1, 5000),
-    "timeout": Parameter(float, "the process group's time-out in seconds", 2, 60),
+    "timeout": Parameter(float, "the process group's timeout in seconds", 2, 60),
     "pause": Parameter(float, "seconds that a step takes", 0, 5),
     "style": Parameter(str, "how the job logs", choices=STYLES),
 }

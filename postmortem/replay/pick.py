@@ -106,7 +106,7 @@ def _rank(row: Scenario, given: Mapping[str, Any], nproc: int, notes: list[str])
     if row.id in FIXED_RANK:
         fixed = int(row.arguments["rank"])
         if rank != fixed:
-            notes.append(f"rank {rank} is not taken over: this scenario is about rank {fixed}")
+            notes.append(f"rank {rank} is not used: this scenario is about rank {fixed}")
         return {}
     chosen = min(rank, nproc - 1)
     if chosen == 0 and row.start.absent:
@@ -132,7 +132,7 @@ def _others(
         if value is not None:
             found[own] = value
         elif own in known:
-            notes.append(f"{own} {str(given[name])[:40]} is not taken over: the replay keeps to its own")
+            notes.append(f"{own} {str(given[name])[:40]} is not used: the replay uses its own")
     if int(found.get("step", 0)) >= 16:
         found["steps"] = int(found["step"]) + 8
     return found

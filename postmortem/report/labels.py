@@ -31,9 +31,9 @@ CATEGORIES = {
     "peer-lost": "peer lost",
 }
 CONFIDENCE = {
-    "established": (3, "a line states it, and the logs prove who it was"),
+    "established": (3, "a line states it, and the logs prove whose it is"),
     "supported": (2, "the evidence points here; an alternative stays open"),
-    "hypothesis": (1, "the best reading of thin evidence"),
+    "hypothesis": (1, "the best explanation of little evidence"),
 }
 STATES = {
     "cause": "failed first",
@@ -45,7 +45,7 @@ STATES = {
 ACTIONS = {
     "fix-code": "Fix the code",
     "fix-config": "Change the configuration",
-    "add-memory": "Give it more memory",
+    "add-memory": "Add memory",
     "drain-host": "Drain the host",
     "replace-gpu": "Replace the GPU",
     "check-network": "Check the network",

@@ -2,7 +2,7 @@
 
 parts = Parts()
 parts.get("the timeline", lambda: lanes.picture(document, events), None)
-parts.failed  ->  ["the timeline: an error of our own in report/lanes.py:198 (...), please report it"]
+parts.failed  ->  ["the timeline: an internal error in report/lanes.py:198 (...), please report it"]
 """
 
 from __future__ import annotations

@@ -166,8 +166,8 @@ def test_what_a_clocks_common_lines_are_worth() -> None:
 
 
 def test_too_few_lines_are_counted_in_words() -> None:
-    assert consensus._state([], 1)[1] == "only 1 common line, which tells no more than seconds"
-    assert consensus._state([], 2)[1] == "only 2 common lines, which tell no more than seconds"
+    assert consensus._state([], 1)[1] == "only 1 common line, accurate only to seconds"
+    assert consensus._state([], 2)[1] == "only 2 common lines, accurate only to seconds"
     assert consensus._state([True], 1)[1].startswith("only 1 common line: too few")
 
 

@@ -320,7 +320,7 @@ def test_what_was_done_is_told() -> None:
     assert years.told([]) == ""
     assert years.told([stamp(2026, 11, 20)]) == ""
     assert years.told([stamp(2026, 12, 31), stamp(2027, 1, 1)]).startswith(
-        "stamps without a year: 2026 up to New Year, 2027"
+        "stamps without a year: 2026 before New Year, 2027"
     )
     assert "29 February" in years.told([stamp(2024, 2, 29)])
     assert years.told([stamp(years.NO_YEAR, 5, 5)]) == "no line of the job names the year"

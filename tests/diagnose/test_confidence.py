@@ -30,7 +30,7 @@ def test_a_line_that_states_it_of_a_rank_establishes_it() -> None:
 @pytest.mark.parametrize(
     "root, ranks",
     [
-        (claim(RAISED, ranks=(1,), because="no pid joins"), (1,)),
+        (claim(RAISED, ranks=(1,), because="no pid matches"), (1,)),
         (claim(pattern(status="draft"), ranks=(1,)), (1,)),
         (claim(pattern(derived=True), ranks=(1,)), (1,)),
         (claim(RAISED, ranks=(1,), strength="compared"), (1,)),

@@ -67,7 +67,7 @@ def test_the_launchers_word_or_a_warning_accounts_for_nothing(word: Claim) -> No
 
 def test_the_claim_says_what_the_launcher_saw() -> None:
     (c,) = derive(case(*exits(r1=-9), ranks=(0, 1), hosts={1: "node-b"}), [])
-    assert c.because == "the launcher saw rank 1 end with SIGKILL"
+    assert c.because == "the launcher reported SIGKILL for rank 1"
     assert (c.hosts, c.pids, c.strength) == (("node-b",), (101,), "ended")
 
 

@@ -100,7 +100,7 @@ def test_what_surely_came_before_the_cause_is_left_over() -> None:
     before = effect(NOON, ranks=(0,))
     told = account(root, [before])
     assert told.links == ()
-    assert told.rest == ((before, "it came before the cause"),)
+    assert told.rest == ((before, "it precedes the cause"),)
 
 
 def test_a_comparisons_line_is_not_the_moment() -> None:
@@ -123,7 +123,7 @@ def test_what_the_kernel_says_of_another_host_is_no_symptom(speaker: str) -> Non
         told = account(root, [effect(speaker=speaker, **theirs)])  # type: ignore[arg-type]
         assert bool(told.links) is joined, theirs
         if not joined:
-            assert told.rest[0][1] == "nothing joins it to the cause"
+            assert told.rest[0][1] == "nothing links it to the cause"
 
 
 def test_an_edge_joins_what_the_kernel_says() -> None:

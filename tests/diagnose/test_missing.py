@@ -131,10 +131,7 @@ def test_the_log_of_the_address_that_was_lost() -> None:
     said = event("Connection closed by peer [10.22.0.12]:40412", rank=1)
     lost = claim(pattern("closed", "peer-lost", role="symptom"), said)
     item = asked("peer-lost", claims=[lost, lost], root=claim(pattern("p", "peer-lost")))[0]
-    assert (
-        item["what"] == "logs of the host with the address 10.22.0.12"
-        and "2 lines complain of it" in item["would_tell"]
-    )
+    assert item["what"] == "logs of the host at 10.22.0.12" and "2 lines report it" in item["would_tell"]
     own = claim(
         pattern("closed", "peer-lost", role="symptom"), event("Connection closed by peer [127.0.0.1]:40412")
     )

@@ -258,7 +258,7 @@ def test_a_wrapper_only_carries_anothers_failure() -> None:
     wrapper = raised(wrapper=True, type="torch.elastic.ChildFailedError(…)")
     (one,) = observe(case(wrapper, patterns=[GENERIC]))
     assert one.role == "symptom"
-    assert one.because == "ChildFailedError only carries another process's failure"
+    assert one.because == "ChildFailedError only reports another process's failure"
     assert names(wrapper, named()) == ["out-of-memory"]
 
 

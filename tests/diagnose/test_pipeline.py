@@ -240,7 +240,7 @@ def test_what_came_before_the_root_is_unexplained() -> None:
     ]
     (row,) = document(*events, library=library(RAISED, lost))["unexplained"]
     assert row["pattern"] == "lost"
-    assert "it came before the cause" in row.values()
+    assert "it precedes the cause" in row.values()
 
 
 def test_an_unreadable_file_is_named_with_its_reason() -> None:

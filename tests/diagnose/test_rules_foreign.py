@@ -234,7 +234,7 @@ def test_a_loose_cause_gives_way_to_any_other() -> None:
     seen = case(*WORK, ranks=(0,))
     assert roles(seen, UNDATED, claim(RAISED)) == ("context", False)
     assert roles(seen, UNDATED, claim(RAISED, strength="silent")) == ("cause", True)
-    assert any("nothing binds it" in note for note in seen.notes)
+    assert any("nothing links it" in note for note in seen.notes)
 
 
 def test_alone_it_is_a_guess() -> None:

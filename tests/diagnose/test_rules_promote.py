@@ -31,7 +31,7 @@ def test_what_confirms_becomes_the_cause_of_the_rank_it_is_joined_to() -> None:
     seen = case(event(), ranks=(0, 1))
     (c,) = promoted(seen, [fault(ranks=(1,))])
     assert c.role == "cause"
-    assert c.because == "the process is this rank, and nothing nearer to the cause is in these logs"
+    assert c.because == "the process is this rank, and these logs have no better evidence"
     assert any("segfault" in note for note in seen.notes)
 
 
@@ -149,7 +149,7 @@ def last(line: int = 5) -> Any:
 def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
     c = claim(WAIT, event("waits", "a.log", 5))
     (found,) = promoted(case(*c.events, last(5)), [c])
-    assert (found.role, found.because) == ("symptom", "nothing came after it")
+    assert (found.role, found.because) == ("symptom", "no line follows it")
     assert roles(case(*c.events, last(6)), c) == ["context"]
     assert roles(case(*c.events, event("…", "a.log", 5, "line")), c) == ["context"]
     assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == [
@@ -193,7 +193,7 @@ def uttered(line: int = 5, file: str = "a.log", **more: Any) -> Claim:
 
 def promoted_lines(*claims: Claim, events: Any = ()) -> list[int | None]:
     found = promoted(case(*events, ranks=(0, 1)), claims)
-    return [c.event.where.line for c in found if c.because == "nothing else gives a reason"]
+    return [c.event.where.line for c in found if c.because == "no other line gives a reason"]
 
 
 LEFT = exits(r1=1)

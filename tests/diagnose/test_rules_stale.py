@@ -162,7 +162,7 @@ DEAD = exits(r1=-9)
 def test_in_a_container_the_one_rank_that_was_killed_fits() -> None:
     (c,) = stale.joined(case(*WORK, *DEAD, ranks=(0, 1), pids={0: 10}), [kill(at=NOON + 3)])
     assert c.ranks == (1,)
-    assert c.because.startswith("no pid joins")
+    assert c.because.startswith("no pid matches")
 
 
 def test_no_rank_fits_without_a_kill_or_with_several() -> None:

@@ -49,7 +49,7 @@ def test_the_rank_whose_log_is_there_and_says_nothing_never_arrived() -> None:
     found = silent.silence(seen(waits(0, 1, 2), line(3)))
     assert found is not None
     assert (found.pattern.id, found.ranks) == ("rank-never-arrived", (3,))
-    assert found.because == "ranks 0, 1 and 2 complained, rank 3 did not"
+    assert found.because == "ranks 0, 1 and 2 reported an error, rank 3 did not"
     assert [e.rank for e in found.events] == [3, 0, 1, 2]
 
 
@@ -186,7 +186,7 @@ def test_a_bar_that_is_drawn_above_a_complaint_shows_rank_0_at_work() -> None:
     found = busy(BAR, "some line")
     assert found is not None
     assert (found.pattern.id, found.ranks) == ("rank0-still-busy", (0,))
-    assert found.because == "rank 0 still worked when rank 1 timed out in collective 1"
+    assert found.because == "rank 0 was still busy when rank 1 timed out in collective 1"
     assert (found.events[0].where.line, found.events[0].text, found.events[0].rank) == (48, BAR, None)
     without = busy(BAR, seq=None)
     assert without is not None and without.because.endswith("timed out")

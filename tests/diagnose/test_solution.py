@@ -173,7 +173,7 @@ def test_a_comparison_is_a_sentence_by_itself_or_stands_behind_its_title() -> No
         == "Rank 2 fell silent: no dump."
     )
     stated = raised(2, because="others went on", strength="silent")
-    assert headline(solution(stated)) == "Rank 2 was out of step with the others: others went on."
+    assert headline(solution(stated)) == "Rank 2 diverged from the others: others went on."
     same = raised(because="no rank printed a line", title="No rank was heard of", **compared)
     assert headline(solution(same)) == "No rank printed a line."
 
@@ -227,7 +227,7 @@ def test_a_healthy_run() -> None:
     assert headline(solution(None, outcome="healthy")) == "No failure in these logs."
     seen = case(bye(0), ranks=(0, 1))
     assert headline(solution(None, seen=seen, outcome="healthy")) == (
-        "No failure in these logs; 1 of 2 ranks said that they finished."
+        "No failure in these logs; 1 of 2 ranks reported that they finished."
     )
 
 
@@ -249,9 +249,11 @@ def test_an_undetermined_one_tells_of_its_victims_or_the_first_loud_complaint() 
     assert "Undetermined: a disk is full," in headline(solution(None, quiet, nobody, confirms, later, loud))
     assert "Undetermined: a disk is slow," in headline(solution(None, quiet))
     assert "Undetermined: a job ended," in headline(solution(None, quiet, nobody))
-    assert headline(solution(None)) == "Undetermined: nothing shows a rank at work, or that one finished."
+    assert headline(solution(None)) == "Undetermined: no line shows a rank at work or finished."
     stack = case(event(kind="stack"))
-    assert "Undetermined: the stack of a process is all that tells," in headline(solution(None, seen=stack))
+    assert "Undetermined: the only evidence is the stack of a process," in headline(
+        solution(None, seen=stack)
+    )
 
 
 # ── reasons ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -264,7 +266,7 @@ def because(root: Claim | None, *others: Claim, **more: Any) -> list[str]:
 def test_a_reason_says_more_than_that_there_is_a_line() -> None:
     """The proof stands right below: `a.log:5 states it` said nothing."""
     assert because(raised(2)) == ["a.log:5: a rank raised an exception."]
-    assert because(raised(2, because="no pid joins")) == ["No pid joins."]
+    assert because(raised(2, because="no pid matches")) == ["No pid matches."]
     derived = {"derived": True}
     assert because(raised(2, because="it left early", strength="compared", p=derived)) == []
     assert because(raised(2, because="so", strength="compared")) == ["a.log:5: a rank raised an exception."]
@@ -289,15 +291,15 @@ def test_how_a_pid_was_joined_and_how_the_launcher_saw_it_end() -> None:
     seen = case(*exits(r1=-9), ranks=(0, 1), pids={1: 77})
     root = claim(pattern("oom", "host-oom", entity="pid"), ranks=(1,), pids=(77,))
     assert because(root, seen=seen) == [
-        "Pid 77 is rank 1 by the launcher's and the rank's own lines.",
-        "The launcher saw rank 1 end with SIGKILL.",
+        "Pid 77 is rank 1 in the launcher's and the rank's lines.",
+        "The launcher reported SIGKILL for rank 1.",
     ]
     own = claim(RAISED, ranks=(1,), pids=(77,))
-    assert because(own, seen=seen) == ["The launcher saw rank 1 end with SIGKILL."]
+    assert because(own, seen=seen) == ["The launcher reported SIGKILL for rank 1."]
     ended = claim(pattern("e", derived=True, entity="pid"), ranks=(1,), pids=(77,), strength="ended")
     assert because(ended, seen=seen) == []
     crashed = case(*exits(r1=-11), ranks=(0, 1))
-    assert because(ended, seen=crashed) == ["The launcher saw rank 1 end with SIGSEGV."]
+    assert because(ended, seen=crashed) == ["The launcher reported SIGSEGV for rank 1."]
 
 
 def test_effects_and_what_is_not_accounted_for() -> None:
@@ -306,8 +308,8 @@ def test_effects_and_what_is_not_accounted_for() -> None:
     after = claim(LOST, event(file="c", at=NOON + 9, host="b"), ranks=(1,))
     said = because(root, before, after)
     assert said[0] == "Ranks 0 and 1 lost the connection."
-    assert said[1].startswith("The first that another host says of it (c:1): 9.00 s later")
-    assert said[2] == "Not accounted for: b:1, a rank lost its peers; it came before the cause."
+    assert said[1].startswith("First report from another host (c:1): 9.00 s later")
+    assert said[2] == "Unexplained: b:1, a rank lost its peers; it precedes the cause."
 
 
 # ── why not another ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -322,15 +324,15 @@ def test_why_not_is_a_link_the_order_in_time_or_the_kind_of_proof() -> None:
     assert reasons.why_not(early, late) == "it came 9.00 s later (± 0.05 s)"
     hang = claim(pattern("h", "hang"), event(file="y", line=3))
     assert reasons.why_not(claim(pattern("a"), event(file="x")), hang) == (
-        "y:3 tells who was waited for; x:1 states what a process died of"
+        "y:3 names only the rank that others waited for; x:1 states why a process died"
     )
     assert reasons.why_not(claim(pattern("a"), event(file="x")), other) is None
     near = claim(RAISED, event(file="y", at=NOON, host="h"))
     assert reasons.why_not(early, near) == "which came first is not determined"
     silent, ended = (claim(pattern("s", "hang"), event(file="y"), strength=s) for s in ("silent", "ended"))
     root = claim(pattern("k", "host-oom", entity="host"), event(file="x"))
-    assert "y:1 tells only who fell silent" in str(reasons.why_not(root, silent))
-    assert "y:1 tells only how a process ended" in str(reasons.why_not(root, ended))
+    assert "y:1 shows only who fell silent" in str(reasons.why_not(root, silent))
+    assert "y:1 shows only how a process ended" in str(reasons.why_not(root, ended))
     assert "x:1 states what the kernel, the driver or the scheduler did" in str(reasons.why_not(root, other))
 
 
@@ -341,7 +343,7 @@ def test_alternatives_are_other_patterns_and_for_a_sigkill_the_oom_killer() -> N
     killed = claim(pattern("k", "external-signal"), event(exitcode="-9"), ranks=(1,), strength="ended")
     (row,) = reasons.alternatives(solution(killed))
     assert (row["category"], row["ranks"]) == ("host-oom", [1])
-    assert "stays open" in row["why_not"]
+    assert "no kernel log" in row["why_not"]
     kernel = case(sources=[source("dmesg.txt", "kernel")])
     assert "shows no kill" in reasons.alternatives(solution(killed, seen=kernel))[0]["why_not"]
     assert reasons.alternatives(solution(None)) == []
@@ -366,10 +368,10 @@ def test_what_became_of_every_rank() -> None:
         ("cause", "it said so"),
         ("victim", "A rank lost its peers (x:7)"),
         ("victim", "stopped by the launcher with SIGTERM after another rank had failed"),
-        ("healthy", "ended with exit code 0"),
+        ("healthy", "exited with code 0"),
         ("victim", "ended with exit code 1 after the failure"),
-        ("healthy", "said that it finished"),
-        ("silent", "its last line is ordinary; it neither complained nor said goodbye"),
+        ("healthy", "reported that it finished"),
+        ("silent", "its last line is ordinary; it reported neither an error nor its end"),
         ("silent", "no line of this rank is in these logs"),
     ]
 

@@ -45,7 +45,7 @@ def test_the_rank_in_another_collective_than_most_is_accused() -> None:
     assert found(*others, told(2, "BROADCAST", peer=0)) == differ(2)
     claim = claims(*others, told(2, "BROADCAST", peer=0))
     assert claim is not None
-    assert claim.because == "ranks 0, 1 and 3 announced OpType=ALLREDUCE; rank 2 announced OpType=BROADCAST"
+    assert claim.because == "ranks 0, 1 and 3 had OpType=ALLREDUCE; rank 2 had OpType=BROADCAST"
     assert [e.rank for e in claim.events][0] == 2
 
 
@@ -78,7 +78,7 @@ def test_where_all_that_are_left_to_read_agree_nobody_is_named() -> None:
 def test_a_size_in_which_ranks_differ_is_told() -> None:
     claim = claims(*[told(r) for r in (0, 1, 2)], told(3, shape="32"))
     assert claim is not None and claim.ranks == (3,)
-    assert "rank 3 announced TensorShape=[32]" in claim.because
+    assert "rank 3 had TensorShape=[32]" in claim.because
 
 
 def lagging(ranks: str, rank: int = 0) -> Found:

@@ -30,7 +30,7 @@ def work(*numbers: int, pace: float = 2.0, **more: Any) -> list[Event]:
 def test_a_silence_of_half_an_hour_and_twenty_steps_is_the_story() -> None:
     said = found(*work(1, 100))
     assert said == [
-        "no rank printed a line in the last 57 minutes; until then, up to step 100, a step had taken 2.0 s"
+        "no rank printed a line in the last 57 minutes; before that, up to step 100, a step took 2.0 s"
     ]
     assert found(*work(1, 100), at=200 + 1800)
     assert not found(*work(1, 100), at=200 + 1799)

@@ -116,7 +116,7 @@ def _ended(case: Case, rank: int, end: Ending) -> list[Claim]:
             (),
             (event.pid,) if event.pid else (),
             case.attempt,
-            f"the launcher saw rank {rank} end with {end}",
+            f"the launcher reported {end} for rank {rank}",
             pattern.strength,
         )
     ]
@@ -196,7 +196,7 @@ def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
     )  # a shell may stop what it had started
     kind = end.kind if end.kind in known else "own"
     event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
-    return _as(case, PATTERNS[kind], c, event, f"{c.event.where} tells of an end with {end}")
+    return _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
 
 
 def _as(case: Case, name: str, c: Claim, event: Event, because: str) -> list[Claim]:
@@ -293,9 +293,7 @@ def _forced(case: Case, end: Ending) -> bool:
     event = end.told_by
     if event is None or event.pid not in set(_killed_by_agent(case, event)):
         return False
-    case.note(
-        f"{event.where}: SIGKILL of pid {event.pid} came from the launcher itself, which had asked with SIGTERM before"
-    )
+    case.note(f"{event.where}: the launcher itself sent SIGKILL to pid {event.pid}, after SIGTERM")
     return True
 
 

@@ -95,7 +95,7 @@ def _counted(case: Case) -> Claim | None:
     missing = sorted(set(range(min(world, MOST))) - came)
     if joined != {len(came)} or not 0 < len(missing) <= max(1, world // 2):
         return None
-    because = f"{len(came)} of {world} ranks came, and all of them say so; not {ranks_text(missing)}"
+    because = f"{len(came)} of {world} ranks joined; {ranks_text(missing)} did not"
     return make(case, "rank-never-joined", missing, complaints, because)
 
 
@@ -109,8 +109,8 @@ def _twice(m: Meeting) -> Claim | None:
         if m.case.rank_of(e) in twice:
             first.setdefault(e.where.source, e)
     starts = sorted(first.values(), key=lambda e: (e.at is None, e.at_sigma, e.at or 0.0))
-    because = f"two processes say they are {ranks_text(twice)}"
-    because += f", and none is {ranks_text(m.missing)}" if m.missing else ""
+    because = f"two processes started as {ranks_text(twice)}"
+    because += f", and none as {ranks_text(m.missing)}" if m.missing else ""
     return m.make("rank-started-twice", [*twice, *m.missing], [*starts, *m.complaints], because)
 
 
@@ -128,7 +128,7 @@ def _late(m: Meeting) -> Claim | None:
         if rank and rank in starts and others and _too_late(m, e, starts[rank], max(others)):
             begun = [x for x in m.case.by_rank[rank] if x.kind in START][:1]
             after = starts[rank] - max(others)
-            because = f"rank {rank} started {after:.0f} s after the others, which had given up"
+            because = f"rank {rank} started {after:.0f} s after the others, which had timed out"
             return m.make("rank-joined-late", [rank], [*begun, e, *m.complaints], because)
     return None
 
@@ -163,8 +163,8 @@ def _larger_world(m: Meeting) -> Claim | None:
         return None
     proof = [e for e in m.complaints if m.case.rank_of(e) in awaited] + formed
     nobody = ", ".join(map(str, sorted(set(awaited.values()))))
-    wait = "it waits" if len(awaited) == 1 else "they wait"
-    because = f"{wait} for rank {nobody}, and {ranks_text(met)} did not look for it"
+    wait = "it waited" if len(awaited) == 1 else "they waited"
+    because = f"{wait} for rank {nobody}, which {ranks_text(met)} did not expect"
     return m.make("world-sizes-differ", awaited, proof, because)
 
 
@@ -191,9 +191,9 @@ def _no_store(m: Meeting) -> Claim | None:
     if not m.outside or len(m.outside) >= len(met):
         return None
     places = {f"{e.fields.get('address')}:{e.fields.get('port')}" for e in m.outside.values()}
-    looked = f"{ranks_text(m.outside)} looked for the store at {', '.join(sorted(places))}"
+    looked = f"{ranks_text(m.outside)} could not reach a store at {', '.join(sorted(places))}"
     proof = [*m.outside.values(), *m.complaints]
-    return m.make("rank-found-no-store", m.outside, proof, f"{looked}, and {ranks_text(met)} met elsewhere")
+    return m.make("rank-found-no-store", m.outside, proof, f"{looked}; {ranks_text(met)} joined one")
 
 
 def _stuck(m: Meeting) -> Claim | None:
@@ -210,7 +210,7 @@ def _stuck(m: Meeting) -> Claim | None:
     for r in stuck:
         spoken = [e for e in m.case.by_rank[r] if e.kind in ("line", "notice")]
         last += sorted(spoken, key=lambda e: e.where.line or 0)[-1:]
-    because = f"{ranks_text(stuck)} started and never came to the store, where {ranks_text(m.waiting)} waited"
+    because = f"{ranks_text(stuck)} started but never joined the store, where {ranks_text(m.waiting)} waited"
     return m.make("rank-stuck-before-init", stuck, [*last, *m.complaints], because)
 
 
@@ -220,8 +220,8 @@ def _never_came(m: Meeting) -> Claim | None:
     nameless = [c for c in m.claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
     if nameless or not 0 < len(m.missing) <= max(1, m.world // 2):
         return None
-    came = f"{m.world - len(m.missing)} of {m.world} ranks left logs and waited"
-    because = f"{came}, and {ranks_text(m.missing)} left no line"
+    came = f"{m.world - len(m.missing)} of {m.world} ranks waited in the store"
+    because = f"{came}; {ranks_text(m.missing)} left no line"
     return m.make("rank-never-joined", m.missing, m.complaints, because)
 
 

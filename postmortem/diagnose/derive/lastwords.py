@@ -39,7 +39,7 @@ def derive(case: Case, claims: list[Claim]) -> list[Claim]:
     if not found:
         return []
     e, name = min(found, key=lambda told: told[1] != ERROR)
-    made = make(case, name, (), [e], f"{e.where} is the end of what was written")
+    made = make(case, name, (), [e], f"the log ends at {e.where}")
     return [made] if made else []
 
 

@@ -59,7 +59,7 @@ def _silence(end: Event, last: Sequence[Event]) -> float:
 
 def _because(case: Case, silence: float, pace: float) -> str:
     step = max((number(e.fields.get("step")) or 0 for e in case.of_kind("progress")), default=0)
-    until = f"; until then, up to step {step}, a step had taken {_long(pace)}" if step else ""
+    until = f"; before that, up to step {step}, a step took {_long(pace)}" if step else ""
     return f"no rank printed a line in the last {_long(silence)}{until}"
 
 

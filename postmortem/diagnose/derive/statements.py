@@ -109,7 +109,7 @@ def _alone(
         return None
     usual = max(groups, key=lambda value: len(groups[value]))
     told = message(said[odd[0]][1].text)
-    return odd[0], f"{ranks_text(odd)} said `{told}`, where all others said {usual}"
+    return odd[0], f"{ranks_text(odd)} logged `{told}`; all others logged {usual}"
 
 
 __all__ = ["Odd", "derive", "odd"]

@@ -89,7 +89,9 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         )
         because = f"the exception says that rank {rank} {value}"
         if told.usual:
-            because = f"the exception lists one value for each rank: {ranks_text((rank,))} has {value}, most have {told.usual}"
+            because = (
+                f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {told.usual}"
+            )
         made = make(case, SIZES if told.sizes else OTHER, told.ranks, [shown, e], because)
         if made is not None:
             found[told.ranks] = made

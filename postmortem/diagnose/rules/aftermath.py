@@ -41,7 +41,7 @@ def peers_lost_before(view: View) -> Iterator[Defeat]:
         # an aborted all_gather_object asks for as many bytes as its sizes, which nobody sent, happen to say
         garbage = bool(e.fields.get("collective")) and claim.pattern.category not in COMPLAINTS
         if claim.pattern.category in weaker or garbage:
-            yield Defeat(at, "symptom", f"the rank had lost its peers before ({loss.event.where})")
+            yield Defeat(at, "symptom", f"the rank had lost its peers earlier ({loss.event.where})")
 
 
 def stopped_after_time_out(view: View) -> Iterator[Defeat]:
@@ -52,7 +52,7 @@ def stopped_after_time_out(view: View) -> Iterator[Defeat]:
         if not claim.tells("stop") or claim.pattern.category != "external-signal":
             continue
         if first := next((c for c in waited if before(c, claim)), None):
-            yield Defeat(at, "symptom", f"a rank had timed out before ({first.event.where})")
+            yield Defeat(at, "symptom", f"a rank had timed out earlier ({first.event.where})")
 
 
 def _all_lost(view: View, claim: Claim, losses: Mapping[tuple[int | None, str], Claim]) -> Claim | None:
@@ -106,7 +106,7 @@ def node_was_lost(view: View) -> Iterator[Defeat]:
         for node in lost:
             soon = node.at is None or claim.at is None or abs(node.at - claim.at) <= FAILING_S
             if soon and _on(node, claim):
-                yield Defeat(at, "symptom", f"its node failed, says {node.event.where}")
+                yield Defeat(at, "symptom", f"its node had failed ({node.event.where})")
 
 
 def _on(node: Claim, claim: Claim) -> bool:
@@ -132,7 +132,7 @@ def import_was_optional(view: View) -> Iterator[Defeat]:
         later = {r for r, line in own.get(e.where.source, {}).items() if line > (e.where.line or 0)}
         nameless = exception(claim) in ("ModuleNotFoundError", "ImportError") and e.rank is None
         if nameless and ranks and later >= ranks:
-            yield Defeat(at, "context", "every rank went on, and raised something else under its own name")
+            yield Defeat(at, "context", "every rank continued, and raised another exception itself")
 
 
 def library_said_why(view: View) -> Iterator[Defeat]:
@@ -143,7 +143,7 @@ def library_said_why(view: View) -> Iterator[Defeat]:
             continue
         for why in told:
             if why is not claim and _just_above(why, claim):
-                yield Defeat(at, "symptom", f"the library had said why ({why.event.where})")
+                yield Defeat(at, "symptom", f"the library had reported the reason ({why.event.where})")
 
 
 def _just_above(a: Claim, b: Claim) -> bool:
@@ -166,7 +166,7 @@ def abort_after_reason(view: View) -> Iterator[Defeat]:
             continue
         for reason in reasons:
             if reason.event.where.source == claim.event.where.source and _meet(reason, claim):
-                why = f"an abort is the end of what {reason.pattern.id} says ({reason.event.where})"
+                why = f"the abort follows from {reason.pattern.id} ({reason.event.where})"
                 yield Defeat(at, "symptom", why)
 
 
@@ -186,7 +186,7 @@ def only_tried_again(view: View) -> Iterator[Defeat]:
     )
     for at, claim in view.numbered("cause"):
         if not failed and _is_retry(claim):
-            yield Defeat(at, "symptom", "it is tried again, and nothing here tells that it failed for good")
+            yield Defeat(at, "symptom", "it is retried, and no line shows that it failed for good")
 
 
 def _is_retry(claim: Claim) -> bool:
@@ -198,7 +198,7 @@ def single_nan(view: View) -> Iterator[Defeat]:
     """One NaN that goes away is no failure."""
     nans = _spreading(view)
     if len(nans) == 1:
-        yield Defeat(nans[0][0], "context", "a single NaN that did not come back")
+        yield Defeat(nans[0][0], "context", "a single NaN that did not recur")
 
 
 def nan_that_spread(view: View) -> Iterator[Defeat]:

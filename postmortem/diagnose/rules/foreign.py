@@ -46,7 +46,7 @@ def rows_of_other_jobs(view: View) -> Iterator[Defeat]:
     for at, claim in view.numbered():
         row = told.get(claim.event.where)
         if own and row is not None and row not in own:
-            yield Defeat(at, "context", f"the row is of job {row}, and these logs are of job {these}")
+            yield Defeat(at, "context", f"the row belongs to job {row}, these logs to job {these}")
 
 
 def _rows(case: Case) -> dict[Where, str]:
@@ -90,7 +90,7 @@ def harmless(view: View) -> Iterator[Defeat]:
         return
     for at, claim in view.numbered("cause", "symptom", "confirms"):
         if claim.speaker in OTHERS and not _after_the_end(case, claim):
-            yield Defeat(at, "context", "all ranks finished and none complains")
+            yield Defeat(at, "context", "all ranks finished, and none reports an error")
 
 
 def _complained(view: View) -> bool:
@@ -119,7 +119,7 @@ def doubted(case: Case, claims: Sequence[Claim], loose: Sequence[Claim]) -> list
     out = []
     for c in claims:
         if c in loose:
-            why = "nothing binds it to this job, and the ranks' own words do not bear it out"
+            why = "nothing links it to this job, and no line of the ranks confirms it"
             case.note(f"{c.pattern.id} at {c.event.where}: {why}")
             if others:
                 c = replace(c, role="context", because=why)

@@ -28,9 +28,9 @@ def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
             case.note(f"{c.pattern.id} at {c.event.where} counts as cause: {why}")
             c = replace(c, role="cause", because=why)
         elif c in uttered:
-            c = replace(c, role="cause", because="nothing else gives a reason")
+            c = replace(c, role="cause", because="no other line gives a reason")
         elif c.role == "context" and not c.because and _is_last(case, c):
-            c = replace(c, role="symptom", because="nothing came after it")
+            c = replace(c, role="symptom", because="no line follows it")
         out.append(c)
     return out
 
@@ -71,13 +71,13 @@ def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int]) -> str
         return ""
     when = c.pattern.cause_if
     if "joined" in when and c.ranks and not set(c.ranks) & caused:
-        return "the process is this rank, and nothing nearer to the cause is in these logs"
+        return "the process is this rank, and these logs have no better evidence"
     if "only-kernel" in when and _only_kernel(case, c, claims):
-        return "a Python process, and this excerpt of the kernel's log is all there is"
+        return "a Python process, and this kernel log is the only evidence"
     if "first-trouble" in when and _first_trouble(case, c, claims):
         return "nothing failed before it"
     if "several-hosts" in when and len(_hosts(case)) > 1:
-        return "the ranks live on several hosts"
+        return "the ranks run on several hosts"
     near = c.pattern.cause_if_near
     if near and any(regexes.search(near, line) for line in c.event.context):
         return "the lines around it say why"

@@ -38,7 +38,7 @@ def quoted(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause", "confirms"):
         if claim.event.fields.get("quoted"):
             yield Defeat(
-                number, "context", "the line is quoted (`> …`), so it speaks of another time or place"
+                number, "context", "the line is quoted (`> …`), so it is about another time or place"
             )
 
 
@@ -53,7 +53,7 @@ def ignored(view: View) -> Iterator[Defeat]:
 def in_a_handler(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause"):
         if claim.event.fields.get("interrupted"):
-            why = "it was raised in a signal's handler, so the rank was already being stopped"
+            why = "it was raised in a signal handler, so the rank was already being stopped"
             yield Defeat(number, "symptom", why)
 
 
@@ -68,7 +68,7 @@ def while_interrupted(view: View) -> Iterator[Defeat]:
 def stopped_by_request(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause"):
         if claim.pattern.generic and exception(claim) in REQUESTS:
-            yield Defeat(number, "symptom", f"{exception(claim)} is how a process is asked to stop")
+            yield Defeat(number, "symptom", f"{exception(claim)} is a request to stop")
 
 
 def transport(view: View) -> Iterator[Defeat]:
@@ -77,7 +77,7 @@ def transport(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause"):
         if is_transport(claim):
             yield Defeat(
-                number, "symptom", f"{exception(claim)} says that a peer or the store did not answer"
+                number, "symptom", f"{exception(claim)} reports that a peer or the store did not answer"
             )
 
 

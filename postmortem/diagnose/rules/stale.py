@@ -40,7 +40,7 @@ def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     out = []
     for c in claims:
         if _kernels(c) and _about_processes(c) and not c.ranks and _fits_container(case, c):
-            why = "no pid joins (containers have their own); the process name fits and this rank vanished"
+            why = "no pid matches (containers have their own); the process name matches, and this rank fell silent"
             c = replace(c, ranks=_killed(case), because=why)
         out.append(c)
     return out
@@ -49,7 +49,7 @@ def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def other_lives(view: View) -> Iterator[Defeat]:
     for at, claim in _loose(view):
         if outside(view.case, claim.event):
-            yield Defeat(at, "context", "it lies outside the life of this job")
+            yield Defeat(at, "context", "it is outside the lifetime of this job")
 
 
 def nobody_left(view: View) -> Iterator[Defeat]:
@@ -85,7 +85,7 @@ def among_strangers(view: View) -> Iterator[Defeat]:
     for at, claim in _loose(view):
         victim = claim.pids[0] if claim.pids else None
         if _about_processes(claim) and ours and victim in tables and victim not in ours:
-            yield Defeat(at, "context", "another kill took a process from among this job's, this one did not")
+            yield Defeat(at, "context", "another kill hit a process of this job, this one did not")
 
 
 def _own_pids(case: Case) -> set[int]:
@@ -104,7 +104,7 @@ def unknown_process(view: View) -> Iterator[Defeat]:
         return
     for at, claim in _loose(view):
         if _about_processes(claim):
-            yield Defeat(at, "context", f"pid {claim.event.fields.get('pid')} is no process of this job")
+            yield Defeat(at, "context", f"pid {claim.event.fields.get('pid')} does not belong to this job")
 
 
 def _loose(view: View) -> Iterator[tuple[int, Claim]]:

@@ -50,7 +50,7 @@ def went_on(view: View) -> Iterator[Defeat]:
             continue
         if rank is None and claim.pattern.survivable != "anyone" and _ended_one(view.case, claim.event):
             continue
-        yield Defeat(at, "context", f"the rank went on: `{cut(later.text.strip(), 80)}` at {later.where}")
+        yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
 def finished(view: View) -> Iterator[Defeat]:
@@ -74,9 +74,9 @@ def caught(view: View) -> Iterator[Defeat]:
             and _wrote_on(view.case, e)
             and _first_frame(e) not in RUNNERS
         ):
-            yield Defeat(at, "symptom", "it was raised and caught by a library, which wrote on")
+            yield Defeat(at, "symptom", "a library raised and caught it, and continued")
         elif not e.fields.get("code") and _shrugged(view.case, e):
-            yield Defeat(at, "symptom", "who caught it wrote it down as no error")
+            yield Defeat(at, "symptom", "it was caught and not logged as an error")
 
 
 def fell_back(view: View) -> Iterator[Defeat]:
@@ -86,7 +86,7 @@ def fell_back(view: View) -> Iterator[Defeat]:
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
         if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
             yield Defeat(
-                at, "context", f"the next line tells what is done instead: `{cut(below.strip(), 80)}`"
+                at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`"
             )
 
 
@@ -126,9 +126,7 @@ def while_leaving(view: View) -> Iterator[Defeat]:
     for at, claim, bye in _beside_goodbyes(view):
         leaving = _on_leaving(claim) and not _at_work(claim.event)
         if leaving and life.has_last_word(bye) and _after_goodbye(view.case, claim):
-            yield Defeat(
-                at, "context", f"the run had finished ({bye.where}), and it came while the processes left"
-            )
+            yield Defeat(at, "context", f"the run had finished ({bye.where}), and the processes were exiting")
 
 
 def _beside_goodbyes(view: View) -> Iterator[tuple[int, Claim, Event]]:

@@ -219,7 +219,7 @@ def behind(scene: Scene) -> Claim | None:
         if len(low) * 2 < len(counts) or len(counts) == 2:
             proof = [group.waits[r].event for r in (*low, *(r for r in counts if r not in low))]
             because = (
-                f"{ranks_text(low)} had enqueued {counts[low[0]]} collectives{group.named}, the others {top}"
+                f"{ranks_text(low)} had enqueued {counts[low[0]]} collectives{group.named}; the others {top}"
             )
             return scene.make("rank-behind", low, proof, because)
     return None
@@ -239,12 +239,10 @@ def together(scene: Scene) -> Claim | None:
             continue
         whole = len(group.ranks) > 1 and _is_whole(scene, group)
         if whole and group.first:
-            because = f"{ranks_text(group.ranks)} timed out in {_told(group)}, the first of its group, and none was missing"
+            because = f"{ranks_text(group.ranks)} timed out in {_told(group)}, the first of its group: none was missing"
             return scene.make("first-collective-never-ended", [], _proof(group), capital(because))
         if whole:
-            because = (
-                f"{ranks_text(group.ranks)} timed out in {_told(group)}, and none was missing, late or gone"
-            )
+            because = f"{ranks_text(group.ranks)} timed out in {_told(group)}: none was missing or late, and none had exited"
             return scene.make("all-ranks-stuck", [], _proof(group), capital(because))
         if not _spoken_of(scene, group.ranks):
             because = f"{ranks_text(group.ranks)} timed out in {_told(group)}; {_open(scene, group.ranks)}"
@@ -288,8 +286,8 @@ def _open(scene: Scene, waiting: list[int]) -> str:
     """What stays open: how many there are besides, and that nothing of them is here."""
     n = (scene.world or 0) - len(waiting)
     if n <= 0:
-        return "nothing here tells how many ranks the job has"
-    return f"nothing here tells what the other {f'{n} ranks' if n > 1 else 'rank'} did"
+        return "these logs do not show how many ranks the job has"
+    return f"these logs do not show what the other {f'{n} ranks' if n > 1 else 'rank'} did"
 
 
 def _told(group: Group) -> str:

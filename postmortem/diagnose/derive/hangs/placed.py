@@ -17,9 +17,9 @@ from postmortem.model import Event
 
 WORK = (  # what a stack with a frame of such a file is at
     ("torch/utils/data/", "stuck loading data"),
-    ("torch/distributed/checkpoint/", "at a checkpoint"),
-    ("torch/serialization.py", "at a checkpoint"),
-    ("safetensors/", "at a checkpoint"),
+    ("torch/distributed/checkpoint/", "saving or loading a checkpoint"),
+    ("torch/serialization.py", "saving or loading a checkpoint"),
+    ("safetensors/", "saving or loading a checkpoint"),
 )
 SAFE = (
     "backward",
@@ -107,7 +107,7 @@ def _code(e: Event) -> str:
 
 def _told(groups: dict[Place, list[int]]) -> str:
     ordered = sorted(groups.items(), key=lambda item: (item[0], item[1]))
-    return "; ".join(f"{ranks_text(ranks)} waited in {where} at {code}" for (where, code), ranks in ordered)
+    return "; ".join(f"{ranks_text(ranks)} waited in {where} ({code})" for (where, code), ranks in ordered)
 
 
 def left(scene: Scene) -> Claim | None:
@@ -130,7 +130,7 @@ def _goodbyes(scene: Scene, gone: Sequence[int]) -> list[Event | None]:
 def _alone(scene: Scene, waiting: Sequence[int], gone: Sequence[int]) -> Claim | None:
     """Most had finished, and a few still came to a collective: theirs is one too many."""
     proof = [*(scene.views[r].proof for r in waiting), *_goodbyes(scene, gone)]
-    because = f"{ranks_text(waiting)} came to a collective when {ranks_text(gone)} had finished"
+    because = f"{ranks_text(waiting)} entered a collective after {ranks_text(gone)} had finished"
     return scene.make("ranks-in-different-collectives", waiting, proof, because)
 
 
@@ -193,7 +193,7 @@ def all_receive(scene: Scene) -> Claim | None:
     """Point to point: where every rank of the job waits in recv, nobody is left who could send."""
     if _collective(scene) != "recv":
         return None
-    because = f"All {len(scene.views)} ranks waited in recv ({_codes(scene.views.values())}) and none sent"
+    because = f"{capital(_all(scene))} waited in recv ({_codes(scene.views.values())}), and none sent"
     return scene.make("ranks-all-receive", [], [v.complaint for v in scene.views.values()], because)
 
 
@@ -205,9 +205,7 @@ def cut_off(scene: Scene) -> Claim | None:
         return None
     named = listed(sorted(map(str, hosts))) if len(hosts) < 4 else f"{len(hosts)} hosts"
     where = f"timed out in {_collective(scene)} ({_codes(scene.views.values())})"
-    because = (
-        f"No data passed between {named}: all {len(scene.views)} ranks {where}, none missing, late or gone"
-    )
+    because = f"No data passed between {named}: {_all(scene)} {where}"
     made = scene.make("hosts-cut-off", [], [v.complaint for v in scene.views.values()], because)
     return made and replace(made, strength="silent")
 
@@ -219,7 +217,7 @@ def stuck_alike(scene: Scene) -> Claim | None:
     if collective is None:
         return None
     where = f"timed out in {collective} ({_codes(scene.views.values())})"
-    because = f"all {len(scene.views)} ranks {where}, and none was missing, late or gone"
+    because = f"{_all(scene)} {where}: none was missing or late, and none had exited"
     return scene.make("all-ranks-stuck", [], [v.complaint for v in scene.views.values()], capital(because))
 
 
@@ -232,6 +230,12 @@ def _collective(scene: Scene) -> str | None:
     }
     lost = any(v.lost for v in scene.views.values())
     return places.pop() if len(places) == 1 and not lost else None
+
+
+def _all(scene: Scene) -> str:
+    """`both ranks`, `all 4 ranks`"""
+    n = len(scene.views)
+    return "both ranks" if n == 2 else f"all {n} ranks"
 
 
 def _codes(views: Iterable[View]) -> str:

@@ -247,7 +247,7 @@ def _empty(dumps: Mapping[int, Event], busy: set[int]) -> Reading | None:
     empty = sorted(r for r, e in dumps.items() if not _rows(e.fields.get("entries")) and r not in busy)
     if not empty or 2 * len(busy) <= len(dumps) or len(empty) + len(busy) < len(dumps):
         return None
-    because = f"the dumps of {ranks_text(empty)} hold no collective, {ranks_text(busy)} wait in one"
+    because = f"the dumps of {ranks_text(empty)} contain no collective; {ranks_text(busy)} wait in one"
     return Reading("recorder-rank-behind", tuple(empty), tuple(sorted(dumps)), because)
 
 
@@ -258,7 +258,7 @@ def _left_in(group: _Group) -> Reading | None:
     gone = [r for r, n in group.last.items() if r not in inside and n > number]
     if not inside or 2 * len(inside) > len(group.last) or len(inside) + len(gone) < len(group.last):
         return None
-    because = f"{ranks_text(inside)} still in {group.name(number)}, the others went on"
+    because = f"{ranks_text(inside)} {'was' if len(inside) == 1 else 'were'} still in {group.name(number)}; the others went on"
     return _reading("recorder-rank-behind", inside, group, because)
 
 
@@ -271,7 +271,7 @@ def _not_started(group: _Group) -> Reading | None:
     idle = sorted(r for r, n in group.started.items() if n < number)
     if not idle or 2 * len(idle) >= max(3, len(group.last)):
         return None
-    because = f"{group.name(number)} started on all ranks but {ranks_text(idle)}"
+    because = f"{group.name(number)} started on all ranks except {ranks_text(idle)}"
     return _reading("recorder-rank-behind", idle, group, because)
 
 

@@ -34,7 +34,7 @@ def silence(scene: Scene) -> Claim | None:
     stack = views[suspects[0]].stack
     where = f" (it was at {stack.fields.get('code') or '?'})" if stack else ""
     proof = [views[r].stack or views[r].last for r in suspects] + [views[r].proof for r in shouting]
-    because = f"{ranks_text(shouting)} complained, {ranks_text(suspects)} did not{where}"
+    because = f"{ranks_text(shouting)} reported an error, {ranks_text(suspects)} did not{where}"
     return scene.make("rank-never-arrived", suspects, proof, because)
 
 
@@ -45,9 +45,9 @@ def _gone(scene: Scene, views: Mapping[int, View], suspects: Sequence[int]) -> C
     proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
     told = _gave_up(views[suspects[0]]) if len(suspects) == 1 else None
     if told is not None:
-        because = f"{ranks_text(suspects)} said `{message(told.text)}`, and {ranks_text(shouting)} lost it"
+        because = f"{ranks_text(suspects)} logged `{message(told.text)}`, and {ranks_text(shouting)} lost the connection"
         return scene.make("rank-gave-up", suspects, [told, *proof], because)
-    because = f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection to a peer"
+    because = f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection"
     return scene.make("rank-vanished", suspects, proof, because)
 
 
@@ -67,7 +67,9 @@ def asked_to_stop(scene: Scene) -> Claim | None:
         or set(asked) & set(lost)
     ):
         return None
-    because = f"{ranks_text(asked)} said that it was asked to stop, and {ranks_text(lost)} lost it"
+    because = (
+        f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
+    )
     proof = [*asked.values(), *(scene.views[r].lost for r in lost)]
     return scene.make("rank-was-stopped", asked, proof, because)
 
@@ -135,7 +137,7 @@ def overtaken(scene: Scene) -> Claim | None:
 def overtaken_by(stuck: Mapping[int, Event]) -> str:
     """The reason in words."""
     said = message(next(iter(stuck.values())).text)
-    return f"`{said}` is the last that {ranks_text(stuck)} said, and all others got beyond it"
+    return f"{ranks_text(stuck)} stopped at `{said}`; all others went on"
 
 
 def stuck(scene: Scene) -> dict[int, Event]:
@@ -168,7 +170,7 @@ def late(scene: Scene) -> Claim | None:
         return None
     rank = came[0]
     proof = [*views[rank].last_words[:1], views[rank].lost, *(views[r].complaint for r in scene.waiting)]
-    because = f"rank {rank} came when {ranks_text(scene.waiting)} had timed out waiting, and found the connection closed"
+    because = f"rank {rank} entered after {ranks_text(scene.waiting)} had timed out, and found the connection closed"
     return scene.make("rank-never-arrived", [rank], proof, because)
 
 
@@ -196,7 +198,7 @@ def busy_rank0(scene: Scene) -> Claim | None:
         if bar is not None:
             rank = scene.case.rank_of(e)
             where = f" in collective {e.fields['seq']}" if e.fields.get("seq") else ""
-            because = f"rank 0 still worked when rank {rank} timed out{where}"
+            because = f"rank 0 was still busy when rank {rank} timed out{where}"
             return scene.make("rank0-still-busy", [0], [bar, e], because)
     return None
 
@@ -225,7 +227,7 @@ def behind(scene: Scene) -> Claim | None:
         return None
     if low[0] in scene.case.ended("kill") and not scene.waiting:
         return None  # nobody waited until a time-out: it came less far because it was killed
-    because = f"rank {low[0]} had reached step {steps[low[0]]}, all others step {common}"
+    because = f"rank {low[0]} was at step {steps[low[0]]}; all others were at step {common}"
     return scene.make("rank-behind", low, [scene.views[low[0]].last], because)
 
 

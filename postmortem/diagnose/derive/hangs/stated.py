@@ -71,13 +71,13 @@ def _odd(scene: Scene, said: _Fingerprints, groups: dict[str, list[int]]) -> lis
 
 
 def _announced(groups: dict[str, list[int]]) -> str:
-    """`rank 1 announced OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: of the fingerprints only what differs, or all."""
+    """`rank 1 had OpType=BROADCAST, TensorShape=[16], ranks 0 and 2 …`: of the fingerprints only what differs, or all."""
     split = {text: _FIELD.split(text) for text in groups}
     common = set.intersection(*map(set, split.values()))
     shown = []
     for text, ranks in groups.items():
         shown.append((sorted(ranks), ", ".join(p for p in split[text] if p not in common) or text))
-    return "; ".join(f"{ranks_text(ranks)} announced {told}" for ranks, told in sorted(shown)[:3])
+    return "; ".join(f"{ranks_text(ranks)} had {told}" for ranks, told in sorted(shown)[:3])
 
 
 def laggards(scene: Scene) -> Claim | None:
