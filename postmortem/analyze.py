@@ -90,6 +90,8 @@ def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, optio
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
+    if options.progress:
+        options.progress(ledger.bytes, ledger.bytes, "diagnosing")
     incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
     return replace(incident, interrupted=interrupted)
 

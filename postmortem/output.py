@@ -19,6 +19,8 @@ from pathlib import Path
 from postmortem.errors import PostmortemError, UsageError
 
 Progress = Callable[[int, int, str], None]
+BAR = 14  # columns of the progress bar
+TOLD = 62  # columns that all but a file's name take: `reading ━━━ 122.1/655.8 MiB 104.3 MiB/s 0:00:05`
 
 
 def check_target(target: Path) -> None:
@@ -190,12 +192,14 @@ def progress_bar() -> Iterator[Progress | None]:
     )
 
     told = (DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), *told)
+    columns = (TextColumn("reading"), BarColumn(BAR), *told, TextColumn("{task.description}"))
+    room = max(width() - TOLD, 8)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
+        task = bar.add_task("", total=None)
 
         def show(done: int, total: int, label: str) -> None:
-            bar.update(task, completed=done, total=total or None, description=label)
+            end = label if len(label) <= room else f"…{label[1 - room :]}"  # its end tells more than its start
+            bar.update(task, completed=done, total=total or None, description=end)
 
         yield show
 

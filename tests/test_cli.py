@@ -5,11 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import resource
 import signal
 import stat
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -301,3 +304,24 @@ def test_what_the_system_refuses_is_no_error_of_our_own(
     done = in_process("analyze", crashed, "--output", "refused.html")
     assert done.returncode == 1
     assert "refused.html: Permission denied" in done.stderr and "our own" not in done.stderr
+
+
+def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path() -> None:
+    """A path of 100 characters pushed the bar, the speed and the rest of the path out of the line."""
+    script = (
+        "import time\nfrom postmortem import output\n"
+        "with output.progress_bar() as show:\n"
+        "    show(122 << 20, 655 << 20, 'node-0112/' * 12 + 'attempt_0/7/stderr.log')\n"
+        "    time.sleep(0.4)\n"
+    )
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "80"}
+    run = subprocess.Popen([sys.executable, "-c", script], stderr=theirs, env=environment)
+    assert run.wait(60) == 0
+    drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", os.read(ours, 1 << 16).decode())
+    os.close(ours)
+    os.close(theirs)
+    lines = [line for line in re.split(r"[\r\n]+", drawn) if line.strip()]
+    assert all(len(line) <= 80 for line in lines), max(map(len, lines))
+    assert any("122.0/655.0 MiB" in line and line.rstrip().endswith("7/stderr.log") for line in lines)
