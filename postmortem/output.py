@@ -198,7 +198,9 @@ def progress_bar() -> Iterator[Progress | None]:
         task = bar.add_task("", total=None)
 
         def show(done: int, total: int, label: str) -> None:
-            end = label if len(label) <= room else f"…{label[1 - room :]}"  # its end tells more than its start
+            end = (
+                label if len(label) <= room else f"…{label[1 - room :]}"
+            )  # its end tells more than its start
             bar.update(task, completed=done, total=total or None, description=end)
 
         yield show

@@ -262,7 +262,7 @@ def test_a_gpu_that_did_not_start_what_all_enqueued() -> None:
     found = together(dump([REDUCE, STARTED]), dump([REDUCE, WAITING]), dump([REDUCE, STARTED]))
     assert found is not None
     assert (found.pattern, found.odd) == ("recorder-rank-behind", (1,))
-    assert "started on all ranks but rank 1" in found.because
+    assert "started on all ranks except rank 1" in found.because
 
 
 def test_where_one_has_completed_it_or_never_started_anything_no_gpu_is_accused() -> None:

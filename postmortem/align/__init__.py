@@ -18,8 +18,6 @@ from itertools import zip_longest
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from postmortem.align import kernel, place
 from postmortem.align.estimate import Estimates, Row, estimate
 from postmortem.align.kernel import Bridge
@@ -83,6 +81,8 @@ class Timeline:
         ]
 
     def _ordered(self, names: Sequence[str]) -> list[Sequence[Any]]:
+        import numpy as np
+
         at, source, line = self._columns(("time", "source", "line"))
         place = {name: number for number, name in enumerate(sorted(set(source)))}
         files, numbers = [place[name] for name in source], [_LAST if n is None else n for n in line]

@@ -4,8 +4,9 @@
     ranks 0, 2    main (train.py:43), in all_reduce
 
 In: stacks that a tool took or the program dumped, and of ranks without one the traceback of a collective that
-failed. Out: rows of the document's `stacks`. Two stacks are alike if the user's own frames are, and the
-collective: what a library does below them changes from one look to the next.
+failed, or the frames that the flight recorder kept of the one it
+waits in. Out: rows of the document's `stacks`. Two stacks are alike if the user's own frames are:
+what a library does below them changes from one look to the next.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from postmortem.model import Event
 GROUPS = 32
 FRAMES = 60
 PIDS = 64
+HOW = {"exception": "traceback", "recorder": "flight recorder"}
 Row = dict[str, Any]
 _ROOT = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python[\d.]+/")
 
@@ -44,7 +46,9 @@ def _shown(case: Case) -> Iterator[Event]:
         if e.fields.get("frames") and not e.fields.get("child"):
             rank = case.rank_of(e)
             last[("rank", rank) if rank is not None else (e.where.source, e.pid, e.where.line)] = e
-    for e in case.of_kind("exception"):
+    # of a collective that is done the recorder tells where the rank was, not where it is
+    waiting = [e for e in case.of_kind("recorder") if e.fields.get("pending")]
+    for e in (*case.of_kind("exception"), *waiting):
         rank = case.rank_of(e)
         if rank is not None and e.fields.get("own") and ("rank", rank) not in last:
             last["rank", rank] = e
@@ -64,7 +68,7 @@ def _frames(e: Event) -> list[tuple[tuple[str, int, str], bool]]:
 def _key(e: Event) -> object:
     frames = _frames(e)
     own = tuple(frame for frame, mine in frames if mine)
-    return e.fields.get("collective"), own or tuple(frame for frame, _ in frames)
+    return own or (e.fields.get("collective"), *(frame for frame, _ in frames))
 
 
 def _row(case: Case, events: Sequence[Event]) -> Row:
@@ -73,9 +77,9 @@ def _row(case: Case, events: Sequence[Event]) -> Row:
         "ranks": sorted(case.ranks_of(events)),
         "pids": sorted({e.pid for e in events if e.pid is not None and case.rank_of(e) is None})[:PIDS],
         "count": len(events),
-        "collective": first.fields.get("collective"),
+        "collective": next(filter(None, (e.fields.get("collective") for e in events)), None),
         "code": first.fields.get("code"),
-        "how": str(first.fields.get("tool") or ("traceback" if first.kind == "exception" else "dump")),
+        "how": str(first.fields.get("tool") or HOW.get(first.kind, "dump")),
         "source": first.where.source,
         "line": first.where.shown,
         "frames": list(_told(first)),

@@ -31,7 +31,7 @@ from postmortem.model import Event, Source, Where
 from postmortem.parsers import plain_json
 from postmortem.parsers.counters import MARKS
 from postmortem.parsers.excerpt import decode
-from postmortem.parsers.frames import code_line
+from postmortem.parsers.frames import code_line, is_own
 from postmortem.parsers.pickle_machine import PlainPickleError
 from postmortem.parsers.plain_pickle import loads
 from postmortem.privacy import cut
@@ -314,6 +314,7 @@ def _event(base: Event, dump: _Dump) -> Event:
         "version": dump.version,
         "whole": dump.whole,
         "frames": tuple(frames),
+        "own": tuple(is_own(file) for file, _, _ in frames),
         "code": code_line(list(reversed(frames))),
         "time_ns": last_ns or None,
     }

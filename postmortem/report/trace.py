@@ -61,8 +61,9 @@ def _timed(rows: pd.DataFrame, decisive: Place, culprit: int | None) -> pd.DataF
 
 
 def _names(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    hosts = rows[["host", "pid"]].drop_duplicates().itertuples(index=False)
-    ranks = rows[["pid", "tid"]].drop_duplicates().itertuples(index=False)
+    named, pids, threads = (rows[name].tolist() for name in ("host", "pid", "tid"))
+    hosts = dict.fromkeys(zip(named, pids, strict=True))
+    ranks = dict.fromkeys(zip(pids, threads, strict=True))
     return [
         *(_meta("process_name", pid, 0, text.line(host, 120) or "no host named") for host, pid in hosts),
         *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in ranks),
@@ -75,14 +76,15 @@ def _meta(what: str, process: int, thread: int, name: str) -> dict[str, Any]:
 
 def _lives(rows: pd.DataFrame, states: dict[Any, str]) -> list[dict[str, Any]]:
     """Each rank from its first line to its last."""
-    spans = rows[rows["tid"] > 0].groupby(["pid", "tid"], sort=False)["ts"].agg(["min", "max"])
+    own = rows[rows["tid"] > 0].groupby(["pid", "tid"], sort=False)["ts"]
+    spans = own.agg(["min", "max"]).reset_index().to_numpy().tolist()
     return [
         {
             **{"ph": "X", "pid": process, "tid": thread, "ts": first, "dur": max(last - first, 1)},
             **{"name": f"rank {thread - 1}", "cat": "life"},
             "args": {"state": states.get(thread - 1) or "unknown"},
         }
-        for (process, thread), first, last in spans.itertuples()
+        for process, thread, first, last in spans
     ]
 
 

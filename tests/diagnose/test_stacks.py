@@ -72,6 +72,26 @@ def test_tracebacks_of_time_outs_stand_in_for_ranks_that_nobody_looked_at() -> N
     assert [(row["ranks"], row["how"]) for row in mixed] == [([0], "py-spy"), ([1], "traceback")]
 
 
+def test_the_flight_recorder_says_where_a_rank_waits_and_not_where_it_had_been() -> None:
+    """Of rank 2 the last collective is done: the frames tell where it was then, not where it is."""
+
+    def dump(rank: int, line: int, *pending: object) -> Event:
+        fields = {**stack(rank, line, REDUCE).fields, "pending": pending}
+        return event(
+            "last enqueued", f"dump{rank}", None, "recorder", rank=rank, fields=fields | {"tool": None}
+        )
+
+    seen = case(
+        dump(0, 24, "all_reduce 23"), dump(1, 24, "all_reduce 23"), dump(2, 9), stack(2, 30), ranks=(0, 1, 2)
+    )
+    rows = stacks(seen, [2])
+    assert [(row["ranks"], row["how"], row["code"]) for row in rows] == [
+        ([2], "py-spy", "train.py:30"),
+        ([0, 1], "flight recorder", "train.py:24"),
+    ]
+    assert stacks(case(dump(0, 24, "x"), dump(2, 9), ranks=(0, 2)), []) == []
+
+
 def test_processes_of_unknown_rank_are_told_by_their_numbers_and_forked_children_not_at_all() -> None:
     unknown = stack(None, 39)._replace(pid=77)
     child = stack(0, 39, child=True)
