@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +20,7 @@ from postmortem.collect import Container
 from postmortem.errors import NothingReadable, PostmortemError, UsageError, ours
 from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
+from postmortem.vocabulary import WINDOW
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -90,7 +92,7 @@ def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, optio
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
-    if options.progress:
+    if options.progress and not interrupted:
         options.progress(ledger.bytes, ledger.bytes, "diagnosing")
     incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
     return replace(incident, interrupted=interrupted)
@@ -130,10 +132,7 @@ def _diagnose(
     except Exception as error:
         timeline = Timeline(tuple(e for e in events if e.kind != "sync"), ())
         ledger = _with_loss(ledger, "the alignment of the clocks", error)
-    if options.since is not None or options.until is not None:
-        lo, hi = options.since or float("-inf"), options.until or float("inf")
-        kept = tuple(e for e in timeline.events if e.at is None or lo <= e.at <= hi)
-        timeline = replace(timeline, events=kept)
+    timeline, ledger = _within(timeline, ledger, options)
     if not options.redact:
         document, timeline = _concluded(timeline, sources, library, ledger, options, usual)
         return Incident(document, timeline, as_written=True)
@@ -145,6 +144,28 @@ def _diagnose(
     cleaned = cast(dict[str, Any], redactor.document(document))
     timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
     return Incident(cleaned, timeline, redacted=True)
+
+
+def _within(timeline: Timeline, ledger: dict[str, Any], options: Options) -> tuple[Timeline, dict[str, Any]]:
+    """What lies between `since` and `until`, and lines of unknown time; nothing, and a loss, where no line of
+    known time lies there."""
+    if options.since is None and options.until is None:
+        return timeline, ledger
+    low = float("-inf") if options.since is None else options.since
+    high = float("inf") if options.until is None else options.until
+    times = [e.at for e in timeline.events if e.at is not None]
+    if times and not any(low <= at <= high for at in times):
+        told = {"since": options.since, "until": options.until}
+        span = " and ".join(f"{name} {_utc(t)}" for name, t in told.items() if t is not None)
+        why = f"no event {span}; the logs run from {_utc(min(times))} to {_utc(max(times))}"
+        row = {"path": WINDOW, "bytes": 0, "reason": why, "lost": True}
+        return replace(timeline, events=()), ledger | {"skipped": [row, *ledger["skipped"]]}
+    kept = tuple(e for e in timeline.events if e.at is None or low <= e.at <= high)
+    return replace(timeline, events=kept), ledger
+
+
+def _utc(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _concluded(

@@ -75,6 +75,8 @@ ACTIONS = (
 )
 AT_HAND = ("stacks", "recorder", "kernel-log")  # what an action may ask for
 
+WINDOW = "the time window"  # in place of a path in the ledger: `--since` and `--until` left nothing to read
+
 # Why a file was left out that is no log
 OWN_REPORT = "a report of this tool, not a log"
 WRITTEN_REASON = "a program, notes or settings by its name, and no log: name the file itself to have it read"

@@ -35,10 +35,12 @@ from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
 from postmortem.diagnose.solution import Solution
+from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source
 
 ALTERNATIVES = 5
+JOBS = 20  # that an error names
 BROOMS = ("native-crash", "external-signal")  # ends that a scheduler's stop does not account for
 
 
@@ -88,16 +90,26 @@ def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Mapping[str, o
     this job's."""
     others = [path for s in all_ if s.job != solution.job for path in s.case.sources]
     lost = unread.losses(ledger, solution.case.sources, others)
-    if lost is None or solution.outcome != "healthy":
+    if lost is None or (solution.outcome != "healthy" and not lost.window):
         return replace(solution, lost=lost)
     return replace(solution, outcome="undetermined", lost=lost, unread=lost)
 
 
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
-    named = [s for s in solutions if s.job == job] if job else []
+    if job:
+        return _named(solutions, job)
     failed = [s for s in solutions if s.outcome in ("incident", "undetermined")]
     recovered = [s for s in solutions if s.outcome == "recovered"]
-    return (named or failed or recovered or list(solutions))[-1]
+    return (failed or recovered or list(solutions))[-1]
+
+
+def _named(solutions: Sequence[Solution], job: str) -> Solution:
+    for solution in reversed(solutions):
+        if solution.job == job:
+            return solution
+    known = [s.job for s in solutions if s.job]
+    hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "leave --job out"
+    raise UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
 
 
 def solve_job(

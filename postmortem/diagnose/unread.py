@@ -12,6 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from postmortem.vocabulary import WINDOW
+
 NAMED = 5  # files
 DENIED = "Permission denied"
 OUR_OWN = "an internal error"
@@ -28,7 +30,12 @@ class Unread:
     lead: str = "no failure in what was read, but"
 
     def __str__(self) -> str:
-        return f"{self.lead} {self._what()}"
+        return self.window or f"{self.lead} {self._what()}"
+
+    @property
+    def window(self) -> str:
+        """Why `--since` and `--until` left nothing to read."""
+        return next((str(row["reason"]) for row in self.rows if row["path"] == WINDOW), "")
 
     def _what(self) -> str:
         lost = sum(int(row["bytes"]) for row in self.rows)
@@ -53,6 +60,12 @@ class Unread:
 
 
 def _wanted(path: str, reason: str) -> dict[str, str]:
+    if path == WINDOW:
+        return {
+            "what": "events in the time window",
+            "would_tell": "whether something failed in it",
+            "how": "choose --since and --until within the times of the logs, in UTC or with a time zone",
+        }
     how = "copy it again from its source, and compare both with sha256sum"
     if any(word in reason for word in AGAIN):
         how = "analyze it again, by itself"

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from postmortem.library.titles import entitled
 from postmortem.report import text
 from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
-from postmortem.vocabulary import NO_LOGS
+from postmortem.vocabulary import NO_LOGS, WINDOW
 
 Document = Mapping[str, Any]
 
@@ -312,7 +312,7 @@ def skipped(document: Document) -> list[dict[str, Any]]:
 def incomplete(document: Document) -> str:
     """One sentence where bytes were left unread; an incomplete analysis says so first."""
     ledger = part(document, "ledger")
-    left = skipped(document)
+    left = [row for row in skipped(document) if row.get("path") != WINDOW]  # the headline says it
     lost = [row for row in left if row.get("lost")]
     left = lost or [
         row for row in left if (whole(row.get("bytes")) or 0) > 0 and row.get("reason") not in NO_LOGS

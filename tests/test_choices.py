@@ -1,0 +1,70 @@
+"""What a user chooses among the logs: one of several jobs, a window of time. A wrong choice is said."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from conftest import SAMPLES
+from postmortem import Options, analyze, report
+from postmortem.errors import UsageError
+
+LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
+
+
+def stamp(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+def two_jobs(folder: Path) -> str:
+    for number, line in ((101, "ValueError: bad label"), (102, "KeyError: 'text'")):
+        logs = folder / f"job-{number}"
+        logs.mkdir()
+        (logs / "rank0.log").write_text(
+            f"2026-11-2{number - 100} 10:00:00,000 INFO step 1 loss 2.0\nTraceback (most recent call last):\n"
+            f'  File "train.py", line 3, in <module>\n{line}\n'
+        )
+    return str(folder)
+
+
+def test_of_several_jobs_the_named_one_is_told(tmp_path: Path) -> None:
+    found = analyze([two_jobs(tmp_path)], Options(job="job-101")).document
+    assert (found["job"]["id"], [other["id"] for other in found["other_jobs"]]) == ("job-101", ["job-102"])
+    assert "bad label" in found["verdict"]["headline"]
+
+
+def test_a_job_that_is_not_there_is_an_error_that_lists_those_that_are(tmp_path: Path) -> None:
+    """The latest failed job was told instead, and nothing said so."""
+    with pytest.raises(UsageError, match="no job 103 in these logs") as error:
+        analyze([two_jobs(tmp_path)], Options(job="103"))
+    assert error.value.hint == "the jobs in these logs: job-101, job-102"
+    with pytest.raises(UsageError, match="which name no job") as error:
+        analyze([LOGS], Options(job="103"))
+    assert error.value.hint == "leave --job out"
+
+
+@pytest.mark.parametrize(
+    ("since", "until", "said"),
+    [
+        ("2026-11-22", "2026-11-23", "since 2026-11-22 00:00:00 UTC and until 2026-11-23 00:00:00 UTC"),
+        ("2026-11-22", None, "since 2026-11-22 00:00:00 UTC"),
+        (None, "2026-11-20", "until 2026-11-20 00:00:00 UTC"),
+    ],
+)
+def test_a_window_without_events_is_not_healthy(since: str | None, until: str | None, said: str) -> None:
+    """A zone forgotten in `--since` left nothing, and nothing looked like a good run."""
+    incident = analyze([LOGS], Options(since=since and stamp(since), until=until and stamp(until)))
+    verdict = incident.document["verdict"]
+    assert verdict["outcome"] == "undetermined"
+    assert verdict["headline"] == (
+        f"Undetermined: no event {said}; the logs run from 2026-11-21 13:18:22 UTC to 2026-11-21 13:18:42 UTC."
+    )
+    assert "--since" in verdict["missing"][0]["how"]
+    assert "Not everything was read" not in report.render_terminal(incident)
+
+
+def test_a_window_around_the_failure_keeps_the_verdict() -> None:
+    window = Options(since=stamp("2026-11-21T13:18:30"), until=stamp("2026-11-21T13:19:00"))
+    assert analyze([LOGS], window).document["verdict"]["culprit"]["ranks"] == [3]
