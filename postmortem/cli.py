@@ -11,17 +11,14 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from postmortem import output, process
+from postmortem import output, process, writing
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
+from postmortem.writing import Format
 
-if TYPE_CHECKING:
-    from postmortem.analyze import Incident
-
-DEFAULT_REPORT = "postmortem-report.html"
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
 STRICT_CODE = 4
 
@@ -36,18 +33,6 @@ app = typer.Typer(
 )
 patterns_app = typer.Typer(help="List, show, test, lint or extend the pattern library.", **quick)
 app.add_typer(patterns_app, name="patterns")
-
-
-class Format(StrEnum):
-    html = "html"
-    json = "json"
-    md = "md"
-    ndjson = "ndjson"
-    csv = "csv"
-    parquet = "parquet"
-    github = "github"
-    trace = "trace"
-    junit = "junit"
 
 
 class Backend(StrEnum):
@@ -101,11 +86,13 @@ def analyze(
         list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives, globs; - for stdin.")
     ],
     out: Annotated[
-        str | None,
-        typer.Option("--output", "-o", metavar="FILE|-", help="Output file; - is standard output."),
+        list[str] | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE|-", help="Output file; - is standard output; repeatable."
+        ),
     ] = None,
     format_: Annotated[
-        Format | None, typer.Option("--format", "-f", help="Output format; default html.")
+        list[Format] | None, typer.Option("--format", "-f", help="Output format; default html; repeatable.")
     ] = None,
     brief: Annotated[
         bool, typer.Option("--brief", help="With --format json or md: only the verdict, for chat.")
@@ -152,15 +139,16 @@ def analyze(
     ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain the verdict.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
 ) -> None:
     """Read logs, name what failed first and why, and write a report."""
-    kind = format_ or _format_of(out)
-    if brief and kind not in (Format.json, Format.md):
+    wanted = writing.targets(format_ or (), out or (), paths)
+    if brief and not any(target.form in writing.BRIEF for target in wanted):
         raise UsageError("--brief is a short form of JSON and Markdown", "use --format md --brief")
-    target = _target(out, kind, paths)
-    if anonymise_map:
-        output.check_key(anonymise_map, target, paths)
-    if open_ and (kind is not Format.html or target is None):
+    for target in wanted if anonymise_map else ():
+        output.check_key(anonymise_map, target.path, paths)  # type: ignore[arg-type]
+    pages = [target.path for target in wanted if target.form is Format.html and target.path]
+    if open_ and not pages:
         what = "--open shows an HTML report, and this run writes none to a file"
         raise UsageError(what, "leave out --format and --output -")
     from postmortem import collect, pool
@@ -181,15 +169,16 @@ def analyze(
     }
     if jobs:
         chosen["workers"] = jobs
-    with _engine(dask, executor) as engine, output.progress_bar() as progress:
+    bar = nullcontext() if quiet else output.progress_bar()
+    with _engine(dask, executor) as engine, bar as progress:
         incident = read(paths, Options(**chosen, executor=engine, progress=progress))
     if anonymise or anonymise_map:
         from postmortem.report import pseudonyms
 
         incident = pseudonyms.put(incident, anonymise_map)
-    _write(incident, kind, target, verbose, brief)
-    if open_ and target:
-        output.browse(target)
+    writing.write(incident, wanted, brief, verbose, quiet)
+    if open_:
+        output.browse(pages[0])
     if incident.interrupted:
         output.say("postmortem: interrupted; the report covers what was read so far")
         raise typer.Exit(process.stop_code())
@@ -205,51 +194,6 @@ def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[An
     from postmortem import pool
 
     return pool.dask(dask) if dask else pool.made_by(str(executor))
-
-
-def _format_of(out: str | None) -> Format:
-    suffix = Path(out or "").suffix.lstrip(".")
-    suffix = {"xml": "junit", "jsonl": "ndjson"}.get(suffix, suffix)
-    return Format(suffix) if suffix in Format.__members__ else Format.html
-
-
-def _target(out: str | None, kind: Format, paths: list[str]) -> Path | None:
-    """Return the file to write, None for standard output. Checked before anything is read."""
-    if out == "-" or (out is None and kind is not Format.html):
-        return None
-    target = Path(out or DEFAULT_REPORT)
-    output.check_target(target)
-    if out and target.is_file() and any(Path(p).is_file() and target.samefile(p) for p in paths):
-        raise UsageError(f"--output {target} would overwrite an input log", "name another file")
-    return target
-
-
-def _write(incident: Incident, kind: Format, target: Path | None, verbose: bool, brief: bool) -> None:
-    from postmortem import report
-
-    made = report.render(incident, kind.value, brief)
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if kind is Format.github and summary:
-        output.append_file(Path(summary), report.render_markdown(incident))
-    if target:
-        output.write_file(target, made)
-    if verbose:
-        output.say(report.render_verbose(incident))
-    if target:
-        output.say(_summary(incident, target))
-    else:
-        output.data(made)
-
-
-def _summary(incident: Incident, target: Path) -> str:
-    from postmortem import report
-
-    try:
-        return report.render_terminal(
-            incident, width=output.width(), colour=output.colour(), report=str(target)
-        )
-    except Exception as e:  # the report is written, and that is what it is about
-        return f"{incident.document['verdict']['outcome'].upper()}\n  summary  {ours(e)}\n  report   {target}"
 
 
 def _time(text: str | None, flag: str) -> float | None:

@@ -1,0 +1,112 @@
+"""Several outputs in one run: each format finds its file, nothing is dropped in silence, a failure costs no other."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import SAMPLES
+from postmortem.cli import run
+from postmortem.errors import UsageError
+from postmortem.writing import Format, targets
+
+LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
+BEGINS = {"r.html": "<!doctype html>", "r.json": "{", "r.md": "# Rank 3", "r.csv": "time,"}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("forms", "outputs", "expected"),
+    [
+        ([], [], [("html", "postmortem-report.html")]),
+        (["md"], [], [("md", None)]),
+        (
+            ["html", "json", "md"],
+            ["r.html", "r.json"],
+            [("html", "r.html"), ("json", "r.json"), ("md", None)],
+        ),
+        (["json", "md"], ["r.md"], [("md", "r.md"), ("json", None)]),  # by suffix, not by place
+        (["md"], ["r.json"], [("md", "r.json")]),  # what is said counts
+        (["json", "md"], ["a.txt", "b.txt"], [("json", "a.txt"), ("md", "b.txt")]),
+        (
+            [],
+            ["r.html", "r.json", "e.jsonl"],
+            [("html", "r.html"), ("json", "r.json"), ("ndjson", "e.jsonl")],
+        ),
+        (["html"], ["-"], [("html", None)]),
+        (["junit"], ["r.html", "r.md"], [("html", "r.html"), ("md", "r.md"), ("junit", None)]),
+        (["html", "md"], ["r.md"], [("md", "r.md"), ("html", "postmortem-report.html")]),
+    ],
+)
+def test_each_format_finds_its_file(
+    forms: list[str], outputs: list[str], expected: list[tuple[str, str | None]], here: Path
+) -> None:
+    found = targets([Format(form) for form in forms], outputs, ["logs"])
+    assert [(t.form.value, t.path and str(t.path)) for t in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("forms", "outputs", "said"),
+    [
+        (["json", "md"], [], "json and md would all go to standard output"),
+        (["json", "json"], ["r.json", "r.json"], "two formats would go to r.json"),
+        ([], ["r.html", "./r.html"], "two formats would go to r.html"),
+    ],
+)
+def test_no_output_is_dropped_in_silence(forms: list[str], outputs: list[str], said: str, here: Path) -> None:
+    """Of two `--format` only the last was written."""
+    with pytest.raises(UsageError, match=said) as error:
+        targets([Format(form) for form in forms], outputs, ["logs"])
+    assert error.value.hint
+
+
+def test_four_outputs_of_one_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = [word for name in BEGINS for word in ("-o", name)]
+    assert run(["analyze", LOGS, *words, "--format", "junit"]) == 0
+    for name, begins in BEGINS.items():
+        assert (here / name).read_text().startswith(begins)
+    said = capfd.readouterr()
+    assert said.out.startswith("<?xml") and "r.html, r.json, r.md, r.csv" in " ".join(said.err.split())
+
+
+def test_brief_is_for_the_formats_that_have_a_short_form(here: Path) -> None:
+    assert run(["analyze", LOGS, "-o", "r.html", "-o", "r.json", "-o", "r.md", "--brief"]) == 0
+    assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/brief/1"
+    assert len((here / "r.md").read_text()) <= 3000 and "<!doctype html>" in (here / "r.html").read_text()
+    assert run(["analyze", LOGS, "-o", "r.html", "--brief"]) == 2
+
+
+def test_a_failed_write_costs_no_other_output(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """/dev/full is a disk without room."""
+    assert run(["analyze", LOGS, "-f", "html", "-o", "/dev/full", "-f", "json", "-o", "r.json"]) == 1
+    said = capfd.readouterr().err
+    assert "could not write /dev/full: No space left on device" in said and "free space there" in said
+    assert json.loads((here / "r.json").read_text())["schema"] == "postmortem/incident/1"
+    assert "report   r.json" in said
+
+
+def test_quiet_says_nothing_but_errors(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(["analyze", LOGS, "--quiet"]) == 0
+    assert capfd.readouterr() == ("", "") and (here / "postmortem-report.html").exists()
+    assert run(["analyze", "no/such/place", "--quiet"]) == 2
+    assert "no such file" in capfd.readouterr().err
+
+
+def test_binary_data_is_not_thrown_at_a_terminal() -> None:
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "postmortem", "analyze", LOGS, "--format", "parquet"]
+    done = subprocess.run(words, stdout=theirs, stderr=subprocess.PIPE, check=False, timeout=60)
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == 2 and b"--output events.parquet" in done.stderr
