@@ -45,6 +45,7 @@ endif
 demo: .venv/.core  ## analyse one incident of sample_logs/ and say where the report is
 	@echo "postmortem analyze $(DEMO)/logs"
 	@$(BIN)/postmortem analyze $(DEMO)/logs
+	@echo "on your own logs: $(BIN)/postmortem analyze YOUR/LOGS"
 
 test: .venv/.dev  ## the whole suite; what this machine cannot run is listed with the reason
 	@$(BIN)/python -m pytest -rs

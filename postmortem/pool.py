@@ -301,9 +301,7 @@ def dask(address: str) -> Iterator[Executor]:
     try:
         from distributed import Client
     except ImportError:
-        raise UsageError(
-            "--dask needs dask and distributed", "pip install 'torch-postmortem[cluster]'"
-        ) from None
+        raise UsageError("--dask needs dask and distributed", "pip install 'dask[distributed]'") from None
     try:
         client: Any = Client(address, timeout=ANSWER)
     except (OSError, ValueError, TimeoutError) as error:

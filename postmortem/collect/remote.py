@@ -36,7 +36,9 @@ def _system(url: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError:
-        raise UsageError(f"{url}: addresses need fsspec", "pip install 'torch-postmortem[remote]'") from None
+        raise UsageError(
+            f"{url}: addresses need fsspec", "pip install fsspec aiohttp, and s3fs or gcsfs for object stores"
+        ) from None
     try:
         system, path = url_to_fs(url)
     except ImportError as error:

@@ -23,7 +23,7 @@ from postmortem.replay.isolate import CannotIsolate, memory_hierarchy
 
 LOST = "NCCL's watchdog, flight recorder and messages are not exercised"
 NO_GPU = "it needs an NVIDIA GPU and a torch built for it: torch.cuda.device_count() is 0 here"
-INSTALL = "torch is not installed: pip install 'torch-postmortem[replay]'"
+INSTALL = "torch is not installed: pip install torch"
 
 
 @dataclass(frozen=True, slots=True)
