@@ -66,10 +66,14 @@ examples: .venv/.dev  ## render reports/examples/ anew, and the picture in the R
 lock: .venv/.dev  ## write requirements-dev.lock and requirements-min.lock anew; UPGRADE=1 takes newer releases
 	@$(BIN)/python scripts/lock.py $(if $(UPGRADE),--upgrade)
 
-dist: .venv/.dev  ## the wheel and its bill of materials (CycloneDX), into dist/
-	@rm -rf dist
-	@$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+dist: .venv/.dev  ## sdist, wheel and bill of materials (CycloneDX) into dist/, and the demo from the wheel
+	@rm -rf dist build
+	@$(BIN)/python -m hatchling build -t sdist -t wheel -d dist 2>&1 | tail -2
 	@$(BIN)/python scripts/sbom.py --wheel dist/*.whl
+	@echo "installing the wheel into an environment of its own"
+	@$(PYTHON) -m venv build/clean
+	@build/clean/bin/python -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS) dist/*.whl
+	@cd build && clean/bin/postmortem analyze ../$(DEMO)/logs --output report.html
 
 clean:  ## remove .venv, caches and build products
 	@rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis postmortem-report.html

@@ -15,6 +15,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import yaml
 from packaging.requirements import Requirement
 from packaging.version import Version
 from referencing import Registry, Resource
@@ -200,3 +201,46 @@ def test_each_licence_is_the_one_that_its_package_declares() -> None:
             told = [line for line in told if line and ("::" not in line or line.startswith("License"))]
             assert not told or any(words[licence] in line for line in told), name
     assert compared >= 8
+
+
+# ── what the repository's host runs ─────────────────────────────────────────────────────────────────────────
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FORMS = sorted(p for p in (ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml") if p.stem != "config")
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_actions_are_pinned_and_have_no_more_rights_than_they_need(path: Path) -> None:
+    """A tag can be moved to other code (CVE-2025-30066), and a job without `permissions` may write everywhere."""
+    text = path.read_text()
+    workflow = yaml.safe_load(text)
+    used = re.findall(r"uses: (\S+)(.*)", text)
+    assert used and all(re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", name) for name, _ in used)
+    assert all(re.fullmatch(r" # v[\d.]+", version) for _, version in used), "say which release the hash is"
+    assert workflow["permissions"] in ({}, {"contents": "read"})
+    writes = {
+        (name, right)
+        for name, job in workflow["jobs"].items()
+        for right, level in job.get("permissions", {}).items()
+        if level == "write"
+    }
+    assert writes <= {("publish", "id-token"), ("attach", "contents")}
+    assert all(job["timeout-minutes"] for job in workflow["jobs"].values())
+
+
+def test_the_suite_runs_on_each_python_that_the_package_takes() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    pythons = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    assert set(lock.PYTHONS) <= set(pythons) and f">={pythons[0]}" == PROJECT["requires-python"]
+    assert workflow["jobs"]["test"]["steps"][-1]["run"] == "bash .ci/run"
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda p: p.stem)
+def test_an_issue_form_asks_for_what_decides(path: Path) -> None:
+    form = yaml.safe_load(path.read_text())
+    assert form["name"] and form["description"]
+    fields = [item for item in form["body"] if item["type"] != "markdown"]
+    assert len({item["id"] for item in fields}) == len(fields)
+    assert all(item["attributes"]["label"] for item in fields)
+    assert any(item.get("validations", {}).get("required") for item in fields)
+    assert "--anonymise" in path.read_text() or "pseudonyms" in path.read_text()
