@@ -8,10 +8,10 @@ keys: /default_pg/0//cpu//0/2             the rank whose address is missing
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
@@ -233,10 +233,12 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
             named[c.event.where.source].append(c)
             said.add(_saying(case, c))
     ends = _message_ends(case)
+    near: dict[str, _Named] = defaultdict(lambda: _Named.of(()))
+    near.update((source, _Named.of(found)) for source, found in named.items())
     out = []
     for c in claims:
         source = c.event.where.source
-        other = _named_nearby(c.event, named[source], ends.get(source, ())) if c.pattern.generic else None
+        other = near[source].nearby(c.event, ends.get(source, ())) if c.pattern.generic else None
         if c.pattern.generic and c.event.fields.get("wrapper"):
             if other is None and not c.event.fields.get("uttered"):
                 kind = str(c.event.fields.get("type", "")).partition("(")[0].rpartition(".")[2]
@@ -262,25 +264,49 @@ def _message_ends(case: Case) -> dict[str, list[int]]:
     return {source: sorted(lines) for source, lines in found.items()}
 
 
-def _named_nearby(e: Event, named: Sequence[Claim], ends: Sequence[int]) -> Claim | None:
-    """The claim that a block's decisive line, or a line of its message, makes already."""
-    at = bisect_right(ends, e.where.line or 0)
-    end = ends[at] if at < len(ends) else None
-    for c in named:
-        if e.where.line is None or c.event.where.line is None:
-            if e.where.line is None and c.event.where.line is None:
-                return c
-        elif c.event.where.line == e.where.line or _in_message(e, c.event, end):
-            return c
-    return None
+@dataclass(frozen=True)
+class _Named:
+    """The more telling claims of one source, by line: a log may have many thousands of them."""
+
+    whole: Claim | None  # of a document without lines
+    lines: Sequence[int]
+    places: Sequence[int]  # in `claims`, of each of the lines
+    claims: Sequence[Claim]
+
+    @classmethod
+    def of(cls, claims: Sequence[Claim]) -> _Named:
+        whole = next((c for c in claims if c.event.where.line is None), None)
+        by_line = sorted(
+            (c.event.where.line, at) for at, c in enumerate(claims) if c.event.where.line is not None
+        )
+        return cls(whole, [line for line, _ in by_line], [at for _, at in by_line], claims)
+
+    def nearby(self, e: Event, ends: Sequence[int]) -> Claim | None:
+        """The claim that a block's decisive line, or a line of its message, makes already."""
+        if e.where.line is None:
+            return self.whole
+        after = bisect_right(ends, e.where.line)
+        end = ends[after] if after < len(ends) else None
+        first, last = _message(e)
+        around = slice(bisect_left(self.lines, min(first, e.where.line)), bisect_right(self.lines, last))
+        for place in sorted(self.places[around]):
+            other = self.claims[place].event
+            if other.where.line == e.where.line or _in_message(e, other, end):
+                return self.claims[place]
+        return None
+
+
+def _message(e: Event) -> tuple[int, int]:
+    """The lines that its message may have: from the opening of its block on."""
+    line = e.where.line or 0
+    return number(e.fields.get("opened")) or line, max(e.where.end_line or 0, line + LONE)
 
 
 def _in_message(e: Event, other: Event, end: int | None) -> bool:
     """Whether `other` is a further line of the message of the exception `e`: of the same writer, and without
     a stamp, which a log line of its own would carry."""
-    line = e.where.line or 0
-    opened = number(e.fields.get("opened")) or line
-    if not opened <= (other.where.line or 0) <= max(e.where.end_line or 0, line + LONE):
+    opened, last = _message(e)
+    if not opened <= (other.where.line or 0) <= last:
         return False
     if end is not None and (other.where.line or 0) >= end:
         return False

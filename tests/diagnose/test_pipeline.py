@@ -12,6 +12,7 @@ from postmortem.diagnose import _choose, _scheduler_last, _that_ended_it, _went_
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import MOST, Evidence, own_frame
 from postmortem.diagnose.solution import Solution
+from postmortem.errors import UsageError
 from postmortem.model import Event
 from postmortem.parsers import stacks
 
@@ -32,7 +33,9 @@ def test_the_latest_job_that_failed_or_the_one_that_is_asked_for() -> None:
         solved(o, job=j)
         for o, j in (("incident", "a"), ("undetermined", "b"), ("recovered", "c"), ("healthy", "d"))
     ]
-    assert [_choose(jobs, name).job for name in (None, "a", "d", "nobody")] == ["b", "a", "d", "b"]
+    assert [_choose(jobs, name).job for name in (None, "a", "d")] == ["b", "a", "d"]
+    with pytest.raises(UsageError, match="no job nobody in these logs"):
+        _choose(jobs, "nobody")
     assert _choose(jobs[2:], None).job == "c"
     assert _choose(jobs[3:], None).job == "d"
 

@@ -20,10 +20,11 @@ LOUD = ("fatal", "error")
 def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """All claims; those whose pattern names a condition that holds play a larger part."""
     caused = {r for c in claims if c.role == "cause" for r in c.ranks}
+    trouble = [c.event for c in claims if _complains(c)]
     uttered = [] if caused or any(c.role == "cause" for c in claims) else _last_uttered(case, claims)
     out = []
     for c in claims:
-        why = _why(case, c, claims, caused)
+        why = _why(case, c, claims, caused, trouble)
         if why:
             case.note(f"{c.pattern.id} at {c.event.where} counts as cause: {why}")
             c = replace(c, role="cause", because=why)
@@ -65,7 +66,7 @@ def _worked_on(case: Case, c: Claim) -> bool:
     return False
 
 
-def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int]) -> str:
+def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int], trouble: Sequence[Event]) -> str:
     """The condition that makes a cause of a claim; empty where none does."""
     if c.role not in ("confirms", "symptom"):
         return ""
@@ -74,7 +75,7 @@ def _why(case: Case, c: Claim, claims: Sequence[Claim], caused: set[int]) -> str
         return "the process is this rank, and these logs have no better evidence"
     if "only-kernel" in when and _only_kernel(case, c, claims):
         return "a Python process, and this kernel log is the only evidence"
-    if "first-trouble" in when and _first_trouble(case, c, claims):
+    if "first-trouble" in when and _first_trouble(case, c, trouble):
         return "nothing failed before it"
     if "several-hosts" in when and len(_hosts(case)) > 1:
         return "the ranks run on several hosts"
@@ -98,12 +99,12 @@ def _only_kernel(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
     return not any(other.role == "cause" for other in claims)
 
 
-def _first_trouble(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
+def _first_trouble(case: Case, c: Claim, trouble: Sequence[Event]) -> bool:
     """Whether the job ran well until somebody ended it. Ranks that are told to stop lose each other:
     complaints after it do not count."""
     if case.all_finished:
         return False
-    return all(_follows(x.event, c.event) for x in claims if _complains(x))
+    return all(_follows(e, c.event) for e in trouble)
 
 
 def _complains(c: Claim) -> bool:
