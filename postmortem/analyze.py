@@ -13,10 +13,12 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from postmortem import collect, reading
 from postmortem.collect import Container
+from postmortem.contract import Document
+from postmortem.contract.incident import Ledger, Skipped
 from postmortem.errors import NothingReadable, PostmortemError, UsageError, ours
 from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
@@ -30,29 +32,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What the caller may choose. Times are epoch seconds; `workers` 0 means: as many as pay off."""
+    """What the caller may choose."""
 
     job: str | None = None
+    """Id of the job to analyze; without it the latest that failed"""
     since: float | None = None
+    """Earlier events are left out; seconds since 1970, UTC"""
     until: float | None = None
+    """Later events are left out; seconds since 1970, UTC"""
     patterns: tuple[Path, ...] = ()
+    """Folders of patterns of your own"""
     baseline: Path | None = None
+    """Logs of a healthy run, for comparison"""
     workers: int = 0
+    """Processes that read; 0: as many as pay off"""
     redact: bool = True
-    verbose: bool = False
+    """Mask secrets"""
     progress: reading.Progress | None = None
-    executor: Executor | None = None  # an engine of the caller's, in place of processes on this machine
+    """Called with bytes done, bytes in all, and words for what is being done"""
+    executor: Executor | None = None
+    """An engine of yours that reads, in place of processes on this machine"""
 
 
 @dataclass(frozen=True)
 class Incident:
-    """The incident document (schema postmortem/incident/1) and the timeline behind it."""
+    """The incident document and the timeline behind it."""
 
-    document: dict[str, Any]
+    document: Document
+    """The incident document, plain values that `json.dumps` takes"""
     timeline: Timeline = field(repr=False)
+    """All events on one clock; `timeline.frame()` gives them as a pandas frame"""
     interrupted: bool = False
-    as_written: bool = False  # the user asked for the logs' own words, secrets included
-    redacted: bool = False  # the timeline too: its texts hold no secrets any more
+    """Whether an interrupt (Ctrl-C) cut the reading short"""
+    as_written: bool = False
+    """Whether texts are the logs' own, secrets included (`redact=False`)"""
+    redacted: bool = False
+    """Whether secrets are masked in the timeline too"""
 
     def _repr_html_(self) -> str:
         from postmortem import report
@@ -61,8 +76,8 @@ class Incident:
 
 
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
-    """Read everything under `paths` and diagnose it; `-` is standard input. Raises PathMissing,
-    NothingReadable, PatternError."""
+    """Read everything under `paths` and diagnose it; `-` is standard input. Raises UsageError,
+    PathMissing, NothingReadable and PatternError; an OSError where the system refuses a path."""
     library = load(*options.patterns)
     with collect.held(paths, options.progress) as files:
         return _analyze(list(map(collect.named, paths)), files, library, options)
@@ -117,7 +132,7 @@ def _diagnose(
     events: list[Event],
     sources: list[Source],
     library: Library,
-    ledger: dict[str, Any],
+    ledger: Ledger,
     options: Options,
     usual: frozenset[str],
 ) -> Incident:
@@ -141,12 +156,12 @@ def _diagnose(
         redactor.path(source.path)
     timeline = replace(timeline, events=without_secrets(timeline.events, redactor))
     document, timeline = _concluded(timeline, sources, library, ledger, options, usual)
-    cleaned = cast(dict[str, Any], redactor.document(document))
+    cleaned = cast(Document, redactor.document(document))
     timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
     return Incident(cleaned, timeline, redacted=True)
 
 
-def _within(timeline: Timeline, ledger: dict[str, Any], options: Options) -> tuple[Timeline, dict[str, Any]]:
+def _within(timeline: Timeline, ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
     """What lies between `since` and `until`, and lines of unknown time; nothing, and a loss, where no line of
     known time lies there."""
     if options.since is None and options.until is None:
@@ -158,8 +173,8 @@ def _within(timeline: Timeline, ledger: dict[str, Any], options: Options) -> tup
         told = {"since": options.since, "until": options.until}
         span = " and ".join(f"{name} {_utc(t)}" for name, t in told.items() if t is not None)
         why = f"no event {span}; the logs run from {_utc(min(times))} to {_utc(max(times))}"
-        row = {"path": WINDOW, "bytes": 0, "reason": why, "lost": True}
-        return replace(timeline, events=()), ledger | {"skipped": [row, *ledger["skipped"]]}
+        row: Skipped = {"path": WINDOW, "bytes": 0, "reason": why, "lost": True}
+        return replace(timeline, events=()), {**ledger, "skipped": [row, *ledger["skipped"]]}
     kept = tuple(e for e in timeline.events if e.at is None or low <= e.at <= high)
     return replace(timeline, events=kept), ledger
 
@@ -172,10 +187,10 @@ def _concluded(
     timeline: Timeline,
     sources: list[Source],
     library: Library,
-    ledger: dict[str, Any],
+    ledger: Ledger,
     options: Options,
     usual: frozenset[str],
-) -> tuple[dict[str, Any], Timeline]:
+) -> tuple[Document, Timeline]:
     from postmortem.diagnose import diagnose, nothing
 
     try:
@@ -184,12 +199,12 @@ def _concluded(
         return nothing(timeline, sources, library, _with_loss(ledger, "the diagnosis", error)), timeline
 
 
-def _with_loss(ledger: dict[str, Any], step: str, error: Exception) -> dict[str, Any]:
+def _with_loss(ledger: Ledger, step: str, error: Exception) -> Ledger:
     """The ledger and what an error of ours cost."""
     if os.environ.get("POSTMORTEM_DEBUG") or isinstance(error, PostmortemError):
         raise error
-    row = {"path": step, "bytes": 0, "reason": ours(error), "lost": True}
-    return ledger | {"skipped": [row, *ledger["skipped"]]}
+    row: Skipped = {"path": step, "bytes": 0, "reason": ours(error), "lost": True}
+    return {**ledger, "skipped": [row, *ledger["skipped"]]}
 
 
 def _usual(baseline: Path | None, options: Options) -> frozenset[str]:

@@ -165,7 +165,6 @@ def analyze(
         "patterns": tuple(_folder(p) for p in patterns or ()),
         "baseline": _folder(baseline) if baseline else None,
         "redact": not no_redact,
-        "verbose": verbose,
     }
     if jobs:
         chosen["workers"] = jobs

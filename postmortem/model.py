@@ -359,7 +359,7 @@ class Clock:
     Seconds; `uncertainty` is one standard deviation."""
 
     host: str | None
-    kind: str
+    kind: ClockKind
     zone: float | None
     offset: float | None
     drift_ppm: float | None

@@ -73,6 +73,7 @@ ACTIONS = (
     "resubmit",
     "none",
 )
+CLOCK_STATES = ("aligned", "weak", "refused")
 AT_HAND = ("stacks", "recorder", "kernel-log")  # what an action may ask for
 
 WINDOW = "the time window"  # in place of a path in the ledger: `--since` and `--until` left nothing to read

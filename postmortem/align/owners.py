@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from postmortem.model import Event
+from postmortem.model import ClockKind, Event
 
 
 class ClockId(NamedTuple):
@@ -21,7 +21,7 @@ class ClockId(NamedTuple):
 
     host: str | None
     group: int
-    kind: str  # absolute | naive | boot
+    kind: ClockKind
     kernel: bool
 
 

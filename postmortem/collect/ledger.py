@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from postmortem.collect.container import Container
+from postmortem.contract import incident as contract
 from postmortem.model import Scanned, Skip
 
 STORED_AS_IS = ("plain", "tar", "zip")
@@ -27,15 +28,15 @@ class Ledger:
     scanned: int
     skipped: tuple[Skip, ...]
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> contract.Ledger:
         """Return the ledger as the incident document has it."""
         rows = [_row(row) for row in self.skipped]
         return {"bytes": self.bytes, "scanned": self.scanned, "skipped": rows}
 
 
-def _row(row: Skip) -> dict[str, object]:
-    told: dict[str, object] = {"path": row.path, "bytes": row.bytes, "reason": row.reason}
-    return told if row.meant else told | {"lost": True}
+def _row(row: Skip) -> contract.Skipped:
+    told: contract.Skipped = {"path": row.path, "bytes": row.bytes, "reason": row.reason}
+    return told if row.meant else {**told, "lost": True}
 
 
 def build(containers: Sequence[Container], scanned: Iterable[Scanned], skips: Iterable[Skip]) -> Ledger:

@@ -10,6 +10,8 @@ from dataclasses import replace
 
 from postmortem.align import Timeline
 from postmortem.align.place import Line, Moment
+from postmortem.contract import Document
+from postmortem.contract.incident import Ledger
 from postmortem.diagnose import (
     attempts,
     blame,
@@ -48,10 +50,10 @@ def diagnose(
     timeline: Timeline,
     sources: Sequence[Source],
     library: Library,
-    ledger: Mapping[str, object],
+    ledger: Ledger,
     job: str | None = None,
     usual: Set[str] = frozenset(),
-) -> tuple[dict[str, object], Timeline]:
+) -> tuple[Document, Timeline]:
     """The incident document of the latest failed job among these sources, or of `job`; and the timeline with
     what was found out about the times of its lines. `usual` are line shapes of a healthy run."""
     by_path = {s.path: s for s in sources}
@@ -73,9 +75,7 @@ def diagnose(
     return document.write(told[0], told[1:], timeline, sources, ledger), timeline
 
 
-def nothing(
-    timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Mapping[str, object]
-) -> dict[str, object]:
+def nothing(timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Ledger) -> Document:
     """The document where the reasoning failed: nothing is known but what was read."""
     by_path = {s.path: s for s in sources}
     case = Case((), build((), (), library), library, by_path, None)
@@ -85,7 +85,7 @@ def nothing(
     return document.write(bare, [], timeline, sources, ledger)
 
 
-def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Mapping[str, object]) -> Solution:
+def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Ledger) -> Solution:
     """The same solution with what was not read; undetermined where it was healthy but for a loss that may be
     this job's."""
     others = [path for s in all_ if s.job != solution.job for path in s.case.sources]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from postmortem.align import Timeline
+from postmortem.contract import incident as contract
 from postmortem.diagnose import collective
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import iso
-from postmortem.model import Clock, Event, Source
+from postmortem.model import Clock, Event, RankState, Source
 
 MAX_RANKS = 20_000
-Row = dict[str, Any]
 
 
-def ranks(solution: Solution) -> list[Row]:
+def ranks(solution: Solution) -> list[contract.Rank]:
     """A row for every rank: state, how it ended, how far it came, and a sentence why."""
     symptoms, collectives = _symptoms(solution), collective.last(solution.case)
     return [
@@ -37,7 +36,7 @@ def _symptoms(solution: Solution) -> dict[int, Claim]:
     return found
 
 
-def _rank(solution: Solution, rank: int, symptom: Claim | None, last_collective: str | None) -> Row:
+def _rank(solution: Solution, rank: int, symptom: Claim | None, last_collective: str | None) -> contract.Rank:
     case = solution.case
     events = case.by_rank.get(rank, [])
     spoken = [e for e in events if e.kind in ("line", "progress", "finished")]
@@ -59,7 +58,9 @@ def _rank(solution: Solution, rank: int, symptom: Claim | None, last_collective:
     }
 
 
-def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Claim | None) -> tuple[str, str]:
+def _state(
+    solution: Solution, rank: int, events: Sequence[Event], symptom: Claim | None
+) -> tuple[RankState, str]:
     case = solution.case
     end = case.end_of(rank)
     if rank in solution.ranks and solution.root is not None:
@@ -79,7 +80,7 @@ def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Clai
     return "silent", "its last line is ordinary; it reported neither an error nor its end"
 
 
-def clock(c: Clock) -> Row:
+def clock(c: Clock) -> contract.Clock:
     return {
         "host": c.host,
         "kind": c.kind,
@@ -95,7 +96,7 @@ def clock(c: Clock) -> Row:
     }
 
 
-def sources(timeline: Timeline, found: Sequence[Source]) -> list[Row]:
+def sources(timeline: Timeline, found: Sequence[Source]) -> list[contract.Source]:
     counts = Counter(e.where.source for e in timeline.events)
     return [
         {

@@ -15,8 +15,9 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TypeVar
 
+from postmortem.contract import verdict as contract
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import counted, recorder, stated
 from postmortem.diagnose.derive.hangs.counted import DEFAULT, Group, Wait, seconds
@@ -28,6 +29,7 @@ WAITED = ("hang", "collective-mismatch")
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
 _TENSOR = re.compile(r"\[(?P<dims>[\d, ]{0,200})\](?: (?P<dtype>\w{1,20}))?")
+_T = TypeVar("_T")
 _BACKEND = re.compile(r"^\w+:")
 
 
@@ -51,7 +53,7 @@ class Collective:
     completed: Mapping[int, int] = field(default_factory=dict)  # rank -> the last that it had completed
 
 
-def stuck_in(solution: Solution) -> dict[str, Any] | None:
+def stuck_in(solution: Solution) -> contract.Collective | None:
     """The collective in which ranks waited until a time-out, or in which the verdict says that they hung."""
     hang = solution.root is not None and solution.root.pattern.category in WAITED
     if not hang and not solution.victims.timed_out:
@@ -286,7 +288,7 @@ def _timed(solution: Solution, found: Collective) -> Collective:
     )
 
 
-def _row(c: Collective) -> dict[str, Any]:
+def _row(c: Collective) -> contract.Collective:
     return {
         "op": c.op or None,
         "seq": c.seq,
@@ -304,5 +306,5 @@ def _row(c: Collective) -> dict[str, Any]:
     }
 
 
-def _by_rank(told: Mapping[int, object]) -> Iterator[tuple[str, object]]:
+def _by_rank(told: Mapping[int, _T]) -> Iterator[tuple[str, _T]]:
     yield from ((str(rank), told[rank]) for rank in sorted(told)[:NAMED])

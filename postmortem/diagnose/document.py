@@ -4,12 +4,14 @@ postmortem/incident/1)."""
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
+from postmortem.contract import incident as contract
+from postmortem.contract import verdict
 from postmortem.diagnose import (
     accounts,
     blame,
@@ -34,7 +36,7 @@ from postmortem.version import __version__
 PER_CLAIM = 3  # lines of proof
 FINDINGS, ROWS, HELPERS, TRACE = 200, 12, 6, 500
 ORDER = ("cause", "symptom", "confirms", "context")
-COLLECT = {"kind": "none", "text": "Collect what is missing, then analyze again."}
+COLLECT: verdict.Action = {"kind": "none", "text": "Collect what is missing, then analyze again."}
 Row = dict[str, Any]
 
 
@@ -43,8 +45,8 @@ def write(
     others: Sequence[Solution],
     timeline: Timeline,
     sources: Sequence[Source],
-    ledger: Mapping[str, object],
-) -> Row:
+    ledger: contract.Ledger,
+) -> contract.Document:
     """The whole document."""
     case, root = solution.case, solution.root
     evidence = Evidence(case)
@@ -54,7 +56,7 @@ def write(
     ]
     scenario = (root.pattern.replay or None) if root else None
     return {
-        "schema": "postmortem/incident/1",
+        "schema": contract.SCHEMA,
         "verdict": _verdict(solution, evidence),
         "chain": chain,
         "alternatives": reasons.alternatives(solution),
@@ -64,7 +66,7 @@ def write(
         "stacks": stacks(case, solution.ranks),
         "clocks": [accounts.clock(c) for c in timeline.clocks_at(_moment(root))],
         "sources": accounts.sources(timeline, sources),
-        "ledger": dict(ledger),
+        "ledger": ledger,
         "job": _job(solution),
         "attempts": history.rows(solution),
         "other_jobs": [_other(s) for s in others],
@@ -75,7 +77,7 @@ def write(
     }
 
 
-def _job(solution: Solution) -> Row:
+def _job(solution: Solution) -> contract.Job:
     registry = solution.case.registry
     named = {s.host for s in solution.case.sources.values() if s.host}
     return {
@@ -107,7 +109,7 @@ def _order(c: Claim) -> tuple[int, str, int]:
 # ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _verdict(solution: Solution, evidence: Evidence) -> Row:
+def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
     for e in solution.leads:
         evidence.add(e, None)
     told: Row = {
@@ -121,10 +123,10 @@ def _verdict(solution: Solution, evidence: Evidence) -> Row:
         told["collective"] = stuck
     told |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
     lost = solution.lost.wanted() if solution.lost and told["confidence"] != "established" else []
-    return told | {"missing": lost + told["missing"]}
+    return cast(verdict.Verdict, told | {"missing": lost + told["missing"]})
 
 
-def _of_root(solution: Solution, root: Claim, stuck: Row | None) -> Row:
+def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) -> Row:
     hosts = blame.hosts(solution.case, root, solution.ranks, solution.claims)
     sure = confidence.of(solution.case, root, solution.ranks)
     category = root.pattern.category
@@ -142,7 +144,7 @@ def _of_root(solution: Solution, root: Claim, stuck: Row | None) -> Row:
     return doc
 
 
-def _actions(case: Case, root: Claim, sure: str) -> Iterator[Row]:
+def _actions(case: Case, root: Claim, sure: str) -> Iterator[verdict.Action]:
     """What to do, but for what asks for evidence that is here. Code is fixed where it is known to be at fault: not on
     a guess, nor for a hang of which nobody can say in which line."""
     open_ = sure == "hypothesis" or (root.pattern.category == "hang" and _code(root) is None)
@@ -164,7 +166,7 @@ def _rootless(solution: Solution) -> Row:
     }
 
 
-def _missing(solution: Solution, category: str | None) -> list[dict[str, str]]:
+def _missing(solution: Solution, category: str | None) -> list[verdict.Missing]:
     if solution.unread is not None:
         return []
     return missing.missing(missing.Open(solution.case, solution.claims, None, category))
@@ -179,7 +181,7 @@ def _of_symptoms(claims: Sequence[Claim]) -> str | None:
     return min(found, default=None)
 
 
-def _culprit(solution: Solution) -> Row:
+def _culprit(solution: Solution) -> verdict.Culprit:
     root, case = solution.root, solution.case
     if root is None:
         return {"ranks": [], "hosts": [], "gpus": [], "pids": [], "code": None}
@@ -199,7 +201,7 @@ def _code(root: Claim) -> str | None:
     return next((str(e.fields["code"]) for e in sorted(placed, key=lambda e: e.rank not in root.ranks)), None)
 
 
-def _other(solution: Solution) -> Row:
+def _other(solution: Solution) -> contract.OtherJob:
     category = solution.root.pattern.category if solution.root else None
     if solution.root is None and solution.outcome == "undetermined" and solution.unread is None:
         category = _of_symptoms(solution.claims)
@@ -210,7 +212,7 @@ def _other(solution: Solution) -> Row:
 # ── the chain ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _chain(solution: Solution, evidence: Evidence) -> list[Row]:
+def _chain(solution: Solution, evidence: Evidence) -> list[contract.Finding]:
     """The root, what confirms it, and what it explains."""
     root = solution.root
     if root is None:
@@ -270,29 +272,38 @@ def _by_pattern(claims: Sequence[Claim]) -> list[Claim]:
     return rows
 
 
-def _row(name: str, c: Claim, evidence: Evidence) -> Row:
+def _row(name: str, c: Claim, evidence: Evidence) -> contract.Finding:
     shown = c.events[:PER_CLAIM] if c.role != "context" else ()
     numbers = [n for e in shown if (n := evidence.add(e, c.pattern.id, c.ranks)) is not None]
-    entity: Row = {}
-    if c.ranks:
-        entity["rank" if len(c.ranks) == 1 else "ranks"] = c.ranks[0] if len(c.ranks) == 1 else list(c.ranks)
-    own = evidence.case.registry.host_of.get(c.ranks[0]) if len(c.ranks) == 1 else None
-    hosts = (own,) if own else c.hosts  # who complains of a missing rank is elsewhere
-    for key, values in (("host", hosts), ("gpu", c.gpus), ("pid", c.pids)):
-        if len(values) == 1:
-            entity[key] = values[0]
     return {
         "id": name,
         "pattern": c.pattern.id,
         "title": c.pattern.title,
         "role": c.role,
-        "entity": entity,
+        "entity": _entity(c, evidence.case),
         "time": _time(c, evidence, numbers),
         "explains": [],
         "because": sentence(c.because) if c.because else c.pattern.what,
         "evidence": list(dict.fromkeys(numbers)),
         "count": len(c.events),
     }
+
+
+def _entity(c: Claim, case: Case) -> contract.Entity:
+    entity: contract.Entity = {}
+    if len(c.ranks) == 1:
+        entity["rank"] = c.ranks[0]
+    elif c.ranks:
+        entity["ranks"] = list(c.ranks)
+    own = case.registry.host_of.get(c.ranks[0]) if len(c.ranks) == 1 else None
+    hosts = (own,) if own else c.hosts  # who complains of a missing rank is elsewhere
+    if len(hosts) == 1:
+        entity["host"] = hosts[0]
+    if len(c.gpus) == 1:
+        entity["gpu"] = c.gpus[0]
+    if len(c.pids) == 1:
+        entity["pid"] = c.pids[0]
+    return entity
 
 
 def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
@@ -305,7 +316,7 @@ def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
     return next((t for t in shown if t), None)
 
 
-def _unexplained(c: Claim, against: str) -> Row:
+def _unexplained(c: Claim, against: str) -> contract.Unexplained:
     """A symptom that the root does not account for, and the fact that stands against it."""
     return {
         "pattern": c.pattern.id,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
+from postmortem.contract import verdict as contract
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.model import Event
@@ -19,7 +19,7 @@ class Evidence:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.items: list[dict[str, Any]] = []
+        self.items: list[contract.Evidence] = []
         self.index: dict[tuple[str, int | None, str], int] = {}
 
     def add(self, e: Event, pattern: str | None, spoken_of: Sequence[int] = ()) -> int | None:
@@ -34,7 +34,7 @@ class Evidence:
         self.items.append(self._row(e, pattern, spoken_of))
         return self.index[key]
 
-    def _row(self, e: Event, pattern: str | None, spoken_of: Sequence[int]) -> dict[str, Any]:
+    def _row(self, e: Event, pattern: str | None, spoken_of: Sequence[int]) -> contract.Evidence:
         rank = self.case.rank_of(e)
         if rank is None and len(spoken_of) == 1:
             rank = spoken_of[0]

@@ -7,8 +7,8 @@ needs of the attempts that it is not about.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from postmortem.contract.verdict import Attempt
 from postmortem.diagnose import blame, headline, life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.solution import Solution
@@ -21,12 +21,12 @@ OPENING = ("identity", "anew", "pid")
 TIMES = ("once", "twice", "three times", "four times", "five times", "six times")
 
 
-def rows(solution: Solution) -> list[dict[str, Any]]:
+def rows(solution: Solution) -> list[Attempt]:
     """A row for each attempt. Of a job that was started over and over the last ones count."""
     return [_row(s) for s in (solution.each or (solution,))[-MOST:]]
 
 
-def _row(s: Solution) -> dict[str, Any]:
+def _row(s: Solution) -> Attempt:
     failed = s.outcome != "healthy"
     return {
         "number": s.case.attempt,

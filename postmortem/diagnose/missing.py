@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
 
+from postmortem.contract.verdict import Collective, Missing
 from postmortem.diagnose import endings
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
@@ -41,7 +41,6 @@ OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and those that nobod
 NEAR = 4  # hosts that are named
 PEERS = 2  # addresses that are asked for
 AROUND_S = 300  # seconds of a log before and after a moment
-Item = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Open:
     category: str | None
     hosts: Sequence[str] = ()
     ranks: Sequence[int] = ()  # whom the verdict names
-    stuck: Mapping[str, Any] | None = None  # the document's `verdict.collective`
+    stuck: Collective | None = None  # the document's `verdict.collective`
 
     @property
     def end(self) -> Ending | None:
@@ -75,7 +74,7 @@ class Open:
         that it was in; or that all waited for each other in calls that two ranks share."""
         if self.root is not None and len(_places(self.root)) > 1:
             return True
-        elsewhere = {number(rank) for rank in (self.stuck or {}).get("elsewhere", ())}
+        elsewhere = {number(rank) for rank in (self.stuck["elsewhere"] if self.stuck else ())}
         if self.ranks:
             return {*self.stacked, *elsewhere} >= set(self.ranks)
         calls = {str(e.fields.get("collective")) for e in self.root.events} if self.root else set()
@@ -89,7 +88,7 @@ def _places(root: Claim) -> set[tuple[object, object]]:
     return {(e.fields.get("collective"), e.fields["code"]) for e in root.events if e.fields.get("code")}
 
 
-def missing(open_: Open) -> list[Item]:
+def missing(open_: Open) -> list[Missing]:
     """What to get next, most telling first."""
     steps = (
         _peers, _kernel, _sender, _crash, _recorder, _stacks, _workers, _batches, _link, _logs, _scheduler, _pods,
@@ -98,11 +97,11 @@ def missing(open_: Open) -> list[Item]:
     return [item for step in steps for item in step(open_)]
 
 
-def _item(what: str, would_tell: str, how: str) -> Item:
+def _item(what: str, would_tell: str, how: str) -> Missing:
     return {"what": what, "would_tell": would_tell, "how": how}
 
 
-def _peers(o: Open) -> Iterator[Item]:
+def _peers(o: Open) -> Iterator[Missing]:
     """The other side of connections that were lost, where nothing of that host is here."""
     if o.category not in (*LOST, None) or (o.root is not None and o.root.ranks):
         return
@@ -128,7 +127,7 @@ def _here(o: Open, address: str, known: set[str]) -> bool:
     return address.startswith(OWN) or any(same_host(host, h) for h in known)
 
 
-def _kernel(o: Open) -> Iterator[Item]:
+def _kernel(o: Open) -> Iterator[Missing]:
     """Where the kernel may know of an end what nobody else says."""
     if o.case.has_kernel_log or not _may_be_the_kernels(o):
         return
@@ -150,7 +149,7 @@ def _may_be_the_kernels(o: Open) -> bool:
     return o.category == "native-crash" and o.end is not None and o.end.signal in FAULTS
 
 
-def _crash(o: Open) -> Iterator[Item]:
+def _crash(o: Open) -> Iterator[Missing]:
     """In which call a process crashed, where no stack of it is here."""
     if o.category != "native-crash" or o.case.of_kind("stack") or _has_frames(o):
         return
@@ -166,7 +165,7 @@ def _has_frames(o: Open) -> bool:
     return any(e.fields.get("frames") for e in (*o.case.of_kind("crash"), *(o.root.events if o.root else ())))
 
 
-def _sender(o: Open) -> Iterator[Item]:
+def _sender(o: Open) -> Iterator[Missing]:
     """Who asked one process to stop, where its end is all that tells."""
     if (
         o.category != "external-signal"
@@ -209,7 +208,7 @@ def _window(e: Event | None) -> str:
     return f" --since '{since:%Y-%m-%d %H:%M:%S} UTC' --until '{until:%Y-%m-%d %H:%M:%S} UTC'"
 
 
-def _recorder(o: Open) -> Iterator[Item]:
+def _recorder(o: Open) -> Iterator[Missing]:
     if o.category in WAITED and not o.case.at_hand("recorder") and not o.seen and not _left(o):
         yield _item(
             "flight-recorder dumps of all ranks",
@@ -218,7 +217,7 @@ def _recorder(o: Open) -> Iterator[Item]:
         )
 
 
-def _stacks(o: Open) -> Iterator[Item]:
+def _stacks(o: Open) -> Iterator[Missing]:
     """Of those whom the others wait for, else of all, as many as have none."""
     if o.category != "hang" or o.seen:
         return
@@ -234,7 +233,7 @@ def _stacks(o: Open) -> Iterator[Item]:
     )
 
 
-def _workers(o: Open) -> Iterator[Item]:
+def _workers(o: Open) -> Iterator[Missing]:
     """What the workers of a loader did, where the rank that feeds itself by them is known to wait for them."""
     stacks = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) in o.ranks]
     loading = [e for e in stacks if any(LOADER in str(frame[0]) for frame in _frames(e))]
@@ -256,7 +255,7 @@ def _left(o: Open) -> bool:
     return bool(o.ranks) and o.case.finished >= set(o.ranks)
 
 
-def _batches(o: Open) -> Iterator[Item]:
+def _batches(o: Open) -> Iterator[Missing]:
     if o.category in WAITED and _left(o):
         yield _item(
             "the number of batches of every rank",
@@ -265,7 +264,7 @@ def _batches(o: Open) -> Iterator[Item]:
         )
 
 
-def _link(o: Open) -> Iterator[Item]:
+def _link(o: Open) -> Iterator[Missing]:
     """Whether data passes between hosts, where silence is all that speaks for it."""
     hosts = sorted({*o.hosts, *o.case.registry.host_of.values()})
     if o.category == "network" and o.root is not None and o.root.strength == "silent":
@@ -276,7 +275,7 @@ def _link(o: Open) -> Iterator[Item]:
         )
 
 
-def _logs(o: Open) -> Iterator[Item]:
+def _logs(o: Open) -> Iterator[Missing]:
     """Ranks of which nothing is here: by number, or as many as the launcher's word leaves."""
     ranks = o.case.registry.ranks
     silent = [r for r in ranks if r not in o.case.by_rank]
@@ -289,7 +288,7 @@ def _logs(o: Open) -> Iterator[Item]:
     )
 
 
-def _scheduler(o: Open) -> Iterator[Item]:
+def _scheduler(o: Open) -> Iterator[Missing]:
     """Who ended a job, where a scheduler's number is known and its account is not here."""
     if o.category not in ("external-signal", "scheduler", None) or any(
         s.kind == "scheduler" for s in o.case.sources.values()
@@ -306,7 +305,7 @@ def _scheduler(o: Open) -> Iterator[Item]:
             return
 
 
-def _pods(o: Open) -> Iterator[Item]:
+def _pods(o: Open) -> Iterator[Missing]:
     """What the containers said before they were started again."""
     cluster = [c for c in o.claims if c.speaker == "cluster" and c.accuses]
     if cluster and not (o.root is not None and o.root.speaker == "cluster"):
@@ -317,7 +316,7 @@ def _pods(o: Open) -> Iterator[Item]:
         )
 
 
-def _reason(o: Open) -> Iterator[Item]:
+def _reason(o: Open) -> Iterator[Missing]:
     if o.root is not None and o.root.strength == "ended" and o.root.pattern.category == "python-exception":
         yield _item(
             f"the traceback or reason of {ranks_text(o.root.ranks) if o.root.ranks else 'the rank'}",

@@ -13,14 +13,14 @@ from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.wording import ranks_text
-from postmortem.model import Event
+from postmortem.model import Event, Outcome
 
 LOUD = ("fatal", "error")
 SEVERAL = 3
 PROSE = ("console", "environment")  # kinds of source that any text may be
 
 
-def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> str:
+def of(case: Case, root: Claim | None, claims: Sequence[Claim]) -> Outcome:
     """Name the outcome of one attempt: incident, undetermined or healthy."""
     if root is not None:
         unharmed = root.guess and not _lifeless(case) and not any(c.role == "symptom" for c in claims)

@@ -4,8 +4,8 @@ alternatives."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from postmortem.contract.incident import Alternative
 from postmortem.diagnose import endings, history, order
 from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
@@ -133,7 +133,7 @@ def _leads(solution: Solution) -> Iterator[str]:
 # ── alternatives ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def alternatives(solution: Solution) -> list[dict[str, Any]]:
+def alternatives(solution: Solution) -> list[Alternative]:
     """The other causes, each with the fact that decides against it; null where none does."""
     root = solution.root
     if root is None:
@@ -150,11 +150,11 @@ def alternatives(solution: Solution) -> list[dict[str, Any]]:
 
 def _row(
     category: str | None, pattern: str, ranks: tuple[int, ...], where: str | None, why: str | None
-) -> dict[str, Any]:
+) -> Alternative:
     return {"category": category, "pattern": pattern, "ranks": list(ranks), "where": where, "why_not": why}
 
 
-def _oom_killer(solution: Solution) -> dict[str, Any]:
+def _oom_killer(solution: Solution) -> Alternative:
     """A SIGKILL without a sender is most often the kernel's."""
     why = "these logs contain no kernel log that could show it"
     if solution.case.has_kernel_log:

@@ -11,7 +11,7 @@ from postmortem.diagnose import explain
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.unread import Unread
-from postmortem.model import Event
+from postmortem.model import Event, Outcome
 
 Ranks = tuple[int, ...]
 
@@ -40,7 +40,7 @@ class Solution:
     at then."""
 
     case: Case
-    outcome: str
+    outcome: Outcome
     root: Claim | None
     ranks: Ranks
     claims: tuple[Claim, ...]

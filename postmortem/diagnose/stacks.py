@@ -12,10 +12,10 @@ what a library does below them changes from one look to the next.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Any
 
+from postmortem.contract.incident import LibraryFrame, Stack, StackFrame
 from postmortem.diagnose.case import Case
 from postmortem.model import Event
 
@@ -23,11 +23,10 @@ GROUPS = 32
 FRAMES = 60
 PIDS = 64
 HOW = {"exception": "traceback", "recorder": "flight recorder"}
-Row = dict[str, Any]
 _ROOT = re.compile(r".*/(?:site|dist)-packages/|.*/lib/python[\d.]+/")
 
 
-def stacks(case: Case, culprits: Sequence[int]) -> list[Row]:
+def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
     """Groups of alike stacks: those of culprits first, then the smaller ones. Empty where all that is known is
     one rank's traceback."""
     groups: dict[object, list[Event]] = {}
@@ -71,14 +70,14 @@ def _key(e: Event) -> object:
     return own or (e.fields.get("collective"), *(frame for frame, _ in frames))
 
 
-def _row(case: Case, events: Sequence[Event]) -> Row:
+def _row(case: Case, events: Sequence[Event]) -> Stack:
     first = events[0]
     return {
         "ranks": sorted(case.ranks_of(events)),
         "pids": sorted({e.pid for e in events if e.pid is not None and case.rank_of(e) is None})[:PIDS],
         "count": len(events),
-        "collective": next(filter(None, (e.fields.get("collective") for e in events)), None),
-        "code": first.fields.get("code"),
+        "collective": next((str(op) for e in events if (op := e.fields.get("collective"))), None),
+        "code": str(first.fields["code"]) if first.fields.get("code") else None,
         "how": str(first.fields.get("tool") or HOW.get(first.kind, "dump")),
         "source": first.where.source,
         "line": first.where.shown,
@@ -86,12 +85,15 @@ def _row(case: Case, events: Sequence[Event]) -> Row:
     }
 
 
-def _told(e: Event) -> Iterator[Row]:
+def _told(e: Event) -> Iterator[StackFrame]:
     """The user's frames one by one, libraries' frames in a row together."""
     for mine, members in groupby(_frames(e)[:FRAMES], key=lambda frame: frame[1]):
-        frames = [{"file": _short(f), "line": n, "function": name} for (f, n, name), _ in members]
+        frames: list[LibraryFrame] = [
+            {"file": _short(f), "line": n, "function": name} for (f, n, name), _ in members
+        ]
         if mine:
-            yield from ({**frame, "own": True} for frame in frames)
+            for f in frames:
+                yield {"own": True, "file": f["file"], "line": f["line"], "function": f["function"]}
         else:
             yield {"own": False, "frames": frames}
 
@@ -103,5 +105,5 @@ def _short(file: str) -> str:
     return found[1] if len(found) > 1 else path.rpartition("/")[2] if path[:1] == "/" else path
 
 
-def _oddness(row: Mapping[str, Any], culprits: Sequence[int]) -> tuple[object, ...]:
+def _oddness(row: Stack, culprits: Sequence[int]) -> tuple[object, ...]:
     return not set(row["ranks"]) & set(culprits), row["count"], row["ranks"], row["pids"], str(row["code"])

@@ -8,24 +8,24 @@ is healthy whose logs were not read to their end.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from postmortem.contract.incident import Ledger, Skipped
+from postmortem.contract.verdict import Missing
 from postmortem.vocabulary import WINDOW
 
 NAMED = 5  # files
 DENIED = "Permission denied"
 OUR_OWN = "an internal error"
 AGAIN = ("interrupted", "took too long", "stopped after")  # the file is not at fault
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Unread:
     """Losses, and of how many bytes they are."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[Skipped, ...]
     total: int
     lead: str = "no failure in what was read, but"
 
@@ -53,13 +53,13 @@ class Unread:
         more = len(self.rows) - NAMED
         return [*said, f"{more:,} more losses are in the ledger."] if more > 0 else said
 
-    def wanted(self) -> list[dict[str, str]]:
+    def wanted(self) -> list[Missing]:
         """What to get: the same files, whole."""
         lost = {str(row["path"]): str(row["reason"]) for row in self.rows}
         return [_wanted(path, reason) for path, reason in lost.items() if OUR_OWN not in reason][:NAMED]
 
 
-def _wanted(path: str, reason: str) -> dict[str, str]:
+def _wanted(path: str, reason: str) -> Missing:
     if path == WINDOW:
         return {
             "what": "events in the time window",
@@ -79,7 +79,7 @@ def _wanted(path: str, reason: str) -> dict[str, str]:
     }
 
 
-def losses(ledger: Mapping[str, object], own: Iterable[str], others: Iterable[str]) -> Unread | None:
+def losses(ledger: Ledger, own: Iterable[str], others: Iterable[str]) -> Unread | None:
     """What may be missing of a job with the files `own`: all losses but those in files of other jobs."""
     skipped, total = ledger.get("skipped"), ledger.get("bytes")
     lost = [row for row in skipped if row.get("lost")] if isinstance(skipped, list) else []

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from postmortem import output
+from postmortem.contract.incident import SCHEMA
 from postmortem.errors import PathMissing, UsageError
 
-SCHEMA = "postmortem/incident/1"
 MAX_BYTES = 256 << 20
 OPEN = re.compile(
     r'<script\b(?=[^>]{0,200}\btype="application/json")(?=[^>]{0,200}\bid="postmortem-incident")[^>]{0,200}>'

@@ -228,7 +228,7 @@ def analysed(logs: Path) -> dict[str, Any]:
         }
     if incident.interrupted:  # what was read until then is no verdict on the replay
         raise KeyboardInterrupt
-    return incident.document
+    return dict(incident.document)
 
 
 def judged(ready: Ready, document: Mapping[str, Any], notes: tuple[str, ...] = ()) -> Result:

@@ -1,0 +1,14 @@
+"""The shape of what programs read: the incident document, its brief and a row of its events, as plain types.
+
+    from postmortem.contract import Document      # a TypedDict, for type checkers and editors
+    postmortem schema incident                    # the same as JSON Schema
+
+Below each field stands what it is, its unit, and when it is null. `scripts/contract.py` writes `schemas/`
+and the tables of `docs/contract.md` from these words.
+"""
+
+from postmortem.contract.brief import Brief
+from postmortem.contract.event import EventRow
+from postmortem.contract.incident import Document
+
+__all__ = ["Brief", "Document", "EventRow"]
