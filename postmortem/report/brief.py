@@ -1,5 +1,5 @@
 """The incident -> its verdict as JSON of at most 8 KB, for agents and chat:
-what failed, why, the proof, what to do, what is missing.
+what failed, why, the proof, what to do, what is missing (`postmortem.contract.Brief`).
 
     {"schema": "postmortem/brief/1", "headline": "Rank 3 …", "evidence": [{"where": "dmesg.txt:81", …}], …}
 
@@ -9,8 +9,10 @@ Texts of logs are quoted data: whoever hands them to a model should say so.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from postmortem.contract.brief import SCHEMA
 from postmortem.report import attempts, collective, text, view
 from postmortem.report import json as plain
 
@@ -42,11 +44,13 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
     verdict = view.part(document, "verdict")
     proofs, chain = view.proofs(document), view.steps(document)
     because, missing = view.words(verdict.get("because")), view.rows(verdict.get("missing"))
+    culprit = _culprit(view.part(verdict, "culprit"))
+    many = max(3 * items, 1)  # names and numbers take less room than sentences
     brief: dict[str, Any] = {
-        "schema": "postmortem/brief/1",
+        "schema": SCHEMA,
         **{name: _short(verdict.get(name), 80) for name in ("outcome", "category", "pattern", "confidence")},
         "headline": text.sentence(view.headline(document), max(wide, 200)),
-        "culprit": {label: text.line(value, 120) for label, value in view.culprit(document)[:8]},
+        "culprit": {name: found[:many] for name, found in culprit.items()},
         "collective": text.sentence(collective.sentence(document), max(wide, 200)),
         "attempts": [text.sentence(life.line, wide) for life in attempts.attempts(document)[: max(items, 1)]],
         "because": [text.sentence(item, wide) for item in because[:items]],
@@ -62,9 +66,36 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         "incomplete": text.sentence(view.incomplete(document), 200),
         "fingerprint": _short(document.get("fingerprint"), 80),
     }
-    counts = {"because": len(because), "evidence": len(proofs), "chain": len(chain), "missing": len(missing)}
-    more = {name: count - len(brief[name]) for name, count in counts.items() if count > len(brief[name])}
+    if (attempt := view.whole(verdict.get("attempt"))) is not None:
+        brief["attempt"] = attempt
+    whole: dict[str, Sequence[Any]] = {
+        "because": because,
+        "evidence": proofs,
+        "chain": chain,
+        "missing": missing,
+        **culprit,
+    }
+    shown = {**brief, **brief["culprit"]}
+    more = {name: n for name, found in whole.items() if (n := len(found) - len(shown[name])) > 0}
+    if code := view.part(verdict, "culprit").get("code"):
+        brief["culprit"]["code"] = text.line(code, 120)
     return {name: value for name, value in {**brief, "more": more}.items() if value not in ("", [], {})}
+
+
+def _culprit(found: dict[str, Any]) -> dict[str, list[Any]]:
+    """What is known of it: numbers as numbers."""
+    told: dict[str, list[Any]] = {
+        "ranks": _numbers(found.get("ranks")),
+        "hosts": [text.line(name, 80) for name in view.words(found.get("hosts"))],
+        "gpus": [text.line(name, 80) for name in view.words(found.get("gpus"))],
+        "pids": _numbers(found.get("pids")),
+    }
+    return {name: values for name, values in told.items() if values}
+
+
+def _numbers(values: object) -> list[int]:
+    every = values if isinstance(values, list | tuple) else ()
+    return [n for n in map(view.whole, every) if n is not None]
 
 
 def _short(value: object, wide: int) -> str | None:
