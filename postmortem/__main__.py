@@ -24,6 +24,7 @@ commands:
   explain    what a pattern means, how it looks, what to do
   patterns   list, show, test, lint the pattern library, or add to it
   replay     re-create a failure in miniature on real processes
+  schema     print the JSON Schema of what programs read
 
 `postmortem COMMAND --help` tells more. POSTMORTEM_DEBUG=1 shows tracebacks.
 

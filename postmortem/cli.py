@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from postmortem import output, process, writing
+from postmortem import output, process, resources, writing
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.writing import Format
 
@@ -33,6 +33,12 @@ app = typer.Typer(
 )
 patterns_app = typer.Typer(help="List, show, test, lint or extend the pattern library.", **quick)
 app.add_typer(patterns_app, name="patterns")
+
+
+class Shape(StrEnum):
+    incident = "incident"
+    brief = "brief"
+    event = "event"
 
 
 class Backend(StrEnum):
@@ -231,6 +237,12 @@ def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
     from postmortem.library import catalogue
 
     output.data(catalogue.explain(catalogue.find(pattern, map(_folder, folders or ()))))
+
+
+@app.command()
+def schema(name: Annotated[Shape, typer.Argument(help="What a program reads.")]) -> None:
+    """Print the JSON Schema of the incident document, its brief, or an event of ndjson."""
+    output.data(resources.schema(name.value))
 
 
 @patterns_app.command("list")

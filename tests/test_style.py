@@ -47,6 +47,7 @@ def test_the_hooks_before_a_commit_run_what_is_there() -> None:
         "ruff-format",
         "mypy",
         "schema",
+        "contract",
         "catalogue",
         "coverage",
         "examples",

@@ -47,6 +47,7 @@ def test_the_wheel_holds_what_the_program_reads_at_run_time(wheel: Path) -> None
     names = set(zipfile.ZipFile(wheel).namelist())
     for folder in (
         "patterns",
+        "schemas",
         "reports/templates",
         "reports/styles",
         "reports/scripts/report.js",
@@ -56,6 +57,7 @@ def test_the_wheel_holds_what_the_program_reads_at_run_time(wheel: Path) -> None
         for path in inside:
             if path.is_file() and "__pycache__" not in path.parts:
                 assert f"postmortem/_data/{path.relative_to(ROOT)}" in names
+    assert "postmortem/py.typed" in names  # type checkers read the types of a package that has it
     assert not [n for n in names if n.startswith(("tests/", "sample_logs/")) or "reports/examples" in n]
 
 
@@ -72,6 +74,12 @@ def test_the_installed_command_analyses_and_reports(installed: Path) -> None:
     done = run(installed, "analyze", incident / "logs")
     assert done.returncode == 0, done.stderr
     assert "<html" in (installed / "postmortem-report.html").read_text()
+
+
+def test_the_installed_command_prints_the_schemas(installed: Path) -> None:
+    for name in ("incident", "brief", "event"):
+        shown = run(installed, "schema", name)
+        assert shown.stdout == (ROOT / "schemas" / f"{name}-1.schema.json").read_text(), shown.stderr
 
 
 def test_the_installed_library_is_no_place_for_new_patterns(installed: Path) -> None:

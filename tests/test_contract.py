@@ -1,0 +1,186 @@
+"""What programs rely on: the generated schemas are current, and hold for every sample in every form."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+import jsonschema
+import pytest
+
+import postmortem
+from conftest import ROOT, SAMPLES, solved
+from postmortem import Incident, Options, analyze, report, resources
+from postmortem.cli import OUTCOME_CODES, Shape, run
+from postmortem.model import Outcome
+
+sys.path.insert(0, str(ROOT / "scripts"))
+import contract
+
+CASES = sorted(case for case in SAMPLES.iterdir() if (case / "logs").is_dir())
+OOM = SAMPLES / "oom-on-second-host"
+HANG = SAMPLES / "skipped-collective"
+XID = "[Sat Nov 21 12:55:05 2026] NVRM: Xid (PCI:0000:65:00): 79, pid=21965, GPU has fallen off the bus.\n"
+
+
+@cache
+def validator(name: str, closed: bool = False) -> jsonschema.Draft202012Validator:
+    """The schema as it ships; `closed`, it refuses what it does not declare, as no reader should."""
+    found = json.loads(resources.schema(name))
+    if closed:
+        for record in (found, *found["$defs"].values()):
+            record["additionalProperties"] = False
+    return jsonschema.Draft202012Validator(found)
+
+
+@pytest.fixture(scope="module")
+def rare(tmp_path_factory: pytest.TempPathFactory) -> Incident:
+    """What no sample has: a GPU to blame, a second job, a file that ends early."""
+    logs = tmp_path_factory.mktemp("rare")
+    shutil.copytree(HANG / "logs", logs / "a")
+    shutil.copytree(SAMPLES / "bad-label-one-rank" / "logs", logs / "b")
+    (logs / "dmesg.txt").write_text(XID)
+    whole = gzip.compress(b"step 1 loss 2\n" * 20_000)
+    (logs / "rank9.log.gz").write_bytes(whole[: len(whole) // 2])
+    return analyze([str(logs)], Options(job="a"))
+
+
+def written(incident: Incident, name: str) -> list[Any]:
+    if name == "event":
+        return [json.loads(row) for row in report.render_ndjson(incident).splitlines()]
+    render = report.render_json if name == "incident" else report.render_brief
+    return [json.loads(render(incident))]
+
+
+def test_schemas_and_tables_are_what_the_types_give() -> None:
+    done = subprocess.run(
+        [sys.executable, "scripts/contract.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_type_that_changed_makes_the_files_stale(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(contract, "TITLES", contract.TITLES | {"event": "Something else"})
+    monkeypatch.setattr(sys, "argv", ["contract.py", "--check"])
+    assert contract.main() == 1
+    assert "schemas/event-1.schema.json" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", contract.SHAPES)
+def test_the_schemas_are_schemas(name: str) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(resources.schema(name)))
+
+
+@pytest.mark.parametrize("name", contract.SHAPES)
+def test_every_field_is_described(name: str) -> None:
+    shapes = list(contract.shapes(contract.SHAPES[name]))
+    assert len(shapes) == len(set(shapes))
+    for shape in shapes:
+        assert set(contract.said(shape)) == set(contract.fields(shape)), shape
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_sample_is_as_the_contract_says(case: Path) -> None:
+    """With nothing beyond it: a field that somebody adds is declared, with its meaning."""
+    for name in contract.SHAPES:
+        for row in written(solved(case), name):
+            validator(name, closed=True).validate(row)
+
+
+def test_so_is_what_is_rare(rare: Incident) -> None:
+    document = rare.document
+    assert document["verdict"]["culprit"]["gpus"] and document["other_jobs"] and document["ledger"]["skipped"]
+    for name in contract.SHAPES:
+        for row in written(rare, name):
+            validator(name, closed=True).validate(row)
+
+
+def paths(value: Any, at: str = "") -> Iterator[str]:
+    """`verdict.culprit.ranks`; what stands in lists without their numbers."""
+    if isinstance(value, list):
+        for item in value:
+            yield from paths(item, at)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield f"{at}.{name}".lstrip(".")
+            yield from paths(item, f"{at}.{name}")
+
+
+def declared(found: dict[str, Any], record: dict[str, Any], at: str = "") -> Iterator[str]:
+    for name, field in record.get("properties", {}).items():
+        yield f"{at}.{name}".lstrip(".")
+        inner = field.get("items", field).get("$ref")
+        if inner:
+            yield from declared(found, found["$defs"][inner.removeprefix("#/$defs/")], f"{at}.{name}")
+
+
+@pytest.mark.parametrize("name", contract.SHAPES)
+def test_no_field_is_declared_that_nothing_ever_has(name: str, rare: Incident) -> None:
+    found = json.loads(resources.schema(name))
+    every = [*map(solved, CASES), rare]
+    seen = {path for incident in every for row in written(incident, name)[:50] for path in paths(row)}
+    unseen = set(declared(found, found)) - seen
+    # a replay adds its result; `more` depends on lengths; and every root here accounts for all symptoms
+    assert not {path for path in unseen if not path.startswith(("replay.result", "more.", "unexplained."))}
+
+
+def test_a_reader_takes_additions_and_no_number_in_quotes() -> None:
+    """`"rank": "523"` in the brief was text, which no program could compare with a rank."""
+    (brief,) = written(solved(HANG), "brief")
+    validator("brief").validate({**brief, "new_in_a_later_version": 1})
+    for wrong in ({"rank": "1"}, {"ranks": "0, 1"}, {"ranks": ["1"]}):
+        changed = {**brief, "culprit": {**brief["culprit"], **wrong}}
+        assert ("ranks" in wrong) != validator("brief").is_valid(changed), (
+            wrong
+        )  # `rank` is an addition, unread
+    (document,) = written(solved(HANG), "incident")
+    for name in ("verdict", "ranks", "schema"):
+        assert not validator("incident").is_valid({k: v for k, v in document.items() if k != name}), name
+    broken = copy.deepcopy(document)
+    broken["verdict"]["outcome"] = "solved"
+    assert not validator("incident").is_valid(broken)
+
+
+def test_the_brief_has_the_culprit_of_the_document() -> None:
+    """Of a job that lost a host with hundreds of ranks it has the first, and counts the others."""
+    (document,), (brief,) = written(solved(OOM), "incident"), written(solved(OOM), "brief")
+    blamed = {name: value for name, value in document["verdict"]["culprit"].items() if value}
+    assert brief["culprit"] == blamed and blamed["ranks"] and blamed["pids"]
+    incident = copy.deepcopy(solved(OOM))
+    incident.document["verdict"]["culprit"]["ranks"] = list(range(700))
+    wide = json.loads(report.render_brief(incident))
+    assert wide["culprit"]["ranks"] == list(range(len(wide["culprit"]["ranks"])))
+    assert wide["more"]["ranks"] == 700 - len(wide["culprit"]["ranks"])
+
+
+def test_the_command_prints_each_schema(capfd: pytest.CaptureFixture[str]) -> None:
+    assert set(Shape) == set(contract.SHAPES)
+    for name in Shape:
+        assert run(["schema", name.value]) == 0
+        assert json.loads(capfd.readouterr().out) == json.loads(resources.schema(name.value))
+
+
+def test_the_package_gives_three_names_and_a_version() -> None:
+    given: dict[str, Any] = {}
+    exec("from postmortem import *", given)
+    assert {name for name in given if name != "__builtins__"} == {
+        "Incident",
+        "Options",
+        "__version__",
+        "analyze",
+    }
+    assert dir(postmortem) == sorted(postmortem.__all__)
+
+
+def test_each_outcome_has_an_exit_code() -> None:
+    assert set(OUTCOME_CODES) == set(get_args(Outcome))
