@@ -105,7 +105,7 @@ def test_it_reads_without_script_and_prints(browser: Browser, tmp_path: Path) ->
     case = load("oom")
     path.write_text(report.render_html(case), encoding="utf-8")
     page.goto(path.as_uri())
-    for words in ("What to do now", "How it happened", "node-b/kernel/dmesg.txt:81", "What was read"):
+    for words in ("What to do now", "How it happened", "node-b/kernel/dmesg.txt:81", "About this report"):
         assert page.get_by_text(words).first.is_visible()
     assert not page.get_by_role("button").all(), "what cannot work is not offered"
     assert len(page.pdf()) > 20_000
@@ -248,11 +248,22 @@ def test_the_rank_table_sorts_searches_and_filters(browser: Browser, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_thousand_ranks_fit_on_twelve_pages_of_paper(browser: Browser, tmp_path: Path) -> None:
+def test_a_thousand_ranks_fit_on_eight_pages_of_paper(browser: Browser, tmp_path: Path) -> None:
     """Printing unfolded everything: 61 pages, of which the last 50 listed files."""
     page = Watched(browser).open(large(), tmp_path)
     pages = len(re.findall(rb"/Type\s*/Page\b(?!s)", page.pdf()))
-    assert 2 <= pages <= 12
+    assert 2 <= pages <= 8
+
+
+def test_paper_is_no_phone(browser: Browser, tmp_path: Path) -> None:
+    """A4 between its margins is narrower than 44rem: tables printed as stacks of cards, and the decisive line alone."""
+    page = Watched(browser, viewport={"width": 680, "height": 900}).open(load("oom"), tmp_path)
+    beside = page.locator(".decisive .row:not(.hit)").first
+    head = page.locator("#rank-groups thead")
+    assert not (beside.is_visible() or head.is_visible())
+    page.emulate_media(media="print")
+    assert beside.is_visible() and head.is_visible()
+    assert page.locator("#verdict").bounding_box()["x"] >= 0  # type: ignore[index]
 
 
 def test_the_verdict_of_a_thousand_ranks_is_in_the_first_bytes_of_the_page() -> None:

@@ -17,6 +17,7 @@ from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
+from postmortem.report.ranks import rank_groups
 
 LINK = r"href=#(e\d+l\d+|[a-z]+\d*)"  # a place in the page: a section, a piece of evidence, a line of it
 
@@ -107,7 +108,7 @@ def test_the_page_reads_in_the_order_an_engineer_asks() -> None:
         "chips",
         "What to do now",
         "How it happened",
-        "What else it could have been",
+        "Alternatives",
         "Missing evidence",
         "Timeline",
     ]
@@ -117,8 +118,8 @@ def test_the_page_reads_in_the_order_an_engineer_asks() -> None:
         "Clocks",
         "Replay",
         "Other jobs in these logs",
-        "What was read",
-        "How this was made",
+        "Files",
+        "About this report",
     ]
     places = [
         page.index(
@@ -168,6 +169,51 @@ def test_a_long_list_of_ranks_is_never_cut() -> None:
     )
 
 
+def test_the_card_says_nothing_twice_and_cuts_no_reason() -> None:
+    """Rank, host and time stood in the chips and again above the line; a reason ended in `…`."""
+    case = load("oom")
+    case.document["verdict"]["because"] = [f"Reason {n}: {'a word and ' * 40}end." for n in range(4)]
+    page = report.render_html(case)
+    card = page[page.index('<section id="verdict"') :].partition("</section>")[0]
+    caption = card[card.index("<figcaption>") :].partition("</figcaption>")[0]
+    assert "node-b/kernel/dmesg.txt:81" in caption
+    assert not any(words in caption for words in ("rank 5", "UTC"))
+    assert card.count("a word and end.") == 4 and "more reason" not in card
+    elsewhere = page[page.index('id="e0"') :].partition("</figcaption>")[0]
+    assert "rank 5 on node-b" in elsewhere and "UTC" in elsewhere
+
+
+def test_a_line_of_another_rank_than_the_culprit_says_whose_it_is() -> None:
+    case = load("oom")
+    case.document["verdict"]["evidence"][0] |= {"rank": 2, "host": "node-a"}
+    page = report.render_html(case)
+    assert "<span>rank 2 on node-a</span>" in page[: page.index("</section>")]
+
+
+def test_where_nobody_is_to_blame_nothing_is_marked_as_the_culprit() -> None:
+    """Of a cut network the line of code was named in red, under `culprit`."""
+    case = load("oom")
+    assert '<div class="blamed"><dt>rank</dt>' in report.render_html(case)
+    case.document["verdict"]["culprit"] = {"ranks": [], "hosts": [], "code": "train.py:50"}
+    assert "<div><dt>code</dt><dd>train.py:50</dd>" in report.render_html(case)
+    assert "  where    code train.py:50" in report.render_terminal(case)
+
+
+def test_ranks_of_one_reason_tell_it_once() -> None:
+    """`The NCCL watchdog caught a timeout (0.log:20) and 126 more`: each rank has its own address."""
+    case = load("oom")
+    last = {"source": "n0/0.log", "line": 20}
+    case.document["ranks"] = [
+        {"rank": n, "state": "victim", "why": f"timed out (n0/{n}.log:20)", "group": 1, "last_line": last}
+        for n in range(3)
+    ]
+    assert [group.why for group in rank_groups(case.document)] == ["timed out"]
+    del case.document["ranks"][1:]
+    assert [group.why for group in rank_groups(case.document)] == ["timed out"], "its last line is beside it"
+    case.document["ranks"][0]["last_line"] = last | {"line": 21}
+    assert [group.why for group in rank_groups(case.document)] == ["timed out (n0/0.log:20)"]
+
+
 def test_long_sections_are_folded_and_stay_so_on_paper() -> None:
     case = load("oom")
     case.document["clocks"] = [{**case.document["clocks"][0], "host": f"n{n}"} for n in range(128)]
@@ -177,14 +223,16 @@ def test_long_sections_are_folded_and_stay_so_on_paper() -> None:
     steps = len(case.document["chain"]) - 8
     assert f'<details class="long">\n<summary>{steps} more steps</summary>' in page
     clocks = page[page.index('<section id="clocks"') :].partition("</section>")[0]
-    assert clocks.index('data-label="host">n99<') < clocks.index("<summary>116 more clocks</summary>")
+    assert clocks.index('data-label="host">n99<') < clocks.index("<summary>126 more clocks</summary>"), (
+        "one that failed, one that did not"
+    )
 
 
 def test_both_schemes_name_the_same_colours_and_the_reader_chooses_before_the_first_paint() -> None:
     page = report.render_html(load("oom"))
     styles = [page[page.index(begin) :].partition("}")[0] for begin in ("<style>", '<style id="dark"')]
     light, dark = (dict(re.findall(r"--([\w-]+): ([^;]+);", style)) for style in styles)
-    assert set(light) - {"mono"} == set(dark)
+    assert set(light) - {"mono", "sans"} == set(dark)
     assert not [name for name in dark if dark[name] == light[name]]
     assert page.index('<script id="theme">') < page.index("<body")
 

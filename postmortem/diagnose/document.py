@@ -220,6 +220,7 @@ def _chain(solution: Solution, evidence: Evidence) -> list[contract.Finding]:
             _row(f"f{i + 1}", c, evidence) for i, c in enumerate(_by_pattern(reasons.loudest(solution))[:8])
         ]
     rows = [_row("f1", root, evidence)]
+    rows[0]["because"] = " ".join(filter(None, (rows[0]["because"], root.pattern.why)))
     announced = _announcement(solution.case, root)
     if announced is not None and (n := evidence.add(announced, None, root.ranks)) is not None:
         rows[0]["evidence"].append(n)

@@ -225,7 +225,9 @@ def _effects(victims: Victims, said: str) -> str:
     parts = []
     for ranks, verb in victims.told():
         if verb not in said and not (verb == "timed out" and " waited in " in said):
-            parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks)} other ranks {verb}")
+            parts.append(
+                f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks):,} other ranks {verb}"
+            )
     return "; " + listed(parts) if parts else ""
 
 

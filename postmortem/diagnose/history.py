@@ -13,7 +13,6 @@ from postmortem.diagnose import blame, headline, life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.wording import capital, iso, listed
-from postmortem.library.titles import inside
 
 MOST, NAMED = 200, 64  # attempts, and ranks of one
 OTHERWISE = 3  # attempts of which it is told how they failed
@@ -68,13 +67,12 @@ def _finished(case: Case) -> bool:
 
 
 def told(solution: Solution) -> list[str]:
-    """How the other attempts failed: in the same way, or otherwise."""
+    """Whether the other attempts failed in the same way, and where the line is if not; `rows` tell how."""
     others = [s for s in solution.each if s.root is not None and s.case.attempt != solution.case.attempt]
     alike = [s for s in others if _way(s) == _way(solution)]
     said = [_again(solution, alike)] if alike and solution.root is not None else []
     for s in [s for s in others if s not in alike and s.outcome != "healthy"][:OTHERWISE]:
-        what = inside(headline.in_short(s).rstrip("."))
-        said.append(f"Attempt {s.case.attempt} failed differently: {what} ({s.root.event.where}).")  # type: ignore[union-attr]
+        said.append(f"Attempt {s.case.attempt} failed differently ({s.root.event.where}).")  # type: ignore[union-attr]
     return said
 
 

@@ -269,7 +269,7 @@ def _link(o: Open) -> Iterator[Missing]:
     hosts = sorted({*o.hosts, *o.case.registry.host_of.values()})
     if o.category == "network" and o.root is not None and o.root.strength == "silent":
         yield _item(
-            f"the state of the way between {listed(hosts) if 1 < len(hosts) <= NEAR else 'the hosts'}",
+            f"the state of the network between {listed(hosts) if 1 < len(hosts) <= NEAR else 'the hosts'}",
             "whether large packets pass, and whether an interface counts errors",
             "ping -c 5 -M do -s 1472 OTHER_HOST; ip -s link; ethtool -S IFACE   on each of them",
         )

@@ -3,10 +3,10 @@ alternatives."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from postmortem.contract.incident import Alternative
-from postmortem.diagnose import endings, history, order
+from postmortem.diagnose import endings, headline, history, order
 from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import declared
@@ -27,8 +27,8 @@ KINDS = (  # what a claim of each tier tells, for the sentence that weighs two o
 
 
 def because(solution: Solution, proof: str) -> list[str]:
-    """What the line states, what the ranks show, how they ended, and what follows. `proof` is the line's
-    address."""
+    """What was observed here: what the line states, what the ranks show, and how they ended. `proof` is the line's
+    address. What its pattern means in general stands in the chain."""
     if solution.root is None:
         return [*_rootless(solution), *_leads(solution)]
     root = solution.root
@@ -39,11 +39,17 @@ def because(solution: Solution, proof: str) -> list[str]:
         *_joins(solution, root),
         *_effects(solution, root),
     ]
-    if root.pattern.why:
-        found.append(root.pattern.why)
-    if not found and not root.pattern.derived:
-        found.append(f"{proof}: {inside(root.pattern.title)}.")
-    return list(dict.fromkeys(found))
+    return _news(found, headline.headline(solution))
+
+
+def _news(found: Sequence[str], said: str) -> list[str]:
+    """What neither the headline nor a reason before it has said already."""
+    kept: list[str] = []
+    for reason in found:
+        words = reason.rstrip(".").lower()
+        if not any(words in before.lower() for before in (said, *kept)):
+            kept.append(reason)
+    return kept
 
 
 def _proof(root: Claim, proof: str) -> Iterator[str]:

@@ -41,8 +41,8 @@ def _who(row: dict[str, Any]) -> Iterator[str]:
     """Who had entered, and where the others were."""
     entered, size = _ranks(row.get("entered")), view.whole(row.get("size"))
     if size is not None and entered:
-        everybody = "both ranks" if size == 2 else f"all {size} ranks"
-        yield f"{everybody if len(entered) == size else f'{len(entered)} of {size} ranks'} entered"
+        everybody = "both ranks" if size == 2 else f"all {size:,} ranks"
+        yield f"{everybody if len(entered) == size else f'{len(entered):,} of {size:,} ranks'} entered"
     elif entered:
         yield f"{_named_ranks(entered)} entered"
     done, others = view.part(row, "completed"), view.part(row, "elsewhere")

@@ -48,6 +48,7 @@ MAX_PROOFS = 60
 MAX_GROUPS = 200
 STEPS = 8  # of the chain that stand open
 ALIKE = 8  # lines of one step from which on one speaks for all
+CLOCKS = 4  # that stand open without a look at their state
 CITED = 3  # lines of each other step that stand open
 ROWS = 12  # of a table that stand open; what is longer is folded, on paper too
 
@@ -173,6 +174,7 @@ def page(incident: view.Incident) -> dict[str, Any]:
     proofs = parts.rows("the evidence", lambda: view.proofs(document))
     chain = parts.rows("the chain", lambda: view.steps(document))
     groups = parts.rows("the ranks", lambda: ranks.rank_groups(document))
+    clocks = sorted(view.rows(document.get("clocks")), key=_trusted)[:MAX_SOURCES]
     told = {
         **_verdict(document),
         **_made(document),
@@ -192,7 +194,8 @@ def page(incident: view.Incident) -> dict[str, Any]:
         "states": parts.get("the ranks", lambda: ranks.states(document), dict[str, int]()),
         "stands": parts.rows("the stacks", lambda: stands.stands(document)),
         "compared": parts.rows("the stacks", lambda: stands.compared(document)),
-        "clocks": sorted(view.rows(document.get("clocks")), key=_trusted)[:MAX_SOURCES],
+        "clocks": clocks,
+        "open": _in_doubt(clocks),
         "others": view.rows(document.get("other_jobs")),
         "replay": view.part(document, "replay"),
         "cut": shorten.said(document),
@@ -220,6 +223,13 @@ def _told(step: view.Step) -> int:
     return 1 if step.count > ALIKE else CITED
 
 
+def _in_doubt(clocks: list[dict[str, Any]]) -> int:
+    """How many stand open: all where they are few, else those that were not aligned, and one that was."""
+    if len(clocks) <= CLOCKS:
+        return len(clocks)
+    return min(sum(not _trusted(clock) for clock in clocks) + 1, ROWS)
+
+
 def _trusted(clock: dict[str, Any]) -> bool:
     """Clocks that were not aligned come first."""
     return clock.get("state") == "aligned"
@@ -238,6 +248,7 @@ def _verdict(document: view.Document) -> dict[str, Any]:
         "confidence": view.confidence(document),
         "because": view.words(verdict.get("because")),
         "culprit": view.culprit(document),
+        "blamed": view.blamed(document),
         "when": view.when(document),
         "collective": collective.sentence(document),
         "attempts": attempts.attempts(document),

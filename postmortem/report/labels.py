@@ -31,16 +31,16 @@ CATEGORIES = {
     "peer-lost": "peer lost",
 }
 CONFIDENCE = {
-    "established": (3, "a line states it, and the logs prove whose it is"),
-    "supported": (2, "the evidence points here; an alternative stays open"),
-    "hypothesis": (1, "the best explanation of little evidence"),
+    "established": (3, "a log line says so, and the logs prove who failed"),
+    "supported": (2, "the evidence points here; an alternative remains"),
+    "hypothesis": (1, "the best explanation of thin evidence"),
 }
 STATES = {
     "cause": "failed first",
     "silent": "fell silent before the failure was seen",
-    "unknown": "nothing tells",
-    "victim": "ended because of the cause",
-    "healthy": "ended well",
+    "unknown": "not known from these logs",
+    "victim": "failed because of the cause",
+    "healthy": "no failure",
 }
 ACTIONS = {
     "fix-code": "Fix the code",

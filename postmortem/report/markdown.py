@@ -175,10 +175,10 @@ def _excerpt(proof: view.Proof) -> str:
 
 def _attempts(document: view.Document) -> list[str]:
     lives = attempts.attempts(document)
-    lines = ["| attempt | from (UTC) | to | who | what failed | how it ended |", "|---|---|---|---|---|---|"]
+    lines = ["| attempt | from (UTC) | to | what failed | how it ended |", "|---|---|---|---|---|"]
     for life in lives:
-        why = " · ".join(part for part in (life.category, life.why) if part)
-        cells = (life.number, life.begin, life.end, life.who, why, life.ended)
+        why = f"{life.why} ({life.category})" if life.why and life.category else life.why
+        cells = (life.number, life.begin, life.end, why, life.ended)
         lines.append("| " + " | ".join(prose(cell, 300) for cell in cells) + " |")
     return ["## Attempts\n\n" + "\n".join(lines)] if lives else []
 
@@ -200,7 +200,7 @@ def _missing(document: view.Document) -> list[str]:
     items = view.rows(view.part(document, "verdict").get("missing"))
     lines = []
     for item in items:
-        tells = f" It would tell {_closed(item.get('would_tell'))}" if item.get("would_tell") else ""
+        tells = f" Shows {_closed(item.get('would_tell'))}" if item.get("would_tell") else ""
         how = f" Get it with {code(item.get('how'))}." if item.get("how") else ""
         lines.append(f"- {_closed(item.get('what'))}{tells}{how}")
     return ["## Missing evidence\n\n" + "\n".join(lines)] if lines else []
@@ -211,7 +211,7 @@ def _chain(document: view.Document) -> list[str]:
     for place, step in enumerate(view.steps(document), 1):
         head = ", ".join(bit for bit in (prose(step.said), step.moment, code(step.pattern)) if bit)
         cited = ", ".join(code(proof.address) for proof in step.proofs[:4])
-        leads = f" Explains {', '.join(step.explains)}." if step.explains else ""
+        leads = f" Explains {step.leads}." if step.explains else ""
         because = f" {prose(step.because)}" if step.because else ""
         lines.append(
             f"{place}. **{prose(step.role)}** {head}.{because}{leads}{f' Proof: {cited}.' if cited else ''}"
@@ -225,7 +225,7 @@ def _alternatives(document: view.Document) -> list[str]:
         f"- {code(item.get('pattern') or item.get('category') or 'another')}: {prose(item.get('why_not'))}"
         for item in items
     ]
-    return ["## What else it could have been\n\n" + "\n".join(lines)] if lines else []
+    return ["## Alternatives\n\n" + "\n".join(lines)] if lines else []
 
 
 def _ranks(document: view.Document) -> list[str]:
@@ -266,7 +266,7 @@ def _stands(document: view.Document) -> list[str]:
         inside = f" {prose(stand.inside)}" if stand.inside else ""
         told_by = f"{prose(stand.how)}, {code(stand.address)}"
         lines.append(f"- {prose(stand.who)}: {code(stand.place)}{inside} ({told_by})")
-    return ["## Where the ranks stood\n\n" + "\n".join(lines)] if lines else []
+    return ["## Where the ranks were\n\n" + "\n".join(lines)] if lines else []
 
 
 def _clocks(document: view.Document) -> list[str]:
@@ -274,8 +274,8 @@ def _clocks(document: view.Document) -> list[str]:
     for item in view.rows(document.get("clocks")):
         shown, sigma = view.offset(item.get("offset_s")), text.seconds(item.get("uncertainty_s"))
         who = f"{prose(item.get('host') or 'unknown host')} ({prose(item.get('kind'))})"
-        reason = f" {prose(item.get('reason'))}" if item.get("reason") else ""
-        lines.append(f"- {who}: {prose(item.get('state'))}, {shown}{f' ± {sigma}' if sigma else ''}.{reason}")
+        reason = f"; {prose(item.get('reason'))}" if item.get("reason") else ""
+        lines.append(f"- {who}: {prose(item.get('state'))}, {shown}{f' ± {sigma}' if sigma else ''}{reason}")
     return ["## Clocks\n\n" + "\n".join(lines)] if lines else []
 
 
@@ -284,7 +284,7 @@ def _others(document: view.Document) -> list[str]:
         f"- {code(item.get('id') or 'job')}: {prose(item.get('headline'))}"
         for item in view.rows(document.get("other_jobs"))
     ]
-    return ["## Other jobs in the same logs\n\n" + "\n".join(lines)] if lines else []
+    return ["## Other jobs in these logs\n\n" + "\n".join(lines)] if lines else []
 
 
 def _losses(document: view.Document) -> list[str]:

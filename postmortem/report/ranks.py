@@ -1,15 +1,18 @@
-"""The document's ranks -> groups of ranks that behaved alike, and how many are in which state.
+"""The document's ranks -> groups of ranks that behaved the same way, and how many are in which state.
 
 0–522, 524–1023   victim   128 hosts   SIGABRT   last step 1056   the watchdog timed out
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from postmortem.report import text, view
+
+_ADDRESS = re.compile(r" \([^()\s]+:\d+\)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +78,17 @@ def _group(members: list[dict[str, Any]]) -> RankGroup:
         step=span,
         collective=_few((m.get("last_collective") for m in members), 2),
         last=view.address(lasts[0]) if lasts else "",
-        why=_few((m.get("why") for m in members), 1),
+        why=_few(_whys(members, lasts), 1),
     )
+
+
+def _whys(members: list[dict[str, Any]], lasts: list[dict[str, Any]]) -> list[str]:
+    """Why each failed, without an address that the row has beside it, or that differs from rank to rank."""
+    whys = [view.known(m.get("why")) for m in members]
+    if len(set(whys)) > 1:
+        return [_ADDRESS.sub("", why) for why in whys]
+    last = f" ({view.address(lasts[0])})" if lasts else ""
+    return [why.removesuffix(last) for why in whys]
 
 
 def _few(values: Iterable[object], limit: int = 3) -> str:

@@ -1,7 +1,7 @@
 """The incident -> the verdict on a terminal: short, aligned, readable at 80 columns,
 without colour, in a CI log.
 
-    INCIDENT  host memory · established (a line states it, and the logs prove who it was)
+    INCIDENT  host memory · established (a log line says so, and the logs prove who failed)
 
     Rank 3 on node-b was killed by the kernel's OOM killer at 21:13:48; …
 
@@ -36,7 +36,10 @@ def render_terminal(
     page.blank()
     if notice:
         page.field("unread", [notice], "doubt")
-    page.field("culprit", _joined(f"{label} {value}" for label, value in view.culprit(document)))
+    page.field(
+        "culprit" if view.blamed(document) else "where",
+        _joined(f"{label} {value}" for label, value in view.culprit(document)),
+    )
     page.proof(view.proofs(document))
     page.field("stuck in", [text.sentence(said, 400) for said in (collective.sentence(document),) if said])
     lives = [text.sentence(life.line, 300) for life in attempts.attempts(document)]

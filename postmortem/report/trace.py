@@ -65,7 +65,7 @@ def _names(rows: pd.DataFrame) -> list[dict[str, Any]]:
     hosts = dict.fromkeys(zip(named, pids, strict=True))
     ranks = dict.fromkeys(zip(pids, threads, strict=True))
     return [
-        *(_meta("process_name", pid, 0, text.line(host, 120) or "no host named") for host, pid in hosts),
+        *(_meta("process_name", pid, 0, text.line(host, 120) or "no host") for host, pid in hosts),
         *(_meta("thread_name", pid, tid, f"rank {tid - 1}" if tid else "host") for pid, tid in ranks),
     ]
 

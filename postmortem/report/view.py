@@ -80,6 +80,7 @@ class Step:
     who: str
     moment: str
     explains: tuple[str, ...]
+    leads: str  # the same as a reader is told: `steps 3–6`
     because: str
     proofs: tuple[Proof, ...]
 
@@ -133,8 +134,13 @@ def confidence(document: Document) -> tuple[str, int, str]:
     if verdict.get("outcome") == "healthy" or word not in CONFIDENCE:
         return "", 0, ""
     dots, meaning = CONFIDENCE[word]
-    named = any(part(verdict, "culprit").get(key) for key in ("ranks", "hosts", "gpus", "pids"))
-    return word, dots, meaning if named else meaning.partition(",")[0]
+    return word, dots, meaning if blamed(document) else meaning.partition(",")[0]
+
+
+def blamed(document: Document) -> bool:
+    """Whether somebody is to blame; of a cut network it is only known where it was noticed."""
+    found = part(part(document, "verdict"), "culprit")
+    return any(found.get(key) for key in ("ranks", "hosts", "gpus", "pids"))
 
 
 def culprit(document: Document) -> list[tuple[str, str]]:
@@ -240,6 +246,7 @@ def _step(
         for index in (whole(i) for i in item.get("evidence") or [])
         if index is not None and 0 <= index < len(found)
     ]
+    explains = tuple(numbers[name] for name in words(item.get("explains")) if name in numbers)
     return Step(
         id=known(item.get("id")),
         role=role,
@@ -249,7 +256,8 @@ def _step(
         count=whole(item.get("count")) or 1,
         who=who,
         moment=_moment(item.get("time"), [found[index] for index in cited]),
-        explains=tuple(numbers[name] for name in words(item.get("explains")) if name in numbers),
+        explains=explains,
+        leads=f"{'step' if len(explains) == 1 else 'steps'} {text.ranges(map(int, explains))}",
         because=known(item.get("because")),
         proofs=tuple(found[index] for index in cited),
     )

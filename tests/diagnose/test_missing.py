@@ -110,7 +110,7 @@ def test_who_aborts_after_a_time_out_is_not_the_dead_one() -> None:
 def test_whether_data_passes_between_hosts() -> None:
     cut = claim(pattern("cut", "network"), strength="silent")
     (item,) = asked("network", root=cut, hosts=["node-b", "node-a"])
-    assert item["what"] == "the state of the way between node-a and node-b"
+    assert item["what"] == "the state of the network between node-a and node-b"
 
 
 def test_the_kernel_log_of_the_host_in_question() -> None:

@@ -264,8 +264,8 @@ def because(root: Claim | None, *others: Claim, **more: Any) -> list[str]:
 
 
 def test_a_reason_says_more_than_that_there_is_a_line() -> None:
-    """The proof stands right below: `a.log:5 states it` said nothing."""
-    assert because(raised(2)) == ["a.log:5: a rank raised an exception."]
+    """The headline says it and the proof stands right below: `a.log:5: a rank raised an exception` said nothing."""
+    assert because(raised(2)) == []
     assert because(raised(2, because="no pid matches")) == ["No pid matches."]
     derived = {"derived": True}
     assert because(raised(2, because="it left early", strength="compared", p=derived)) == []
@@ -273,9 +273,22 @@ def test_a_reason_says_more_than_that_there_is_a_line() -> None:
     assert because(raised(2, because="it ended", strength="ended", p=derived)) == ["It ended."]
 
 
-def test_a_guess_is_told_as_one_and_the_patterns_why_comes_last() -> None:
-    said = because(raised(2, guess=True, p={"why": "Labels have to be below the number of classes."}))
-    assert said == [reasons.GUESS, "Labels have to be below the number of classes."]
+def test_a_guess_is_told_as_one_and_the_patterns_why_is_no_observation() -> None:
+    """What a pattern means in general took four lines of the first screen, and was cut there; the chain tells it."""
+    assert because(raised(2, guess=True, p={"why": "Labels have to be below the number of classes."})) == [
+        reasons.GUESS
+    ]
+
+
+def test_no_reason_repeats_the_headline_or_another_reason() -> None:
+    """`Rank 1 lost the connection` once stood in the headline, in a comparison, and as a reason of its own."""
+    lost = claim(LOST, event(file="b", at=NOON), ranks=(1,))
+    both = claim(LOST, event(file="b", at=NOON), event(file="c", at=NOON), ranks=(0, 1))
+    gone = "rank 2 fell silent, and ranks 0 and 1 lost the connection"
+    silent = claim(pattern("c", derived=True), ranks=(2,), because=gone, role="confirms")
+    assert because(raised(2), lost) == []
+    assert because(raised(2), both) == ["Ranks 0 and 1 lost the connection."]
+    assert because(raised(2), both, silent) == ["Rank 2 fell silent, and ranks 0 and 1 lost the connection."]
 
 
 def test_other_comparisons_of_the_same_ranks() -> None:

@@ -61,12 +61,12 @@ export function controls(head, on) {
   parts.tip = make("div", { className: "tl-tip", hidden: true });
   parts.stage = make("div", { className: "tl-stage" }, parts.canvas, parts.tip);
   parts.window = make("p", { className: "quiet tl-window" });
-  parts.hint = make("p", { className: "quiet", id: "tl-hint" }, "Drag to move, Ctrl and wheel to zoom, click a mark for its line; with the keyboard: arrows, + and \u2212, ? for all keys.");
+  parts.hint = make("p", { className: "quiet", id: "tl-hint" }, "Drag to move, Ctrl and wheel to zoom, click a mark for its line. Keyboard: arrows, + and \u2212; ? for all keys.");
   parts.chosen = make("div", { className: "tl-chosen", "aria-live": "polite" });
   parts.body = make("tbody");
   parts.told = make("p", { className: "quiet" });
   parts.table = make(
-    "details", { className: "tl-table", ontoggle: on.table }, make("summary", {}, "The events of this window as a table"), parts.told,
+    "details", { className: "tl-table", ontoggle: on.table }, make("summary", {}, "Events in this window as a table"), parts.told,
     make("table", { className: "cards" }, make("thead", {}, make("tr", {}, ...["time (UTC)", "who", "severity", "line", "where"].map((name) => make("th", { scope: "col" }, name)))), parts.body),
   );
   parts.help = make(
@@ -142,5 +142,5 @@ export function told(parts, events, { view, whole }) {
   const count = (n) => n.toLocaleString("en");
   const [from, to] = [Math.max(view.start, whole[0]), Math.min(view.start + view.span, whole[1])];
   parts.window.textContent = before + behind === 0 ? "" : `${clock(base + from, 0)} to ${clock(base + to, 0)} UTC, ${seconds(to - from)} of ${seconds(whole[1] - whole[0])}: ${
-    count(events.count - before - behind)} events; ${count(before)} lie before, ${count(behind)} after.`;
+    count(events.count - before - behind)} events, ${count(before)} before and ${count(behind)} after.`;
 }

@@ -178,7 +178,7 @@ export class Picture {
     this.image = shade(events, mask, part, view, wide, this.tones(), paler, this.image);
     context.imageSmoothingEnabled = false;
     context.drawImage(this.image, area.from, body, wide, part.length * step);
-    const name = (row) => (row.head || !row.lonely ? events.head.hosts[row.host] || "no host named" : `rank ${events.lanes[row.from].rank}`);
+    const name = (row) => (row.head || !row.lonely ? events.head.hosts[row.host] || "no host" : `rank ${events.lanes[row.from].rank}`);
     const blamed = (row) => { for (let lane = row.from; lane < row.to; lane++) if (events.lanes[lane].state === "cause") return true; return false; };
     const named = part.map((row, k) => ({ row, k, worth: pins + top + k === at ? 3 : blamed(row) ? 2 : 1 })).sort((a, b) => b.worth - a.worth || a.k - b.k);
     const taken = [];
@@ -235,7 +235,7 @@ export class Picture {
 
   name(row, lane, middle, area) {
     const { context, colours, events } = this;
-    const host = events.head.hosts[row.host] || "no host named";
+    const host = events.head.hosts[row.host] || "no host";
     if (row.head) {
       context.font = "600 11px system-ui, sans-serif";
       this.label(`${row.lonely ? "" : row.unfolded ? "\u25be " : "\u25b8 "}${host}`, 4, middle, colours.ink, area.from - 12);

@@ -43,7 +43,7 @@ class Ranks {
     this.more = make("button", { type: "button", hidden: true, onclick: () => { this.most += 10 * PART; this.render(); } }, "Show more");
     place.append(make(
       "p", { className: "tl-filters" }, make("label", {}, "search ", this.text), make("label", {}, "state ", this.state),
-      ...(list.length > this.groups.length ? [make("label", {}, this.each, " every rank by itself")] : []), this.said,
+      ...(list.length > this.groups.length ? [make("label", {}, this.each, " one row per rank")] : []), this.said,
     ));
     table.after(this.more);
     [...table.tHead.rows[0].cells].forEach((cell, i) => cell.replaceChildren(make("button", { type: "button", className: "sort", onclick: () => this.sort(i) }, this.names[i])));

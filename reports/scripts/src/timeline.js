@@ -96,7 +96,7 @@ export class Timeline {
     Object.assign(state, { rows: [...pins, ...all], pins: pins.length, body: HEAD + pins.length * TALL + (pins.length ? 8 : 0), step: Math.max(2, Math.floor(step)) });
     this.single = single;
     this.parts.by.textContent = single ? "Rows: ranks" : "Rows: hosts";
-    this.parts.hint.textContent = `Each row is a ${single ? "rank" : "host"}, its colour the worst line of the moment; a click on a name pins it on top. Drag to move, Ctrl and wheel to zoom, Alt and wheel for higher rows; ? for all keys.`;
+    this.parts.hint.textContent = `Each row is a ${single ? "rank" : "host"}, its color the worst line at that time. Click a name to pin it on top; drag to move, Ctrl and wheel to zoom, Alt and wheel for taller rows; ? for all keys.`;
   }
 
   /** A row for each rank instead of each host, or the other way round. */
@@ -285,7 +285,7 @@ export class Timeline {
     const row = state.rows[state.at];
     const { hosts } = this.events.head;
     const lane = this.events.lanes[row.from];
-    const name = row.head ? hosts[row.host] || "no host named" : `rank ${lane.rank}, ${lane.state}`;
+    const name = row.head ? hosts[row.host] || "no host" : `rank ${lane.rank}, ${lane.state}`;
     this.parts.canvas.setAttribute("aria-label", `Timeline, lane ${state.at + 1} of ${state.rows.length}: ${name}`);
     chosen(this.parts, this.events, -1);
     this.changed();
