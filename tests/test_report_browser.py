@@ -255,6 +255,19 @@ def test_a_thousand_ranks_fit_on_eight_pages_of_paper(browser: Browser, tmp_path
     assert 2 <= pages <= 8
 
 
+def test_between_phone_and_desk_nothing_scrolls_sideways(browser: Browser, tmp_path: Path) -> None:
+    """On half a screen, 710 to 1,000 pixels, the tables of ranks and clocks stuck out."""
+    case = large()
+    for item in case.document["ranks"]:
+        item |= {"exit": "SIGABRT", "last_collective": "ALLREDUCE #4228", "group": item["rank"] % 3}
+        item["last_line"] = {"source": f"gpu-0065/attempt_0/{item['rank']}/stderr.log", "line": 1073}
+    page = Watched(browser).open(case, tmp_path)
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    for width in (320, 720, 900, 1000, 1100, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_paper_is_no_phone(browser: Browser, tmp_path: Path) -> None:
     """A4 between its margins is narrower than 44rem: tables printed as stacks of cards, and the decisive line alone."""
     page = Watched(browser, viewport={"width": 680, "height": 900}).open(load("oom"), tmp_path)
