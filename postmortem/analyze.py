@@ -24,6 +24,8 @@ from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
 from postmortem.vocabulary import WINDOW
 
+_FIRST, _LAST = 1e8, 7e9  # 1973 to 2191: stamps without a year are kept as of 1972
+
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
@@ -172,7 +174,9 @@ def _within(timeline: Timeline, ledger: Ledger, options: Options) -> tuple[Timel
     if times and not any(low <= at <= high for at in times):
         told = {"since": options.since, "until": options.until}
         span = " and ".join(f"{name} {_utc(t)}" for name, t in told.items() if t is not None)
-        why = f"no event {span}; the logs run from {_utc(min(times))} to {_utc(max(times))}"
+        dated = [at for at in times if _FIRST < at < _LAST]
+        lie = f"run from {_utc(min(dated))} to {_utc(max(dated))}" if dated else "have no dates"
+        why = f"no event {span}; the logs {lie}"
         row: Skipped = {"path": WINDOW, "bytes": 0, "reason": why, "lost": True}
         return replace(timeline, events=()), {**ledger, "skipped": [row, *ledger["skipped"]]}
     kept = tuple(e for e in timeline.events if e.at is None or low <= e.at <= high)

@@ -151,8 +151,9 @@ def analyze(
     wanted = writing.targets(format_ or (), out or (), paths)
     if brief and not any(target.form in writing.BRIEF for target in wanted):
         raise UsageError("--brief is a short form of JSON and Markdown", "use --format md --brief")
-    for target in wanted if anonymise_map else ():
-        output.check_key(anonymise_map, target.path, paths)  # type: ignore[arg-type]
+    if anonymise_map:
+        for target in wanted:
+            output.check_key(anonymise_map, target.path, paths)
     pages = [target.path for target in wanted if target.form is Format.html and target.path]
     if open_ and not pages:
         what = "--open shows an HTML report, and this run writes none to a file"

@@ -198,9 +198,8 @@ def progress_bar() -> Iterator[Progress | None]:
         task = bar.add_task("", total=None)
 
         def show(done: int, total: int, label: str) -> None:
-            end = (
-                label if len(label) <= room else f"…{label[1 - room :]}"
-            )  # its end tells more than its start
+            # a path's end tells more than its start
+            end = label if len(label) <= room else f"…{label[1 - room :]}"
             bar.update(task, completed=done, total=total or None, description=end)
 
         yield show

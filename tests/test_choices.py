@@ -65,6 +65,15 @@ def test_a_window_without_events_is_not_healthy(since: str | None, until: str | 
     assert "Not everything was read" not in report.render_terminal(incident)
 
 
+def test_logs_without_a_year_are_not_said_to_be_of_1972(tmp_path: Path) -> None:
+    """glog and some loggers write no year, and such stamps are kept as a leap year's after 1970."""
+    lines = (f"01-0{day} 10:00:00,000 INFO step {day} loss 2.0\n" for day in range(1, 6))
+    (tmp_path / "rank0.log").write_text("".join(lines))
+    verdict = analyze([str(tmp_path)], Options(since=stamp("2027-01-01"))).document["verdict"]
+    said = "Undetermined: no event since 2027-01-01 00:00:00 UTC; the logs have no dates."
+    assert (verdict["outcome"], verdict["headline"]) == ("undetermined", said)
+
+
 def test_a_window_around_the_failure_keeps_the_verdict() -> None:
     window = Options(since=stamp("2026-11-21T13:18:30"), until=stamp("2026-11-21T13:19:00"))
     assert analyze([LOGS], window).document["verdict"]["culprit"]["ranks"] == [3]
