@@ -1,6 +1,6 @@
 """How sure a verdict is, by one rule.
 
-established   a line states it, that line is of this job, and the rank, GPU or host is the line's own word or a join's
+established   a log line says so, that line is of this job, and the rank, GPU or host is the line's own word or a join's
 supported     a comparison of the ranks, an exit code, or a deduction stands between the line and the verdict
 hypothesis    only silence, only an end without a sender or a reason, or nothing that binds the line to this job
 """
