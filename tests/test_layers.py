@@ -28,7 +28,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("scan",),
     ("library",),
     ("collect",),
-    ("contract", "frame", "privacy", "output", "pool"),
+    ("contract", "frame", "kept", "privacy", "output", "pool"),
     ("model", "errors", "resources", "version", "digits", "vocabulary", "process"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}

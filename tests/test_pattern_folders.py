@@ -16,7 +16,8 @@ from postmortem import resources
 from postmortem.analyze import Options, analyze
 from postmortem.cli import run
 from postmortem.errors import PatternError
-from postmortem.library import files, load, parse
+from postmortem.library import files, load, parse, shipped
+from postmortem.library import read as read_library
 
 OWN = """\
 id: queue-stalled
@@ -196,3 +197,50 @@ def test_whatever_stands_in_a_file_is_a_pattern_or_an_error(
 def test_bytes_of_any_kind_are_a_pattern_or_an_error(data: bytes) -> None:
     with pytest.raises(PatternError, match="^/own/x.yaml:"):
         parse(data, Path("/own/x.yaml"))
+
+
+# ── the second start: the folder's stamps in place of its bytes ─────────────────────────────────────────────
+
+
+def aged(path: Path) -> Path:
+    """A folder whose files were changed so long ago that the clock has moved on."""
+    start = time.time()
+    while files.stamp(path) is None and time.time() < start + 3 * files.SETTLED:
+        time.sleep(0.1)
+    return path
+
+
+def fresh(path: Path) -> list[str]:
+    """The titles that a new process would read."""
+    read_library._load.cache_clear()
+    return [p.title for p in load(path).patterns.values() if not shipped(p)]
+
+
+def test_the_second_start_opens_no_pattern_file_and_a_changed_one_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    own = aged(folder(tmp_path))
+    assert fresh(own) == ["The queue stalled"]
+    with monkeypatch.context() as closed:
+        closed.setattr(files, "_content", lambda *_: pytest.fail("a pattern file was opened"))
+        assert fresh(own) == ["The queue stalled"]
+    before = (own / "x.yaml").stat()
+    (own / "x.yaml").write_text(
+        OWN.replace("stalled", "starved", 1).replace("queue stalled", "queue starved")
+    )
+    os.utime(
+        own / "x.yaml", ns=(before.st_atime_ns, before.st_mtime_ns)
+    )  # same size, same age by its own word
+    assert (own / "x.yaml").stat().st_size == before.st_size
+    assert fresh(own) == ["The queue starved"]
+    read_library._load.cache_clear()
+
+
+def test_a_file_of_this_moment_and_a_link_have_no_stamp(tmp_path: Path) -> None:
+    own = folder(tmp_path)
+    assert files.stamp(own) is None, "it may change again within the same tick"
+    assert files.stamp(aged(own))
+    (own / "y.yaml").symlink_to(own / "x.yaml")
+    assert files.stamp(own) is None, "what it leads to may change"
+    assert files.stamp(tmp_path / "nothing") is None

@@ -17,6 +17,7 @@ from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
+from postmortem.report import html
 from postmortem.report.ranks import rank_groups
 
 LINK = r"href=#(e\d+l\d+|[a-z]+\d*)"  # a place in the page: a section, a piece of evidence, a line of it
@@ -301,3 +302,24 @@ def test_asking_for_the_verdict_on_a_terminal_costs_neither_jinja_nor_pandas() -
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
         == "set()\n"
     )
+
+
+def test_a_damaged_template_in_the_cache_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept is code: it counts only where it is whole, and under its own name."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def page() -> str:
+        html.template.cache_clear()
+        return report.render_html(load(NAMES[0]))
+
+    first = page()
+    kept = sorted((tmp_path / "postmortem").glob("*.template"))
+    good = [path.read_bytes() for path in kept]
+    assert good and page() == first
+    for path, other in zip(kept, [*good[1:], good[0][:-9] + b"123456789"], strict=True):
+        path.write_bytes(other)
+    assert page() == first
+    assert [path.read_bytes() for path in kept] == good
+    html.template.cache_clear()

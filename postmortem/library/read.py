@@ -18,9 +18,8 @@ from typing import Any
 
 from postmortem import resources
 from postmortem.errors import PatternError
-from postmortem.library import cache
+from postmortem.library import cache, files
 from postmortem.library.files import MAX_FILE
-from postmortem.library.files import found as files_of
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
 from postmortem.vocabulary import (
     ACTIONS,
@@ -119,21 +118,32 @@ def load(*extra: Path) -> Library:
 
 @lru_cache(maxsize=8)
 def _load(extra: tuple[str, ...]) -> Library:
-    digest, files = hashlib.sha256(), hashlib.sha256()
+    roots = (resources.folder("patterns"), *map(Path, extra))
+    post = cache.signpost(files.stamp(root) for root in roots)
+    found = cache.follow(post) if post else None
+    return Library(*found) if found else _read(roots, post)
+
+
+def _read(roots: Iterable[Path], post: Path | None) -> Library:
+    """Read each file, parse them if nobody has done so yet, and put up the signpost for the next start."""
+    digest, content = hashlib.sha256(), hashlib.sha256()
     found: list[tuple[Path, bytes]] = []
-    for root in (resources.folder("patterns"), *map(Path, extra)):
-        for path, data in files_of(root):
+    for root in roots:
+        for path, data in files.found(root):
             found.append((path, data))
             digest.update(path.name.encode() + b"\0" + data)
-            files.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
-    kept = cache.place(files)
-    patterns = cache.fetch(kept)
+            content.update(f"{path}\0{len(data)}\0".encode("utf-8", "surrogateescape") + data)
+    place = cache.place(content)
+    patterns = cache.fetch(place)
     if patterns is None:
         # the last of an id wins
         read = {pattern.id: pattern for pattern in (parse(data, path) for path, data in found)}
         patterns = dict(sorted(read.items()))
-        cache.store(kept, patterns)
-    return Library(patterns, digest.hexdigest()[:16])
+        cache.store(place, patterns)
+    library = Library(patterns, digest.hexdigest()[:16])
+    if post:
+        cache.point(post, place, library.digest)
+    return library
 
 
 def parse(data: bytes, path: Path) -> Pattern:

@@ -39,7 +39,7 @@ from postmortem.parsers.excerpt import Excerpt, first_lines
 from postmortem.parsers.guard import Guard
 from postmortem.parsers.marks import bare
 from postmortem.privacy import may_hold, window
-from postmortem.scan.engine import TIRED
+from postmortem.scan.engine import NUMBER, TIRED
 
 OPENERS: tuple[Signature, ...] = (
     traceback.OPENER,
@@ -231,48 +231,65 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
             yield base._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
+_AROUND = regex.compile(r"\(\?<?[=!]")
+
+
 class _Decisive:
-    """The patterns of a library that read a block's decisive line, compiled once. `warned` are those of
-    NCCL's warnings, for the one that torch repeats below `Last error:`."""
+    """The patterns of a library that read a block's decisive line. `warned` are those of NCCL's warnings, for
+    the one that torch repeats below `Last error:`. Their gates say which regexes are worth compiling."""
 
     def __init__(self, library: Library) -> None:
-        self.forms: dict[str, list[tuple[Pattern, list[regex.Pattern[str]]]]] = {}
         self.tired: Counter[str] = Counter()
+        self.variants: dict[str, list[tuple[Pattern, str]]] = {}
         for p in library.patterns.values():
-            kinds: dict[str, list[regex.Pattern[str]]] = {}
             for v in p.variants:
-                kind = v.on or ("warned" if "NCCL WARN" in v.regex else "")
-                if kind:
-                    kinds.setdefault(kind, []).append(regex.compile(v.regex))
-            for kind, forms in kinds.items():
-                self.forms.setdefault(kind, []).append((p, forms))
+                if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
+                    self.variants.setdefault(kind, []).append((p, v.regex))
+        self.gated = lru_cache(maxsize=None)(self._gated)
+        self.compiled = lru_cache(maxsize=None)(regex.compile)
         self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
 
     def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str] | None], ...]:
         """The patterns that match an event's line, and what they capture; None: it took too long."""
-        found: list[tuple[Pattern, dict[str, str] | None]] = []
-        for pattern, forms in self.forms.get(kind, ()):
-            if shipped(pattern):
-                m = next((m for form in forms if (m := form.search(text))), None)
-            else:
-                try:
-                    m = self._patiently(pattern, forms, text)
-                except TimeoutError:
-                    self.tired[pattern.id] += 1
-                    found.append((pattern, None))
-                    continue
+        found: dict[str, tuple[Pattern, dict[str, str] | None]] = {}
+        for pattern, expression in self._worth_asking(kind, text):
+            if pattern.id in found:
+                continue
+            try:
+                m = self._search(pattern, expression, text)
+            except TimeoutError:
+                self.tired[pattern.id] += 1
+                found[pattern.id] = (pattern, None)
+                continue
             if m is not None:
                 told = {k: v for k, v in m.groupdict().items() if v is not None}
-                found.append((pattern, _whole(told, text)))
-        return tuple(found)
+                found[pattern.id] = (pattern, _whole(told, text))
+        return tuple(found.values())
 
-    def _patiently(
-        self, pattern: Pattern, forms: list[regex.Pattern[str]], text: str
-    ) -> regex.Match[str] | None:
-        """Search by expressions of the user's own, of which nobody knows how long they take."""
+    def _worth_asking(self, kind: str, text: str) -> list[tuple[Pattern, str]]:
+        """The variants whose gate passes, and those that have none. A gate looks at single lines."""
+        variants = self.variants.get(kind, [])
+        if not variants or "\n" in text:
+            return variants
+        signatures, ungated = self.gated(kind)
+        engine = scan.own_engine((self, kind), lambda: signatures)
+        passed = {int(signatures[hit & NUMBER].id) for hit in engine.find(text.encode("utf-8", "replace"))}
+        return [variants[n] for n in sorted(passed | ungated)]
+
+    def _gated(self, kind: str) -> tuple[list[Signature], frozenset[int]]:
+        """A signature for each variant, called by its number, and the numbers of those that can have none:
+        no gate looks around, and what a user wrote may have other things that no gate has."""
+        variants = self.variants[kind]
+        ungated = frozenset(n for n, (p, r) in enumerate(variants) if _AROUND.search(r) or not shipped(p))
+        return [Signature(str(n), r, r) for n, (_, r) in enumerate(variants) if n not in ungated], ungated
+
+    def _search(self, pattern: Pattern, expression: str, text: str) -> regex.Match[str] | None:
+        """One search. Nobody knows how long the expressions of a user's own take."""
+        if shipped(pattern):
+            return self.compiled(expression).search(text)
         if self.tired[pattern.id] >= TIRED:
             raise TimeoutError
-        return next((m for form in forms if (m := form.search(text, timeout=PATIENCE))), None)
+        return self.compiled(expression).search(text, timeout=PATIENCE)
 
 
 _decisive = lru_cache(maxsize=8)(_Decisive)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,16 +19,25 @@ class Rule:
 
     kind: str
     literals: tuple[str, ...]
-    pattern: re.Pattern[str]
+    form: str
+    flags: int = 0
     odd: int = (
         0  # where a form says little: the secret has so many characters, and is no word (see `named.odd`)
     )
     word: bool = False  # the secret stands where a word starts; asked last, which is five times as fast
 
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """Compiled when first asked for: most logs have no secret of most kinds."""
+        return _compiled(self.form, self.flags)
+
+
+_compiled = lru_cache(maxsize=None)(re.compile)
+
 
 def rule(kind: str, literals: str, pattern: str, flags: int = 0) -> Rule:
     """Literals with blanks between them; `+` stands for a blank in one."""
-    return Rule(kind, tuple(word.replace("+", " ") for word in literals.split()), re.compile(pattern, flags))
+    return Rule(kind, tuple(word.replace("+", " ") for word in literals.split()), pattern, flags)
 
 
 I = re.IGNORECASE  # noqa: E741  # the tables below read better with it
@@ -42,8 +52,8 @@ def _issued(kind: str, prefixes: str, rest: str, flags: int = 0) -> Rule:
     """What its issuer made recognisable: one of the prefixes, then `rest`."""
     words = prefixes.split()
     heads = "|".join(map(re.escape, words))
-    pattern = re.compile(f"(?P<s>(?:{heads}){rest})" if len(words) > 1 else f"(?P<s>{heads}{rest})", flags)
-    return Rule(kind, tuple(prefixes.lower().split()), pattern, word=True)
+    form = f"(?P<s>(?:{heads}){rest})" if len(words) > 1 else f"(?P<s>{heads}{rest})"
+    return Rule(kind, tuple(prefixes.lower().split()), form, flags, word=True)
 
 
 WORD = "[A-Za-z0-9]"

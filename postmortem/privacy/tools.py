@@ -37,7 +37,7 @@ COMMANDS: tuple[Rule, ...] = (
     Rule(
         "password",
         ("z a ", "z x ", "z e ", "z t "),
-        re.compile(rf"\b7z[a-z]? [a-z] [^\n]{{0,200}}?-p{SHOWN}"),
+        rf"\b7z[a-z]? [a-z] [^\n]{{0,200}}?-p{SHOWN}",
     ),
     rule(
         "password",
@@ -124,7 +124,7 @@ FILES: tuple[Rule, ...] = (
     Rule(
         "ceph-key",
         ("key = aq", "key: aq", "key=aq", 'key":"aq', 'key": "aq'),
-        re.compile(r"\bkey['\"]?[ \t]*[=:][ \t]*['\"]?(?P<s>AQ[A-Za-z0-9+/]{36,38}==)"),
+        r"\bkey['\"]?[ \t]*[=:][ \t]*['\"]?(?P<s>AQ[A-Za-z0-9+/]{36,38}==)",
     ),
     # Kaggle's file has a name and a key, and no more
     rule(
@@ -171,7 +171,7 @@ SAID: tuple[Rule, ...] = (
     Rule(
         "password",
         ("password ", "passphrase "),
-        re.compile(
+        (
             r"(?i:\bpass(?:word|phrase))(?:(?:[ \t]+[\w.@-]{1,40}){0,7}?(?:[ \t]is|:)|)[ \t]+"
             r"['\"]?(?P<s>(?=[^\s'\"]{0,512}[0-9!#$%^*+~&])[^\s'\"]{6,512})"
         ),
@@ -180,7 +180,7 @@ SAID: tuple[Rule, ...] = (
     Rule(
         "token",
         ("token ", "api key ", "access key ", "secret key ", "apikey "),
-        re.compile(
+        (
             r"(?i:\b(?:token|(?:api|access|secret)[ _-]?key))"
             r"(?:(?:[ \t]+[\w.@-]{1,40}){0,7}?(?:[ \t]is|:)|)[ \t]+"
             r"['\"]?(?P<s>(?=[A-Za-z_.+/=-]{0,512}[0-9])[A-Za-z0-9_.+/=-]{16,512})(?![^\s'\".,;)])"
@@ -191,7 +191,7 @@ SAID: tuple[Rule, ...] = (
     Rule(
         "secret",
         ("setenv ", "set -", "env ", "arg "),
-        re.compile(
+        (
             r"(?:\bsetenv|\bset -[a-zA-Z]{1,3}|\bENV|\bARG)[ \t]+[A-Za-z_]{0,60}"
             r"(?:KEY|TOKEN|SECRET|PASS|PASSWORD|PWD"
             r"|AUTH|CREDENTIALS?)[ \t]+['\"]?(?P<s>[^\s'\"]{6,4096})"
@@ -201,7 +201,7 @@ SAID: tuple[Rule, ...] = (
     Rule(
         "password",
         (".password ", ".secret ", ".key ", ".token "),
-        re.compile(
+        (
             r"(?i:\.(?:password|secret|secret\.key|access\.key|token))[ \t]+"
             r"(?P<s>[^\s'\"=]{6,512})[ \t]*(?:\n|$)"
         ),
@@ -219,22 +219,20 @@ PAIRS: tuple[Rule, ...] = (
     Rule(
         "password",
         ("-u", "--user"),
-        re.compile(
-            rf"(?<![^\s'\"])(?:-u|-U|--user(?:name)?)(?:{GAP}|=)[\w.@-]{{1,64}}{GAP}(?:-p|-P)(?:{GAP})?{SHOWN}"
-        ),
+        (rf"(?<![^\s'\"])(?:-u|-U|--user(?:name)?)(?:{GAP}|=)[\w.@-]{{1,64}}{GAP}(?:-p|-P)(?:{GAP})?{SHOWN}"),
         odd=6,
     ),
     Rule(
         "password",
         ("--user",),
-        re.compile(rf"(?<![^\s'\"])--user(?:name)?(?:{GAP}|=)['\"]?[\w.-]{{1,64}}[:%]{SHOWN}"),
+        rf"(?<![^\s'\"])--user(?:name)?(?:{GAP}|=)['\"]?[\w.-]{{1,64}}[:%]{SHOWN}",
         odd=6,
     ),
-    Rule("password", ("-u",), re.compile(rf"(?<![^\s'\"])-U{GAP}[\w.-]{{1,64}}%{SHOWN}"), odd=6),
+    Rule("password", ("-u",), rf"(?<![^\s'\"])-U{GAP}[\w.-]{{1,64}}%{SHOWN}", odd=6),
     Rule(
         "password",
         ("@",),
-        re.compile(
+        (
             r"(?<![\w/:@.-])[A-Za-z][\w.-]{0,31}:(?P<s>[^\s/@:'\"<>=,]{6,128})@(?!sha256:)[A-Za-z0-9][\w.-]{0,80}"
         ),
         odd=6,
@@ -242,9 +240,7 @@ PAIRS: tuple[Rule, ...] = (
     Rule(
         "secret",
         ("key', ", 'key", ', "token', ", 'token", ', "secret', ", 'secret", ', "password', ", 'password", '),
-        re.compile(
-            r"(?i:(?:key|token|secret|password))['\"],[ ]{1,4}(?:value=)?b?['\"](?P<s>[^'\"\s]{6,4096})['\"]"
-        ),
+        (r"(?i:(?:key|token|secret|password))['\"],[ ]{1,4}(?:value=)?b?['\"](?P<s>[^'\"\s]{6,4096})['\"]"),
         odd=12,
     ),
     rule(
@@ -252,8 +248,6 @@ PAIRS: tuple[Rule, ...] = (
         "secretstr( secretbytes(",
         r"Secret(?:Str|Bytes)\(b?['\"](?!\*+['\"])(?P<s>[^'\"\n]{1,4096})['\"]\)",
     ),
-    Rule(
-        "password", ("psk",), re.compile(rf"(?<![A-Za-z0-9])(?:psk|PSK){IS}(?P<s>[^\s'\"]{{6,256}})"), odd=6
-    ),
+    Rule("password", ("psk",), rf"(?<![A-Za-z0-9])(?:psk|PSK){IS}(?P<s>[^\s'\"]{{6,256}})", odd=6),
 )
 PROVIDERS: tuple[Rule, ...] = (*ISSUED, *COMMANDS, *FILES, *CALLS, *PAIRS, *SAID, *HEADERS, *URLS)

@@ -136,6 +136,8 @@ def template() -> Template:
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from postmortem.report.compiled import Compiled
+
     made = Environment(
         loader=FileSystemLoader(resources.folder("reports") / "templates"),
         autoescape=True,
@@ -144,6 +146,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         finalize=_shown,
+        bytecode_cache=Compiled(),
     )
     made.filters.update(
         line=text.line, sentence=text.sentence, plural=text.plural, seconds=text.seconds, size=text.size

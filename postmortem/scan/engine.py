@@ -9,10 +9,8 @@ a third of the speed), for machines where Hyperscan has no wheel or the processo
 from __future__ import annotations
 
 import hashlib
-import os
 import platform
 import re
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -22,9 +20,9 @@ from typing import Any, Protocol
 
 import regex
 
+from postmortem import kept
 from postmortem.errors import PatternError
 from postmortem.library import Signature
-from postmortem.library import cache as stored
 from postmortem.library.regexes import PATIENCE
 from postmortem.scan.gates import HINT, SHOWN, gate_of, is_exact, named
 from postmortem.scan.reader import LineCounter
@@ -33,7 +31,7 @@ SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
 NUMBER = (1 << SHIFT) - 1
 LONG = 2048  # below this no polynomial regex of ours hurts, and a timeout would cost four times the search
 TIRED = 3  # sources in which a regex did not end: it is asked no more
-KEPT = 12  # engines of a thread; an analysis takes seven
+KEPT = 16  # engines of a thread; an analysis takes twelve
 Bytes = bytes | memoryview
 
 
@@ -120,19 +118,19 @@ def own_engine(key: Hashable, signatures: Callable[[], Sequence[Signature]]) -> 
 
 
 def _gates(signatures: Sequence[Signature]) -> list[bytes]:
-    """The gates of a whole library; derived once, then read from disk."""
-    if len(signatures) < 100:
+    """The gates of many signatures; derived once, then read from disk."""
+    if len(signatures) < 16:
         return [gate_of(s) for s in signatures]
     content = hashlib.sha256("\0".join(s.gate for s in signatures).encode("utf-8", "surrogatepass"))
-    kept = stored.named("gates", content, "scan/gates.py", "library/cache.py")
+    path = kept.named("gates", content, "scan/gates.py")
     try:
-        gates = [str(row).encode("latin-1") for row in stored.fetch_rows(kept)]
+        gates = [str(row).encode("latin-1") for row in kept.fetch_rows(path) or ()]
         if len(gates) == len(signatures):
             return gates
-    except (LookupError, UnicodeError):
+    except UnicodeError:
         pass
     gates = [gate_of(s) for s in signatures]
-    stored.store_rows(kept, [gate.decode("latin-1") for gate in gates])
+    kept.store_rows(path, [gate.decode("latin-1") for gate in gates])
     return gates
 
 
@@ -153,7 +151,7 @@ class _Hyperscan:
         if self._db is None:
             self._db = self._compile(signatures, gates)
             if cache:
-                _store(path, hyperscan.dumpb(self._db))
+                kept.store(path, hyperscan.dumpb(self._db))
 
     def _compile(self, signatures: Sequence[Signature], gates: list[bytes]) -> Any:
         import hyperscan
@@ -221,44 +219,23 @@ def _cache_path(gates: list[bytes]) -> Path:
     )
     for gate in gates:
         key.update(b"\0" + gate)
-    return stored.folder() / f"{key.hexdigest()}.hsdb"
+    return kept.named("hsdb", key)
 
 
 def _load(path: Path) -> Any:
     """Return the cached database, or None. Hyperscan itself takes a damaged one without a word, and one that
-    was made of other patterns: hence the digest of name and content.
-
-    A database is as good as machine code, so only a file of this user (or of root) counts.
-    """
+    was made of other patterns: hence the digest of name and content that `kept` looks at."""
     import hyperscan
 
+    body = kept.fetch(path)
+    if body is None:
+        return None
     try:
-        with path.open("rb") as f:
-            owner = os.fstat(f.fileno()).st_uid
-            digest, body = f.read(32), f.read()
-        if hasattr(os, "geteuid") and owner not in (0, os.geteuid()):
-            return None
-        if stored.sealed(path, body) != digest:
-            return None
         db: Any = hyperscan.loadb(body, mode=hyperscan.HS_MODE_BLOCK)
         db.scratch = hyperscan.Scratch(db)  # a loaded database has none, and refuses to scan
-    except (OSError, ValueError, hyperscan.error):
+    except (ValueError, hyperscan.error):
         return None
     return db
-
-
-def _store(path: Path, body: bytes) -> None:
-    """Write the cache for the next start. Where that is not possible, the next start compiles again."""
-    temporary = ""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, suffix=".tmp")
-        with os.fdopen(handle, "wb") as f:
-            f.write(stored.sealed(path, body) + body)
-        Path(temporary).replace(path)
-    except OSError:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
 
 
 # ── RE2 ─────────────────────────────────────────────────────────────────────────────────────────────────────

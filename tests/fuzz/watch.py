@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from postmortem.library import cache
+from postmortem import kept
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 2.0  # of processor time for one input of 32 KiB
@@ -95,7 +95,7 @@ def watched(*own: Path) -> Iterator[None]:
             "/sys/",
         }
         _WATCH.readable = tuple(os.path.realpath(p) for p in paths)
-    _WATCH.own = tuple(str(p.resolve()) for p in (*own, cache.folder()))
+    _WATCH.own = tuple(str(p.resolve()) for p in (*own, kept.folder()))
     _WATCH.seen.clear()
     _WATCH.on = True
     try:
