@@ -63,7 +63,8 @@ def told(body: str, rank: int | None) -> End | None:
             break
     else:
         return None
-    if not _MAY.search(body):
+    last = body.rstrip()[-1:]
+    if not (last.isdecimal() or last in ").!" or "SIG" in body) or not _MAY.search(body):
         return None
     if m := _TOLD.search(body) or _ARROW.search(body):
         return _end(whole(m["rank"]), m["code"], m["pid"])

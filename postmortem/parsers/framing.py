@@ -13,6 +13,7 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -234,8 +235,13 @@ _CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) std(?:out|er
 
 def partial(lines: list[str]) -> bool:
     """Whether containerd or cri-o wrote the file, and had lines to cut."""
-    found = [m[1] for line in lines if (m := _CRI.match(line))]
-    return len(found) * 10 > len(lines) * 9 and "P" in found
+    parts, others = set(), 0
+    for line in lines:
+        if m := _CRI.match(line):
+            parts.add(m[1])
+        elif (others := others + 1) * 10 >= len(lines):
+            return False
+    return "P" in parts
 
 
 def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
@@ -286,15 +292,20 @@ def folded(lines: list[str]) -> bool:
     """Whether a terminal of fixed width broke the lines: none is longer, and what follows a full one does not
     begin as lines do."""
     width = max(map(len, lines))
-    full = [i for i, line in enumerate(lines[:-1]) if len(line) == width and _said(line)]
-    if not NARROW <= width <= WIDE or len(full) < 4:
+    if not NARROW <= width <= WIDE:
+        return False
+    wide = [i for i, line in enumerate(lines[:-1]) if len(line) == width]
+    if len(wide) < 4:
         return False
     starts = {_shape(lines[i + 1]) for i, line in enumerate(lines[:-1]) if _ends(line, width)}
     starts.add(_shape(lines[0]))
+    if all(_shape(lines[i + 1]) in starts for i in wide):
+        return False
+    full = [i for i in wide if _said(lines[i])]
     broken = [i for i in full if _shape(lines[i + 1]) not in starts]
     words = sum(1 for i in broken if lines[i][-1].isalnum() and lines[i + 1][0].isalnum())
     padded = any(len(line) == width and _ends(line, width) for line in lines)
-    return words >= (1 if padded else 3) and len(broken) * 2 >= len(full)
+    return len(full) >= 4 and words >= (1 if padded else 3) and len(broken) * 2 >= len(full)
 
 
 def _ends(line: str, width: int) -> bool:
@@ -304,12 +315,17 @@ def _ends(line: str, width: int) -> bool:
 
 def _said(line: str) -> bool:
     """Whether a line is text to its end, and no rule and no row of a table."""
-    return len(set(line)) > 12 and line[-1].isascii() and not line.endswith("  ") and line[-1] not in "|-="
+    return line[-1].isascii() and line[-1] not in "|-=" and not line.endswith("  ") and len(set(line)) > 12
 
 
 def _shape(line: str) -> str:
     """How a line begins, whatever its digits: of a word, only that it is one."""
-    return re.sub(r"\d+", "0", line[:8])
+    return _masked(line[:8])
+
+
+@lru_cache(maxsize=4096)
+def _masked(head: str) -> str:
+    return re.sub(r"\d+", "0", head)
 
 
 def unfolded(lines: Iterator[Numbered]) -> Iterator[Group]:

@@ -95,6 +95,7 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             line,
             marks,
             env.rank is not None or (rank is not None and env.gpu is not None),
+            most >= LINES,
         )
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
@@ -102,8 +103,6 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
         _settle(writer, notices)
         if most >= LINES:
             writer.words = words.shapes(writer.tail)
-        else:
-            writer.stated.seen.clear()
         yield from _events(source, rank, writer)
     yield from counters.events(source)
 
@@ -139,15 +138,17 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | asked_all
 
 
-def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
-    """`own`: the pid on the line is the rank's: the line names it, or NCCL wrote it into the rank's file."""
+def _read(writer: _Writer, line: Line, marks: int, own: bool, compared: bool) -> None:
+    """`own`: the pid on the line is the rank's: the line names it, or NCCL wrote it into the rank's file.
+    `compared`: enough lines of each log are read to compare what ranks say."""
     body = line.envelope.body
     if not signs.of_a_keeper(body):
         if line.envelope.stamp is not None and writer.first is None:
             writer.first = line
         writer.last = line
         writer.tail.append(line)
-        writer.stated.read(line)
+        if compared:
+            writer.stated.read(line)
         _open(writer, line)
     if marks & interest.STEP:
         if writer.first_step is None and (step := signs.step(body)) is not None:

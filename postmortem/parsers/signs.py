@@ -19,38 +19,41 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from postmortem.digits import whole
+from postmortem.parsers.sieve import Form, Sieve
+
+SIEVE = Sieve()
 
 # ── counts ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-_STEP = re.compile(
+_STEP = SIEVE.form(
     r"\b(?P<word>global[_ ]?step|step|iteration|iter|batch|update|it)s?(?:\b|_)"
     r"[ =:#\[(/]{0,8}(?P<step>\d{1,9})\b",
     re.IGNORECASE,
 )
-_EPOCH_STEP = re.compile(
+_EPOCH_STEP = SIEVE.form(
     r"\bEpoch:? ?(?:\[\d+\]|\d+)[ :]*\[ *(?P<step>\d{1,9})/\d+[ \]]|\| +(?P<bar>\d{1,9})/\d+ \["
 )
 _OF_ALL = re.compile(r"(?<![\w/.:-])(?P<n>\d{1,9}) ?/ ?(?P<all>\d{1,9})(?![\w/.]|-\d|\]\[\d)")
-_EPOCH = re.compile(r"\bepochs?[\"']?[ =:#\[]{1,3}(?P<n>\d{1,6})\b", re.IGNORECASE)
-_DONE_SO_FAR = re.compile(
+_EPOCH = SIEVE.form(r"\bepochs?[\"']?[ =:#\[]{1,3}(?P<n>\d{1,6})\b", re.IGNORECASE)
+_DONE_SO_FAR = SIEVE.form(
     r"\b(?:[Pp]rocess|[Gg]enerat|[Ee]valuat|[Ss]av|[Tt]rain)(?:ed|ing) (?P<what>\w*) ?#?(?P<n>\d{1,9})\b"
 )
-LOSS = re.compile(r"\bloss'?\"?[ =:]{1,3}(?P<loss>nan|[-+]?\d[\d.e+-]*|inf)", re.IGNORECASE)
-_PLANNED = re.compile(
+LOSS = SIEVE.form(r"\bloss'?\"?[ =:]{1,3}(?P<loss>nan|[-+]?\d[\d.e+-]*|inf)", re.IGNORECASE)
+_PLANNED = SIEVE.form(
     r"\b(?:total|max(?:imum)?|num(?:ber)?(?: of)?|planned)[ _](?:\w+[ _]){0,2}"
     r"(?:step|iter(?:ation)?|update|batch)(?:e?s)?[ =:]",
     re.IGNORECASE,
 )
-_PREPARING = re.compile(
+_PREPARING = SIEVE.form(
     r"\W{0,4}(?:Loading|Downloading|Fetching|Tokenizing|Filter|Map|Generating)\b[^|%]{0,80}: +\d+%\|"
 )
-_TRYING = re.compile(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)`, `waiting for peers (5/60)`
+_TRYING = SIEVE.form(  # `retry 3/10`, `Trying again in 12.00 seconds... (6/100)`, `waiting for peers (5/60)`
     r"\b(?:retr(?:y|ies|ied|ying)|again|attempts?|wait(?:ing|ed)?|time ?out|timed out|fail(?:ed|ure|ing|s)?"
     r"|restarts?|reconnect\w*)\b",
     re.IGNORECASE,
 )
 # speaks of steps too, and is no rank; Ray's folded copies come seconds late, so they are no later progress
-_KEEPER = re.compile(
+_KEEPER = SIEVE.form(
     r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d"
     r"|\[repeated \d+x across cluster\]"
 )
@@ -155,12 +158,12 @@ def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
 # ── answers and results ─────────────────────────────────────────────────────────────────────────────────────
 
 _PROBES = r"/(?:metrics|health|ping|ready|live)\w*[ /?]"
-_ANSWER = re.compile(
+_ANSWER = SIEVE.form(
     r'"(?:POST|PUT) [^"]{1,400} HTTP/\d(?:\.\d)?" 2\d\d\b'
     rf'|"GET (?!{_PROBES})[^"]{{1,400}} HTTP/\d(?:\.\d)?" 2\d\d\b'
     r"|\bgeneration throughput: (?!0\.0 )\d|\bgen throughput \(token/s\): (?!0\.0)\d"
 )
-_SERVES = re.compile(  # it is up; somebody may have stopped it on purpose
+_SERVES = SIEVE.form(  # it is up; somebody may have stopped it on purpose
     r"\bApplication s(?:tartup|hutdown) complete\b|\bUvicorn running on\b|HTTP/\d(?:\.\d)?\" 2\d\d\b"
     r"|\bgeneration throughput: \d|\bThe server is fired up\b|\bserver\.rs:\d+: Connected$|\b[Ss]erver is (?:up|ready|running)\b(?! yet)"
 )
@@ -177,7 +180,7 @@ def serves(body: str) -> bool:
     return bool(_SERVES.search(body))
 
 
-_METRIC = re.compile(
+_METRIC = SIEVE.form(
     r"(?:acc\w*|loss|f1|top-?\d|precision|recall|m?ap|m?iou|bleu|rouge|auc|score|dice|psnr|ssim|rmse|mae|mse"
     r"|perplexity|ppl|speed\w*|through\w*|time|average|avg|mean|best|total|val\w*|test\w*|eval\w*|results?"
     r"|\bvs\b[^:]{0,40})\b[\w .@\[\]:%()/'\"-]{0,40}[=: ] ?-?\d+\.\d",
@@ -190,13 +193,13 @@ _ROW = re.compile(
 _CELL = re.compile(
     r"\|\s*[\w/]+(?:[ _/][\w/]+)*\s*\|\s*-?\d+(?:\.\d+)?(?:e[-+]?\d+)?\s*\|$"
 )  # a logger's table
-_PAIRS = re.compile(r"(?:[A-Za-z][\w ]{0,30}: ?\d+(?:\.\d+)?[ |,;]*){2,}$")
-_KEPT = re.compile(
+_PAIRS = SIEVE.form(r"(?:[A-Za-z][\w ]{0,30}: ?\d+(?:\.\d+)?[ |,;]*){2,}$")
+_KEPT = SIEVE.form(
     r"\b(?:saved|wrote|written|exported|uploaded|stored|dumped|synced)\b|\bSaving (?:model|checkpoint|final)"
     r"|\bpushed to\b|\bresults? (?:in|at|to)\b|\bbest (?:ckpt|checkpoint|model)(?: path)?: \S",
     re.IGNORECASE,
 )
-_NO_RESULT = re.compile(
+_NO_RESULT = SIEVE.form(
     r"\b(?:not|never|fail\w*|error|cannot|could|unable|will be|going to|if|before|skip\w*|abort\w*|missing"
     r"|RAM|memory|usage|runtime)\b",
     re.IGNORECASE,
@@ -215,22 +218,22 @@ def result(body: str) -> bool:
 
 # ── complaints ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_COMPLAINT = re.compile(
+_COMPLAINT = SIEVE.form(
     r"\b(?:WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b(?!\s*$)"
     r"|\b(?:[Ss]kip(?:ped|ping)?|[Ee]xception|[Ff]ailed|[Rr]etry(?:ing)?|[Cc]ould not|[Cc]annot"
     r"|[Uu]nable to|[Ss]tall\w*|corrupt\w*)\b"
 )
-_BENIGN = re.compile(
+_BENIGN = SIEVE.form(
     r"UserWarning|FutureWarning|DeprecationWarning|Warning: |0 (?:failed|errors?|skipped)|OMP_NUM_THREADS"
 )
 # `0 ERROR`, `no ERROR` and `ERROR: 0` count errors, a last word may be a table's head; glog's E is Ray's and
 # C++'s
-_LEVEL = re.compile(
+_LEVEL = SIEVE.form(
     r"(?<!\bno )(?<!\b0 )\b(?:CCL_)?(?:ERROR|FATAL|CRITICAL)\b(?!s?\"?[ =:]+(?:0\b|none\b|no\b\W*$)|\s*$)"
     r"|\blevel=(?:error|fatal)\b|\[(?:error|fatal|critical)\]|(?:^|[ \])])\[?E\d{4} \d\d:\d\d:\d\d|\d[.,]\d{3} [EC] \d+ \d+\]"
     r"|^[\w./-]{2,40}: (?:fatal )?error: |\bNCCL WARN\b"
 )
-_RAISED = re.compile(  # an exception without its traceback, and what a shell says of a line of its script
+_RAISED = SIEVE.form(  # an exception without its traceback, and what a shell says of a line of its script
     r"^[^\w>]{0,4}(?:[A-Za-z_]\w*\.)*(?:[A-Z]\w*(?:Error|Exception)|Error|Fatal error|FATAL)[:(]"
     r"|: line \d+: .{1,200}: [A-Za-z]|^bash: .{1,200}: (?:command|No such)"
     r"|\b(?i:training|job|run|build|script|pipeline|inference|evaluation|launch)"
@@ -242,17 +245,11 @@ _RAISED = re.compile(  # an exception without its traceback, and what a shell sa
     r"|\b(?:[Ee]xit|[Rr]eturn)(?:ed)?(?: with)?[ _]?(?:code|status)?[ =:]{1,3}-?[1-9]\d{0,2}\W*$"
 )
 _SHRUGGED = (
-    re.compile(  # `couldn't chdir to /home/x: going to /tmp instead`; uvicorn's INFO behind a logger's ERROR
+    SIEVE.form(  # `couldn't chdir to /home/x: going to /tmp instead`; uvicorn's INFO behind a logger's ERROR
         r"\b(?:ignor(?:ed|ing)|skipp(?:ed|ing)|retry(?:ing)?|non-fatal|harmless|safely|instead|falling back"
         r"|deprecat\w*)\b|\bINFO\b",
         re.IGNORECASE,
     )
-)
-
-
-_MAY_CRY = re.compile(  # a cheap superset of both
-    r"ERROR|FATAL|CRITICAL|[Ee]rror|Exception|NCCL WARN|[Ff]ail|FAIL|[Aa]bort|ABORT|[Cc]rash|SIG[KTA]|[Kk]illing"
-    r"|[Ee]xit|[Rr]eturn|closed by|send disc|: line \d|^bash: |E\d{4} | [EC] \d"
 )
 
 
@@ -264,8 +261,6 @@ def complains(body: str) -> bool:
 def cries(text: str) -> bool:
     """Whether a line tells of an error, by its level or its words, and does not say itself that it is
     none."""
-    if not _MAY_CRY.search(text):
-        return False
     return bool(_LEVEL.search(text) or _RAISED.search(text)) and not _SHRUGGED.search(text)
 
 
@@ -280,7 +275,7 @@ _OBJECTS = (  # what may be `finished` where nothing else names it
     r"training|run\w*|job|all|every\w*|in|after|at|on|with|without|normally|successfully|server|main|eval\w*"
     r"|inference|testing|cleanly|the (?:training|run|job)|exit\w*|process\w*"
 )
-_GOODBYE = re.compile(
+_GOODBYE = SIEVE.form(
     r"\b(?:training|train|run|job|fit|trial|experiment|script|benchmark|evaluation|execution|generation"
     r"|inference|all epochs?|all \w+)\b[^.]{0,24}"
     r"\b(?:finished|complete[d]?|done|ended|succeeded|successful(?:ly)?|stopped)\b"
@@ -295,7 +290,7 @@ _GOODBYE = re.compile(
     r"|\b(?:exit|status|return(?:ed)?|exit[ _]?code|ret_code|rc|exited with)(?: code| status)?[ =:]+0(?:\W*$|;)",
     re.IGNORECASE,
 )
-_FORM = re.compile(  # goodbyes of programs, whatever else the line says
+_FORM = SIEVE.form(  # goodbyes of programs, whatever else the line says
     r'"key": "(?:run_stop|status)", "value": (?!"aborted)'  # MLPerf
     r"|^(?:\W*\d+: )?(?:RESULT,[\w -]+,|ENDING TIMING RUN AT|RUNANDTIME_STOP \d)"
     r"|^=* ?\d+ passed(?:, \d+ (?:skipped|warnings?|deselected|xfailed|xpassed))* in [\d.]+"  # pytest
@@ -304,7 +299,7 @@ _FORM = re.compile(  # goodbyes of programs, whatever else the line says
     r"|\[shutdown\] .{0,80}shutting down|\blaunch \d+ succeeded\b",
     re.IGNORECASE,
 )
-_LAST_WORDS = re.compile(  # and what no script says that failed
+_LAST_WORDS = SIEVE.form(  # and what no script says that failed
     r"\b(?:training|run|job|all epochs?|execution)\b[ \w]{0,24}\b(?:finished|completed?|succeeded)\b(?! ?(?:at|on)\b)"
     r"|\b(?:training|run|job)\b[ \w]{0,24}\b(?:ended|exited|returned|left) with (?:code |status )?0\W*$"
     r"|训练(?:已)?(?:完成|结束)|程序(?:已)?结束|学習(?:が)?(?:完了|終了)|학습(?:이)? 완료|обучение завершено"
@@ -314,7 +309,7 @@ _LAST_WORDS = re.compile(  # and what no script says that failed
 )
 # all that a logger's line says, and the last line; `epoch 3: done` and `[12/60] done` say it of something
 # else
-_DONE = re.compile(
+_DONE = SIEVE.form(
     r"(?:^|\| ?|\bINFO:?[ \t]+|\bINFO:[\w.]{1,60}:|[^\W\d][ _-]?\d{0,6}[\])\u3011] ?"
     r"|\b(?!(?i:epoch|step|iter\w*|batch|stage|phase|round|fold|shard|part|chunk|file|layer)\b)"
     r"[^\W\d]{1,20}[ _#]?\d{1,6}: ?|^\d{1,6}: )"
@@ -351,7 +346,7 @@ def last_word(body: str) -> bool:
     return bool(_FORM.search(body)) or _says(_LAST_WORDS, body)
 
 
-def _says(form: re.Pattern[str], body: str) -> bool:
+def _says(form: Form, body: str) -> bool:
     return bool(form.search(body)) and not _NOT_GOODBYE.search(_NO_ERROR.sub("", body))
 
 

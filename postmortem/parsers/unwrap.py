@@ -15,8 +15,8 @@ Bytes that cannot be unwrapped pass as they are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from postmortem.model import Source, Stamp
 from postmortem.parsers import exports, framing, journal_export, records, times
@@ -141,7 +141,9 @@ def learn(first: bytes) -> Framer | None:
     whole = first if len(first) < HEAD else first[: first.rfind(b"\n") + 1]
     text = decode(whole.removeprefix(b"\xef\xbb\xbf"))
     start = text.lstrip()[:1]
-    lines = [visible(line) for line in text.split("\n") if line.strip()]
+    lines = [line for line in text.split("\n") if line.strip()]
+    if "\r" in text:
+        lines = [visible(line) for line in lines]
     if len(lines) < 2 and start not in ("{", "["):
         return None
     framer: Framer | None = None
@@ -153,17 +155,15 @@ def learn(first: bytes) -> Framer | None:
             break
     framer = framer or framing.table(lines)
     if framer is None:
-        return (
-            framing.newest_first(framing.singles)
-            if _descending([times.find(line[:48]) for line in lines[:SOME]])
-            else None
-        )
+        some = lines[:SOME]
+        backwards = _descending((times.find(line[:48]) for line in some), len(some))
+        return framing.newest_first(framing.singles) if backwards else None
     stamps = [
         group[0].facts.stamp
         for group in islice(framer(iter(list(enumerate(text.split("\n"), 1)))), 400)
         if group
     ]
-    return framing.newest_first(framer) if _descending(stamps) else framer
+    return framing.newest_first(framer) if _descending(stamps, len(stamps)) else framer
 
 
 def _journal(first: bytes) -> Framer | None:
@@ -185,12 +185,20 @@ def _json(text: str, lines: list[str]) -> Framer | None:
     return framing.document if exports.looks(text) else None
 
 
-def _descending(stamps: list[Stamp | None]) -> bool:
-    """Whether an export begins with its end."""
-    known = [stamp.time for stamp in stamps if stamp is not None]
-    downs = sum(1 for a, b in pairwise(known) if b < a)
-    ups = sum(1 for a, b in pairwise(known) if b > a)
-    return len(known) * 2 > len(stamps) and downs >= 4 and downs >= 20 * ups
+def _descending(stamps: Iterable[Stamp | None], lines: int) -> bool:
+    """Whether an export of so many lines begins with its end. Most logs go up, and are known by their first
+    dozen lines: then too few are left that could go down."""
+    known = ups = downs = 0
+    before: float | None = None
+    for read, stamp in enumerate(stamps, 1):
+        if stamp is not None:
+            known += 1
+            ups += before is not None and stamp.time > before
+            downs += before is not None and stamp.time < before
+            before = stamp.time
+        if lines - 1 - ups < 20 * ups or (read - known) * 2 >= lines:
+            return False
+    return known * 2 > lines and downs >= 4 and downs >= 20 * ups
 
 
 _TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
