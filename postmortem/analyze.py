@@ -22,6 +22,7 @@ from postmortem.contract.incident import Ledger, Skipped
 from postmortem.errors import NothingReadable, PostmortemError, UsageError, ours
 from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
+from postmortem.process import uncollected
 from postmortem.vocabulary import WINDOW
 
 _FIRST, _LAST = 1e8, 7e9  # 1973 to 2191: stamps without a year are kept as of 1972
@@ -111,7 +112,8 @@ def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, optio
     events = [e for r in reads for e in r.events]
     if options.progress and not interrupted:
         options.progress(ledger.bytes, ledger.bytes, "diagnosing")
-    incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
+    with uncollected():
+        incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
     return replace(incident, interrupted=interrupted)
 
 

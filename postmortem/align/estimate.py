@@ -8,6 +8,7 @@ refused, and says so.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -289,15 +290,12 @@ def _one(
 
 def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) -> None:
     """Another form of stamp of a host whose clock is known has the same skew, and inherits its doubts."""
+    of_a_host: defaultdict[tuple[str | None, int], set[ClockId]] = defaultdict(set)
+    for clock in found:
+        of_a_host[clock.host, clock.group].add(clock)
     for clock in sorted((c for c in spans if c not in found or _scant(found[c])), key=str):
-        twin = next(
-            (
-                c
-                for c in sorted(found, key=str)
-                if c != clock and (c.host, c.group) == (clock.host, clock.group)
-            ),
-            None,
-        )
+        others = of_a_host[clock.host, clock.group] - {clock}
+        twin = min(others, key=str, default=None)
         if twin is None or any(row.zone is None for row in found[twin].rows):
             continue
         if clock in found:
@@ -325,6 +323,7 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
         )
         alone = (end[0] - shifts[-1], end[1]) if (end := found[twin].pieces.alone) else None
         found[clock] = Estimate(rows, Pieces(tuple(r.correction for r in rows), {}, edges, alone))
+        of_a_host[clock.host, clock.group].add(clock)
 
 
 def _scant(e: Estimate) -> bool:

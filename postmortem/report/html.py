@@ -11,17 +11,15 @@ is embedded as data for programs:
 from __future__ import annotations
 
 import base64
-import gc
 import hashlib
 import html
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from postmortem import resources
 from postmortem.errors import ours
+from postmortem.process import uncollected
 from postmortem.report import (
     attempts,
     collective,
@@ -64,7 +62,7 @@ def render_html(incident: view.Incident) -> str:
     )
     style, dark = (re.sub(r"\s*([{};,])\s*", r"\1", sheet) for sheet in (style, dark))  # blanks are for us
     try:
-        with _no_collection():
+        with uncollected():
             parts = page(incident)
         return template().render(
             parts,
@@ -97,18 +95,6 @@ def _bare(incident: view.Incident, why: str) -> str:
         f'<script type="application/json" id="postmortem-incident">{embedded(incident.document)}</script>\n'
         "</body>\n</html>\n"
     )
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """No search for cycles while millions of rows are made, which have none: it takes half of the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 def replay_section(replay: dict[str, Any]) -> str:
