@@ -10,8 +10,7 @@ import pytest
 import typer
 
 from conftest import ROOT
-from postmortem import analyze, report
-from postmortem.__main__ import OVERVIEW
+from postmortem import analyze, overview, report
 from postmortem.cli import OUTCOME_CODES, STRICT_CODE, app
 from postmortem.errors import PostmortemError
 
@@ -76,7 +75,7 @@ def test_every_exit_code_is_in_the_readme_and_in_the_overview() -> None:
     table = "\n".join(line for line in README.splitlines() if re.match(r"\| [0-9]", line))
     for code in all_codes:
         assert re.search(rf"\b{code}\b", table), code
-        assert re.search(rf"\b{code}\b", OVERVIEW.partition("exit codes:")[2]), code
+        assert re.search(rf"\b{code}\b", overview.text().partition("exit codes:")[2]), code
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))

@@ -28,8 +28,8 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("scan",),
     ("library",),
     ("collect",),
-    ("contract", "frame", "privacy", "output", "pool"),
-    ("model", "errors", "resources", "version", "digits", "vocabulary", "process"),
+    ("contract", "frame", "privacy", "output", "pool", "completion"),
+    ("commands", "overview", "model", "errors", "resources", "version", "digits", "vocabulary", "process"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
