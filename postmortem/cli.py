@@ -192,7 +192,7 @@ def analyze(
     if incident.interrupted:
         output.say("postmortem: interrupted; the report covers what was read so far")
         raise typer.Exit(process.stop_code())
-    raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
+    raise typer.Exit(code(incident.document["verdict"]["outcome"], strict, exit_code))
 
 
 def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[Any]:
@@ -223,7 +223,8 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _code(outcome: str, strict: bool, exit_code: bool) -> int:
+def code(outcome: str, strict: bool, exit_code: bool) -> int:
+    """Return what `analyze` ends with."""
     if exit_code:
         return OUTCOME_CODES[outcome]
     return STRICT_CODE if strict and outcome == "undetermined" else 0
