@@ -19,6 +19,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "patterns" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
 README = (ROOT / "README.md").read_text()
 COMMANDS = typer.main.get_command(app)
@@ -99,6 +100,8 @@ def test_the_verdict_in_the_readme_is_todays() -> None:
 
 def test_make_targets_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert targets == {"help", "demo", "test", "check", "soak", "bench", "examples", "lock", "dist", "clean"}
+    assert targets == {
+        *("help", "demo", "test", "check", "soak", "bench", "docs", "examples", "lock", "dist", "clean")
+    }
     for document in DOCUMENTS:
         assert set(re.findall(r"^    make ([a-z]+)", document.read_text(), re.MULTILINE)) <= targets
