@@ -27,6 +27,10 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES, OTHERS = "repository", "files"  # apart, since x.md becomes x.html, and there may be an x.html
+BOOST = {"questions": 4, "how-to": 2, "tutorial.md": 2, PAGES: 0.2}
+NOTE = re.compile(
+    r"\A<!--.*?-->\s*", re.DOTALL
+)  # who wrote the page; mkdocs takes a title only from its first line
 LINK = re.compile(
     r"""^(?P<fence>`{3,}).*?^(?P=fence)[ ]*$   # code holds brackets of its own
       | (?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)
@@ -80,7 +84,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let the links of a page lead to the files of the site."""
+    """Let the links of a page lead to files of the site, and its search find what explains before samples."""
+    folder = page.file.src_uri.partition("/")[0]
+    page.meta["search"] = {"boost": BOOST.get(folder, 1)}
 
     def led(match: re.Match[str]) -> str:
         target = _target(page.file.src_uri, match)
@@ -90,7 +96,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
             _place(target), posixpath.dirname(page.file.src_uri) or "."
         )
 
-    return LINK.sub(led, markdown)
+    return LINK.sub(led, NOTE.sub("", markdown))
 
 
 def _target(source: str, match: re.Match[str]) -> str:
