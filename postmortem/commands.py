@@ -36,6 +36,9 @@ class Parameter:
         return frozenset(re.findall(r"[A-Z]+", self.metavar))
 
 
+HELP = Parameter(("--help",), "", "Show the arguments and options.")  # of every command; nobody declares it
+
+
 @dataclass(frozen=True, slots=True)
 class Command:
     """One command, or a group of them."""
@@ -47,7 +50,7 @@ class Command:
 
     @property
     def options(self) -> tuple[Parameter, ...]:
-        return tuple(p for p in self.parameters if p.names)
+        return (*(p for p in self.parameters if p.names), HELP)
 
     @property
     def arguments(self) -> tuple[Parameter, ...]:

@@ -17,7 +17,6 @@ from postmortem.overview import OPTIONS
 
 Names = Mapping[str, Sequence[str]]
 FILES, FOLDERS = frozenset({"FILE", "PATH", "REPORT"}), frozenset({"DIR"})
-HELP = Parameter(("--help",), "", "Show the arguments and options.")
 LINE = 100
 
 
@@ -37,7 +36,7 @@ def _below(root: Command) -> Iterator[tuple[str, Command]]:
 def _options(path: str, command: Command) -> tuple[Parameter, ...]:
     if not path:
         return tuple(Parameter((name,), "", does) for name, does in OPTIONS.items())
-    return (*command.options, HELP)
+    return command.options
 
 
 def _named(parameter: Parameter, names: Names) -> str:

@@ -23,7 +23,6 @@ from postmortem.version import __version__
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
 COMMANDS = commands.read(cli.app)
-HELP = Parameter(("--help",), "", "Show the arguments and options.")
 NOTE = "Written by scripts/reference.py from {}. Edit those."
 CLI_HEAD = """\
 The same is in `man postmortem`, and in short in `postmortem --help`. What a command tells a script:
@@ -81,7 +80,7 @@ def cli_page() -> str:
     lines += [f"- `{name}` in the environment {does}" for name, does in overview.ENVIRONMENT.items()]
     for words, command in single():
         lines += ["", f"## {words}", "", f"    {usage(words, command)}", "", command.help, ""]
-        lines += [_item(p) for p in (*command.arguments, *command.options, HELP)]
+        lines += [_item(p) for p in (*command.arguments, *command.options)]
     return "\n".join(lines) + "\n"
 
 
@@ -152,7 +151,7 @@ def man_page() -> str:
     lines += [".SH COMMANDS"]
     for words, command in single():
         lines += [f'.SS "{roff(usage(words, command))}"', roff(command.help)]
-        lines += [line for p in (*command.arguments, *command.options, HELP) for line in _entry(p)]
+        lines += [line for p in (*command.arguments, *command.options) for line in _entry(p)]
     lines += [".SH EXIT STATUS"]
     for codes, meaning in overview.EXIT_CODES.items():
         lines += [".TP", f".B {codes}", roff(meaning)]

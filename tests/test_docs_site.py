@@ -168,6 +168,9 @@ def test_its_search_finds_a_pattern_and_asks_nobody_else(served: str, browser: B
     page.locator(".md-search-result__item").first.wait_for()
     found = page.locator(".md-search-result__link").evaluate_all("links => links.map(link => link.href)")
     assert any("catalogue/host-memory.html" in link for link in found), found
+    page.locator(".md-search__input").fill("oom")
+    page.get_by_text("matching documents").wait_for()
+    assert "/repository/" not in page.locator(".md-search-result__link").first.evaluate("link => link.href")
     assert len(asked) > 5 and not [url for url in asked if not url.startswith((served, "data:", "blob:"))]
 
 
