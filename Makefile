@@ -12,7 +12,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet $(PIP_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check soak bench examples lock dist clean
+.PHONY: help demo test check soak bench docs examples lock dist clean
 
 help:  ## list these targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 10
@@ -62,6 +62,10 @@ bench: .venv/.dev  ## speed of the scan against ripgrep
 examples: .venv/.dev  ## render reports/examples/ anew, and the picture in the README
 	@$(BIN)/python scripts/examples.py
 	@$(BIN)/python scripts/screenshot.py reports/examples/oom-on-second-host.html docs/report.png --height 720
+
+docs: .venv/.dev  ## the documentation site, into build/site; a dead link fails
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "to read it, with its search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site"
 
 lock: .venv/.dev  ## write requirements-dev.lock and requirements-min.lock anew; UPGRADE=1 takes newer releases
 	@$(BIN)/python scripts/lock.py $(if $(UPGRADE),--upgrade)

@@ -1,7 +1,6 @@
 """Arguments in, exit code out: `postmortem` and `python -m postmortem`.
 
-The overview is a text of its own, because `postmortem --help` is typed at 3 a.m. on a login node with a slow
-file system: it imports nothing. A test keeps it in step with the commands of `cli.py`.
+`postmortem --help` and `--version` are answered here, before anything that costs time is imported.
 """
 
 from __future__ import annotations
@@ -9,37 +8,14 @@ from __future__ import annotations
 import os
 import sys
 
-OVERVIEW = """\
-usage: postmortem COMMAND ...
-
-Reads what a dead or hung distributed PyTorch job left behind (rank logs, torchrun, NCCL, kernel, scheduler),
-and names the rank and the host that failed first, and why, with the lines that prove it.
-
-  postmortem analyze logs/                       a verdict here, and postmortem-report.html
-  postmortem analyze logs/ dmesg.txt --format json --output -
-  postmortem explain kernel-oom-killed-process   what a pattern means, and what to do
-
-commands:
-  analyze    read logs, say what failed first and why, write a report
-  explain    what a pattern means, how it looks, what to do
-  patterns   list, show, test, lint the pattern library, or add to it
-  replay     re-create a failure in miniature on real processes
-  schema     print the JSON Schema of what programs read
-
-`postmortem COMMAND --help` tells more. POSTMORTEM_DEBUG=1 shows tracebacks.
-
-exit codes: 0 report written, whatever it says | 2 usage | 3 nothing readable | 1 our own error
-  130 interrupted | analyze --strict: 4 undetermined
-  analyze --exit-code: 10 incident, 11 undetermined, 12 recovered, 0 healthy
-  replay: 5 another failure, 6 did not fail, 7 could not run here
-"""
-
 
 def main() -> None:
     _occupy()
     arguments = sys.argv[1:]
     if arguments in ([], ["--help"], ["-h"]) and sys.stdout:
-        sys.stdout.write(OVERVIEW)
+        from postmortem import overview
+
+        sys.stdout.write(overview.text())
         sys.exit(0)
     if arguments == ["--version"] and sys.stdout:
         from postmortem.version import __version__

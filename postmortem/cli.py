@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from postmortem import output, process, resources, writing
+from postmortem import output, overview, process, resources, writing
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.writing import Format
 
@@ -28,9 +28,7 @@ quick: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "no_args_is_help": True,
 }
-app = typer.Typer(
-    help="Read what a dead or hung distributed PyTorch job left behind, and name the root cause.", **quick
-)
+app = typer.Typer(help=overview.DESCRIPTION, **quick)
 patterns_app = typer.Typer(help="List, show, test, lint or extend the pattern library.", **quick)
 app.add_typer(patterns_app, name="patterns")
 
@@ -39,6 +37,12 @@ class Shape(StrEnum):
     incident = "incident"
     brief = "brief"
     event = "event"
+
+
+class Shell(StrEnum):
+    bash = "bash"
+    zsh = "zsh"
+    fish = "fish"
 
 
 class Backend(StrEnum):
@@ -188,7 +192,7 @@ def analyze(
     if incident.interrupted:
         output.say("postmortem: interrupted; the report covers what was read so far")
         raise typer.Exit(process.stop_code())
-    raise typer.Exit(_code(incident.document["verdict"]["outcome"], strict, exit_code))
+    raise typer.Exit(code(incident.document["verdict"]["outcome"], strict, exit_code))
 
 
 def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[Any]:
@@ -219,7 +223,8 @@ def _folder(path: Path) -> Path:
     return path
 
 
-def _code(outcome: str, strict: bool, exit_code: bool) -> int:
+def code(outcome: str, strict: bool, exit_code: bool) -> int:
+    """Return what `analyze` ends with."""
     if exit_code:
         return OUTCOME_CODES[outcome]
     return STRICT_CODE if strict and outcome == "undetermined" else 0
@@ -229,7 +234,7 @@ def _code(outcome: str, strict: bool, exit_code: bool) -> int:
 
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 PatternId = Annotated[str, typer.Argument(metavar="PATTERN", help="The id of a pattern.")]
-SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these patterns.")]
+SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[PATTERN]...", help="Only these patterns.")]
 
 
 @app.command()
@@ -244,6 +249,17 @@ def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
 def schema(name: Annotated[Shape, typer.Argument(help="What a program reads.")]) -> None:
     """Print the JSON Schema of the incident document, its brief, or an event of ndjson."""
     output.data(resources.schema(name.value))
+
+
+@app.command()
+def completion(shell: Annotated[Shell, typer.Argument(help="The shell that reads it.")]) -> None:
+    """Print what makes a shell complete commands, options and names at TAB."""
+    from postmortem import commands, completion
+    from postmortem.library import load
+    from postmortem.replay.catalogue import SCENARIOS
+
+    names = {"PATTERN": sorted(load().patterns), "SCENARIO": [row.id for row in SCENARIOS]}
+    output.data(completion.script(shell.value, commands.read(app), names))
 
 
 @patterns_app.command("list")

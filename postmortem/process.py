@@ -81,14 +81,14 @@ def _memory_bounded() -> Iterator[None]:
             resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-_STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+STOPS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
     """SIGTERM and SIGHUP end this process as Ctrl-C does: with a report of what was read. The second one ends
     it at once. What the caller ignores (`nohup`) or handles stays so."""
-    numbers = [number for number in _STOPS if number != signal.SIGINT]
+    numbers = [number for number in STOPS if number != signal.SIGINT]
     if threading.current_thread() is not threading.main_thread():
         numbers = []
     free = [number for number in numbers if signal.getsignal(number) == signal.SIG_DFL]
@@ -122,7 +122,7 @@ def undivided() -> Iterator[None]:
     came: list[int] = []
     before = {}
     if threading.current_thread() is threading.main_thread():
-        before = {number: signal.getsignal(number) for number in _STOPS}
+        before = {number: signal.getsignal(number) for number in STOPS}
     held = {number: handler for number, handler in before.items() if callable(handler)}
     for number in held:
         signal.signal(number, lambda number, _frame: came.append(number))

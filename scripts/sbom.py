@@ -54,11 +54,14 @@ LICENCES = {
     "tzdata": "Apache-2.0",
     "zstandard": "BSD-3-Clause",
 }
+# Needed on Windows only, which a lock does not say where another package of it needs the same one on Linux.
+WINDOWS = {"colorama"}
 
 
 def needed(locked: Iterable[Pin], names: Iterable[str]) -> list[Pin]:
     """These packages and all that they ask for, on Linux."""
-    here = [pin for pin in locked if any(pin.holds(python) for python in PYTHONS)]
+    linux = [pin for pin in locked if any(pin.holds(python) for python in PYTHONS)]
+    here = [pin for pin in linux if pin.name not in WINDOWS]
     known: set[str] = set()
     fresh: set[str] = {canonicalize_name(name) for name in names}
     while fresh - known:

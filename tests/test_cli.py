@@ -139,7 +139,7 @@ def test_exit_code_of_a_healthy_run(in_process: Command, fine: Path) -> None:
     ],
 )
 def test_exit_codes_are_the_documented_ones(outcome: str, strict: bool, asked: bool, code: int) -> None:
-    assert cli._code(outcome, strict, asked) == code
+    assert cli.code(outcome, strict, asked) == code
 
 
 # ── what the user can mend ──────────────────────────────────────────────────────────────────────────────────

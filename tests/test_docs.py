@@ -10,8 +10,7 @@ import pytest
 import typer
 
 from conftest import ROOT
-from postmortem import analyze, report
-from postmortem.__main__ import OVERVIEW
+from postmortem import analyze, overview, report
 from postmortem.cli import OUTCOME_CODES, STRICT_CODE, app
 from postmortem.errors import PostmortemError
 
@@ -20,6 +19,7 @@ DOCUMENTS = [
     ROOT / "CONTRIBUTING.md",
     ROOT / "patterns" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
 README = (ROOT / "README.md").read_text()
 COMMANDS = typer.main.get_command(app)
@@ -76,7 +76,7 @@ def test_every_exit_code_is_in_the_readme_and_in_the_overview() -> None:
     table = "\n".join(line for line in README.splitlines() if re.match(r"\| [0-9]", line))
     for code in all_codes:
         assert re.search(rf"\b{code}\b", table), code
-        assert re.search(rf"\b{code}\b", OVERVIEW.partition("exit codes:")[2]), code
+        assert re.search(rf"\b{code}\b", overview.text().partition("exit codes:")[2]), code
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda p: str(p.relative_to(ROOT)))
@@ -100,6 +100,8 @@ def test_the_verdict_in_the_readme_is_todays() -> None:
 
 def test_make_targets_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert targets == {"help", "demo", "test", "check", "soak", "bench", "examples", "lock", "dist", "clean"}
+    assert targets == {
+        *("help", "demo", "test", "check", "soak", "bench", "docs", "examples", "lock", "dist", "clean")
+    }
     for document in DOCUMENTS:
         assert set(re.findall(r"^    make ([a-z]+)", document.read_text(), re.MULTILINE)) <= targets

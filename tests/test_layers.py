@@ -27,9 +27,9 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("parsers",),
     ("scan",),
     ("library",),
-    ("collect",),
-    ("contract", "frame", "kept", "privacy", "output", "pool"),
-    ("model", "errors", "resources", "version", "digits", "vocabulary", "process"),
+    ("collect", "completion"),
+    ("commands", "contract", "frame", "kept", "privacy", "output", "pool"),
+    ("overview", "model", "errors", "resources", "version", "digits", "vocabulary", "process"),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))

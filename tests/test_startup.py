@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import postmortem
-from postmortem.__main__ import OVERVIEW
+from postmortem import overview
 
 HEAVY = {
     "pandas",
@@ -93,11 +93,8 @@ def test_public_function_survives_the_import_of_its_module() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_overview_names_every_command() -> None:
-    from postmortem.cli import app
+def test_the_overview_says_of_each_command_what_its_own_help_says() -> None:
+    from postmortem import cli, commands
 
-    commands = {c.name or c.callback.__name__ for c in app.registered_commands if c.callback} | {
-        g.name for g in app.registered_groups
-    }
-    listed = OVERVIEW.partition("commands:\n")[2].partition("\n\n")[0]
-    assert {line.split()[0] for line in listed.splitlines()} == commands
+    said = {c.name: c.help for c in commands.read(cli.app).commands}
+    assert {name: f"{does[0].upper()}{does[1:]}." for name, does in overview.COMMANDS.items()} == said

@@ -51,6 +51,7 @@ def test_the_hooks_before_a_commit_run_what_is_there() -> None:
         "catalogue",
         "coverage",
         "examples",
+        "reference",
     }
     for hook in hooks.values():
         python, *words = hook["entry"].split()

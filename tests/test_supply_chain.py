@@ -152,6 +152,18 @@ def test_the_bill_names_what_an_analysis_needs_and_no_more(bill: dict[str, Any])
     assert product["content"] == "69f51477f05c46bfa5ff0027a1fcde274695311a38adfb85611ffeb93c8b146b"
 
 
+def test_what_the_bill_leaves_out_is_asked_for_on_windows_alone() -> None:
+    """The site's tools need colorama everywhere, typer on Windows: the lock says only that both need it."""
+    for name in sbom.WINDOWS:
+        (pin,) = (pin for pin in LOCKED if pin.name == name)
+        for asker in {*pin.via} & {
+            p.name for p in sbom.needed(LOCKED, [r.name for r in lock.asked(PROJECT)])
+        }:
+            wanted = [Requirement(line) for line in importlib.metadata.requires(asker) or ()]
+            markers = [r.marker for r in wanted if r.name == name and "extra" not in str(r.marker)]
+            assert markers and not any(m is None or m.evaluate(lock.linux("3.11")) for m in markers), asker
+
+
 def test_each_part_is_reached_from_the_wheel(bill: dict[str, Any]) -> None:
     edges = {d["ref"]: d["dependsOn"] for d in bill["dependencies"]}
     assert len(edges) == len(bill["dependencies"])

@@ -82,6 +82,17 @@ def test_the_installed_command_prints_the_schemas(installed: Path) -> None:
         assert shown.stdout == (ROOT / "schemas" / f"{name}-1.schema.json").read_text(), shown.stderr
 
 
+def test_man_finds_the_page_where_pip_puts_it(installed: Path) -> None:
+    """`man` looks beside each folder of the PATH: share/man next to bin."""
+    page = installed / "venv" / "share" / "man" / "man1" / "postmortem.1"
+    assert page.read_text() == (ROOT / "docs" / "reference" / "postmortem.1").read_text()
+
+
+def test_the_installed_command_completes_what_is_installed(installed: Path) -> None:
+    done = run(installed, "completion", "bash")
+    assert done.returncode == 0 and "kernel-oom-killed-process" in done.stdout
+
+
 def test_the_installed_library_is_no_place_for_new_patterns(installed: Path) -> None:
     done = run(installed, "patterns", "new", "mine/it-broke", "--from", "it broke")
     assert done.returncode == 2

@@ -1,0 +1,60 @@
+"""The command line in one screen: what `postmortem --help` prints, and the man page and the reference quote.
+
+Plain data that imports nothing: `postmortem --help` is typed at 3 a.m. on a login node with a slow file
+system. Tests keep it in step with the commands of `cli.py` and with the exit codes in the code.
+"""
+
+from __future__ import annotations
+
+DESCRIPTION = """\
+Reads what a dead or hung distributed PyTorch job left behind (rank logs, torchrun, NCCL, kernel, scheduler),
+and names the rank and the host that failed first, and why, with the lines that prove it."""
+
+EXAMPLES = {
+    "postmortem analyze logs/": "a verdict here, and postmortem-report.html",
+    "postmortem analyze logs/ dmesg.txt --format json --output -": "",
+    "postmortem explain kernel-oom-killed-process": "what a pattern means, and what to do",
+}
+
+COMMANDS = {
+    "analyze": "read logs, name what failed first and why, and write a report",
+    "explain": "explain a pattern: what it means, how it looks, and what to do",
+    "patterns": "list, show, test, lint or extend the pattern library",
+    "replay": "reproduce a failure in miniature with real processes, and check that the verdict is the same",
+    "schema": "print the JSON Schema of the incident document, its brief, or an event of ndjson",
+    "completion": "print what makes a shell complete commands, options and names at TAB",
+}
+
+OPTIONS = {
+    "--help": "print this overview; behind a command, its arguments and options",
+    "--version": "print the version",
+}
+
+ENVIRONMENT = {"POSTMORTEM_DEBUG=1": "shows tracebacks"}
+
+EXIT_CODES = {
+    "0": "the report was written, whatever it says",
+    "1": "an internal error; patterns lint and patterns test: something to fix",
+    "2": "usage: an unknown flag, a missing path, a pattern file that does not load",
+    "3": "nothing readable",
+    "4": "analyze --strict: undetermined",
+    "5, 6, 7": "replay: another failure, no failure, could not run here",
+    "10, 11, 12": "analyze --exit-code: incident, undetermined, recovered (healthy is 0)",
+    "130": "interrupted",
+}
+
+
+def text() -> str:
+    """The overview as a terminal shows it."""
+    examples = [f"  {line:45}  {means}".rstrip() for line, means in EXAMPLES.items()]
+    commands = [f"  {name:12}{does}" for name, does in COMMANDS.items()]
+    told = [f"{name} {means}." for name, means in ENVIRONMENT.items()]
+    codes = [f"  {code:12}{means}" for code, means in EXIT_CODES.items()]
+    return "\n".join(
+        (
+            *("usage: postmortem COMMAND ...", "", DESCRIPTION, ""),
+            *(*examples, "", "commands:", *commands, ""),
+            *("`postmortem COMMAND --help` tells more. " + " ".join(told), ""),
+            *("exit codes:", *codes, ""),
+        )
+    )

@@ -1,0 +1,184 @@
+"""The site: built strictly, without a network, and each command of the tutorial says today what the page quotes."""
+
+from __future__ import annotations
+
+import http.server
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from conftest import ROOT, needs
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
+
+
+def build(*options: str | Path, config: Path = ROOT / "mkdocs.yml") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--config-file", config, *options]
+    env = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
+
+
+# ── the tutorial ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Each command of the tutorial with the lines that it is said to print."""
+    for block in re.findall(r"^```console\n(.*?)^```$", TUTORIAL, re.DOTALL | re.MULTILINE):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *lines = part.splitlines()
+            yield command, [line.rstrip() for line in lines if line.strip() not in ("", "…")]
+
+
+def test_what_the_tutorial_quotes_is_what_is_printed_today(tmp_path: Path) -> None:
+    """In one shell, as a reader types it; the quoted lines in their order."""
+    (tmp_path / "sample_logs").symlink_to(ROOT / "sample_logs")
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "postmortem"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m postmortem "$@"\n')
+    command.chmod(0o755)
+    typed = [*commands()]
+    assert len(typed) >= 9 and sum(len(lines) for _, lines in typed) > 30
+    script = "\n".join(f"echo '=== {i}'\n{line}" for i, (line, _) in enumerate(typed))
+    path = os.pathsep.join((str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
+    env = os.environ | {"PATH": path, "PYTHONPATH": str(ROOT), "LC_ALL": "C.UTF-8", "HOME": str(tmp_path)}
+    env.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # the compiled patterns are there
+    done = subprocess.run(
+        ["bash", "-c", script],
+        cwd=tmp_path,
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    printed = re.split(r"^=== \d+\n", done.stdout, flags=re.MULTILINE)[1:]
+    for (line, quoted), shown in zip(typed, printed, strict=True):
+        today = iter([text.rstrip() for text in shown.splitlines()])
+        stale = [text for text in quoted if text not in today]  # `in` goes on behind the last one found
+        assert not stale, f"{line} prints\n{shown}"
+
+
+# ── the site ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build("--site-dir", folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+@needs("mkdocs")
+def test_the_site_is_built_without_a_dead_link(site: Path) -> None:
+    """Each page of docs/, the pages outside it that they lead to, and a link between the two."""
+    for page in (ROOT / "docs").rglob("*.md"):
+        name = page.relative_to(ROOT / "docs").with_suffix(".html")
+        assert (site / (name.with_name("index.html") if name.name == "README.html" else name)).is_file(), page
+    copies = site / "repository"
+    assert (copies / "patterns" / "index.html").is_file() and (copies / "CONTRIBUTING.html").is_file()
+    assert (copies / "sample_logs" / "ctrl-c" / "index.html").is_file()
+    assert (
+        "repository/sample_logs/host-oom-cache-of-rank-2/index.html"
+        in (site / "questions" / "sigkill.html").read_text()
+    )
+    report = site / "files" / "reports" / "examples" / "oom-on-second-host.html"
+    assert report.read_bytes() == (ROOT / "reports" / "examples" / "oom-on-second-host.html").read_bytes()
+
+
+@needs("mkdocs")
+@pytest.mark.parametrize(
+    ("link", "said"),
+    [
+        ("[a](../LICENSE) [b](../sample_logs/ctrl-c/) [c](other.md#there)", ""),
+        ("`[a](nowhere.md)` is code", ""),
+        ("[a](nowhere.md)", "nowhere.md"),
+        ("[a](other.md#nowhere)", "nowhere"),
+        ("[a](../nowhere.md)", "../nowhere.md"),
+        ("[a](../sample_logs/nowhere/)", "../sample_logs/nowhere/"),
+        ("[a](../../etc/passwd)", "../../etc/passwd"),
+    ],
+)
+def test_a_dead_link_fails(tmp_path: Path, link: str, said: str) -> None:
+    pages = tmp_path / "docs"
+    pages.mkdir()
+    (pages / "index.md").write_text(f"# One\n\n{link}\n")
+    (pages / "other.md").write_text("# Other\n\n## There\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\nhooks: [{ROOT / 'scripts' / 'site_pages.py'}]\n"
+        f"docs_dir: {pages}\nsite_dir: {tmp_path / 'site'}\nnav: [index.md, '*.md']\n"
+    )
+    done = build(config=config)
+    assert (done.returncode != 0) == bool(said), done.stderr
+    assert f"'{said}'" in done.stderr or f"#{said}" in done.stderr or not said
+
+
+@needs("mkdocs")
+def test_a_page_that_the_navigation_forgets_fails(tmp_path: Path) -> None:
+    pages = tmp_path / "docs"
+    pages.mkdir()
+    (pages / "index.md").write_text("# One\n")
+    (pages / "forgotten.md").write_text("# Two\n")
+    config = tmp_path / "mkdocs.yml"
+    config.write_text(
+        f"INHERIT: {ROOT / 'mkdocs.yml'}\nhooks: [{ROOT / 'scripts' / 'site_pages.py'}]\n"
+        f"docs_dir: {pages}\nsite_dir: {tmp_path / 'site'}\nnav: [index.md]\n"
+    )
+    done = build(config=config)
+    assert done.returncode != 0 and "forgotten.md" in done.stderr
+
+
+@pytest.fixture
+def served(site: Path) -> Iterator[str]:
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *words: Any) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(site))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@needs("mkdocs")
+def test_its_search_finds_a_pattern_and_asks_nobody_else(served: str, browser: Browser) -> None:
+    """A cluster's documentation server has no way out, and whoever reads there should not be seen elsewhere."""
+    page = browser.new_page(viewport={"width": 1280, "height": 800})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for path in ("index.html", "reference/cli.html"):
+        page.goto(f"{served}/{path}")
+    page.locator(".md-search__input").click()
+    page.locator(".md-search__input").fill("kernel-oom-killed-process")
+    page.locator(".md-search-result__item").first.wait_for()
+    found = page.locator(".md-search-result__link").evaluate_all("links => links.map(link => link.href)")
+    assert any("catalogue/host-memory.html" in link for link in found), found
+    page.locator(".md-search__input").fill("oom")
+    page.get_by_text("matching documents").wait_for()
+    assert "/repository/" not in page.locator(".md-search-result__link").first.evaluate("link => link.href")
+    assert len(asked) > 5 and not [url for url in asked if not url.startswith((served, "data:", "blob:"))]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@needs("mkdocs")
+@pytest.mark.parametrize("width", [1280, 400])
+def test_no_page_is_wider_than_the_screen(served: str, browser: Browser, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    for path in ("index", "tutorial", "reference/cli", "catalogue/nccl", "how-to/collect", "contract"):
+        page.goto(f"{served}/{path}.html")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
