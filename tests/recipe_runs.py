@@ -20,6 +20,7 @@ RECIPES = ROOT / "recipes"
 KUBERNETES = RECIPES / "kubernetes"
 TRAIN = """\
 import os
+import time
 import torch
 import torch.distributed as dist
 
@@ -28,6 +29,8 @@ rank = dist.get_rank()
 for step in range(4):
     if step == 2 and str(rank) == os.environ.get("BAD_RANK"):
         raise ValueError(f"bad sample in shard {rank}")
+    if step == 2 and str(rank) == os.environ.get("LATE_RANK"):
+        time.sleep(600)
     dist.all_reduce(torch.ones(1))
     print(f"step {step} loss {1 / (step + 1):.3f}", flush=True)
 dist.destroy_process_group()
