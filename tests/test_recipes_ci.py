@@ -145,7 +145,7 @@ def test_a_good_pipeline_has_a_test_that_passes(checkout: Path, wheel: Path) -> 
 
 @pytest.mark.slow
 @needs("torch", "bash")
-def test_a_job_that_hangs_is_stopped_in_time_to_be_analysed(checkout: Path, wheel: Path) -> None:
+def test_a_job_that_hangs_is_stopped_in_time_to_be_analyzed(checkout: Path, wheel: Path) -> None:
     """Of a job that is stopped from outside, no more is known than that; docs/how-to/ci.md says how to know more."""
     well, said = gitlab(checkout, wheel, ("timeout 15m", "timeout 20s"), LATE_RANK="1")
     assert not well and said.startswith("INCIDENT")

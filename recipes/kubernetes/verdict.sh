@@ -1,5 +1,5 @@
 #!/bin/sh
-# Analyses $LOGS: the whole report in $REPORT.html, the short verdict in $REPORT.md, in the container's log, and in its
+# Analyzes $LOGS: the whole report in $REPORT.html, the short verdict in $REPORT.md, in the container's log, and in its
 # termination message, which `kubectl describe pod` shows for as long as there is a pod.
 #
 #     LOGS=/data/train-1/logs REPORT=/data/train-1/report sh verdict.sh
