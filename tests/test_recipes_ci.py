@@ -119,6 +119,15 @@ def test_a_pull_request_that_breaks_the_training_shows_where(checkout: Path, whe
 
 @pytest.mark.slow
 @needs("torch", "bash")
+def test_a_torchrun_that_was_killed_is_not_taken_for_a_good_run(checkout: Path, wheel: Path) -> None:
+    """It cannot say so itself; the step's exit code is all there is."""
+    (checkout / "train.py").write_text("import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\n")
+    well, said = github(checkout, wheel)
+    assert not well and "was killed by SIGKILL" in said["say why"]
+
+
+@pytest.mark.slow
+@needs("torch", "bash")
 def test_a_good_pull_request_installs_nothing_and_says_nothing(checkout: Path, wheel: Path) -> None:
     well, said = github(checkout, wheel)
     assert well and [*said] == ["", "train"]

@@ -3,6 +3,7 @@ There is no kubelet here: when it starts and stops a container is its documentat
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from pathlib import Path
@@ -104,11 +105,17 @@ def test_the_config_map_has_the_scripts_by_the_names_that_the_manifests_use() ->
 # ── keep.sh ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def keep(folder: Path, script: str, **more: str) -> subprocess.Popen[str]:
+def keep(folder: Path, script: str, start_new_session: bool = False, **more: str) -> subprocess.Popen[str]:
     command = ["sh", KUBERNETES / "keep.sh", "sh", "-c", script]
     env = environment(**{"LOGS": str(folder / "logs"), **more})
     return subprocess.Popen(
-        command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        command,
+        cwd=folder,
+        env=env,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=start_new_session,
     )
 
 
@@ -119,6 +126,7 @@ def test_the_exit_code_is_the_jobs(tmp_path: Path, script: str, code: int) -> No
     assert {"out", "err", "after"} <= set(job.communicate(timeout=30)[0].split())
     assert job.returncode == code
     assert (tmp_path / "logs" / "agent.log").read_text() == "out\nerr\n"
+    assert (tmp_path / "logs" / "end.log").read_text() == f"command terminated with exit code {code}\n"
 
 
 def test_a_job_whose_logs_cannot_be_kept_runs_all_the_same(tmp_path: Path) -> None:
@@ -167,6 +175,16 @@ def test_the_message_is_whole_characters_in_4096_bytes(tmp_path: Path) -> None:
     code, message = verdict(tmp_path)
     assert code == 0 and 4000 < len(message.encode()) <= 4096
     assert (tmp_path / "out" / "report.md").read_text().startswith(message)
+
+
+def test_a_container_that_was_killed_is_not_taken_for_a_good_run(tmp_path: Path) -> None:
+    """The kernel kills all of it for memory; its logs end in the middle of good steps."""
+    job = keep(tmp_path, "echo step 1 loss 0.5; exec sleep 600", start_new_session=True)
+    assert job.stdout and job.stdout.readline() == "step 1 loss 0.5\n"
+    os.killpg(job.pid, signal.SIGKILL)
+    job.wait(timeout=30)
+    code, message = verdict(tmp_path)
+    assert code == 0 and message.startswith("**A process was killed by SIGKILL") and "`end.log:1`" in message
 
 
 # ── the manifests' own commands ─────────────────────────────────────────────────────────────────────────────

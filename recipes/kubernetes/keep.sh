@@ -1,5 +1,6 @@
 #!/bin/sh
-# Runs a command, keeps what it prints in $LOGS/agent.log, and shows it as before. Then runs $AFTER, where that is set.
+# Runs a command, keeps what it prints in $LOGS/agent.log, and shows it as before; keeps its exit code in $LOGS/end.log.
+# Then runs $AFTER, where that is set.
 #
 #     LOGS=logs AFTER="sh verdict.sh" sh keep.sh torchrun --log-dir logs/ranks --tee 3 train.py
 #
@@ -21,6 +22,7 @@ while kill -0 "$job" 2>/dev/null; do # what ended was the waiting, by a signal
   wait "$job"
   code=$?
 done
+echo "command terminated with exit code $code" >"$LOGS/end.log" # is missing where all of this was killed
 wait "$shown"
 
 [ -z "${AFTER:-}" ] || sh -c "$AFTER"
