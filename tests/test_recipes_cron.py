@@ -60,6 +60,7 @@ def test_each_job_that_has_ended_is_analyzed_once(data: Path) -> None:
     assert reports(data) == first
 
 
+@pytest.mark.slow
 def test_a_job_that_still_writes_is_left_alone_until_it_ends(data: Path) -> None:
     age(data / "jobs" / "train 1", 60)
     (data / "jobs" / "train-3").mkdir()  # and of this one nothing is there yet
@@ -69,6 +70,7 @@ def test_a_job_that_still_writes_is_left_alone_until_it_ends(data: Path) -> None
     assert len(look(data)[1]) == 1
 
 
+@pytest.mark.slow
 def test_a_folder_that_was_written_to_since_is_read_again(data: Path) -> None:
     """The job was begun again in the same folder, failed, and ended ten minutes after the analysis."""
     look(data)
@@ -77,6 +79,7 @@ def test_a_folder_that_was_written_to_since_is_read_again(data: Path) -> None:
     assert [line[:7] for line in look(data)[1]] == ["train 1"]
 
 
+@pytest.mark.slow
 def test_what_is_written_during_the_analysis_is_not_lost(data: Path) -> None:
     late = data / "jobs" / "train-2" / "late.log"
     slow = data / "bin" / "postmortem"  # the real one, and while it reads, the job writes once more
@@ -100,6 +103,7 @@ def test_two_at_once_do_not_do_the_same_work(data: Path) -> None:
     assert look(data)[0] == 0 and reports(data)
 
 
+@pytest.mark.slow
 def test_an_analysis_that_fails_is_tried_again_and_costs_no_other(data: Path) -> None:
     (data / "postmortem" / "train 1" / "report.html").mkdir(parents=True)  # it cannot be written
     code, _, errors = look(data)
@@ -118,6 +122,7 @@ def test_a_folder_without_a_log_is_not_asked_again(data: Path) -> None:
     assert (code, lines) == (0, []) and (data / "postmortem" / "notes" / "done").exists()
 
 
+@pytest.mark.slow
 def test_a_command_of_yours_gets_the_brief_of_each_failure(data: Path) -> None:
     told = data / "told"
     code, lines, _ = look(data, NOTIFY=f'echo "JOB is $JOB"; cat >>{told}; exit 9')
@@ -143,6 +148,7 @@ def test_the_line_of_the_crontab_runs(data: Path) -> None:
     assert code == 0 and len(lines) == 1
 
 
+@pytest.mark.slow
 def test_what_the_service_starts_runs(data: Path) -> None:
     (line,) = re.findall(r"^ExecStart=(.+)$", (CRON / "postmortem.service").read_text(), re.MULTILINE)
     code, lines, _ = look(data, line)
