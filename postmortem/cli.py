@@ -11,26 +11,27 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 
 from postmortem import output, overview, process, resources, writing
+from postmortem.commands import Group, argument, choice, flag
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.writing import Format
 
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
 STRICT_CODE = 4
 
-quick: dict[str, Any] = {
-    "rich_markup_mode": None,
-    "add_completion": False,
-    "pretty_exceptions_enable": False,
-    "no_args_is_help": True,
-}
-app = typer.Typer(help=overview.DESCRIPTION, **quick)
-patterns_app = typer.Typer(help="List, show, test, lint or extend the pattern library.", **quick)
-app.add_typer(patterns_app, name="patterns")
+
+@click.group(cls=Group, help=overview.DESCRIPTION, no_args_is_help=True)
+def app() -> None:
+    pass
+
+
+@app.group("patterns", cls=Group, no_args_is_help=True)
+def patterns_app() -> None:
+    """List, show, test, lint or extend the pattern library."""
 
 
 class Shape(StrEnum):
@@ -54,11 +55,13 @@ class Backend(StrEnum):
 def run(arguments: list[str]) -> int:
     """Run one command line; print what went wrong, once, with the next step."""
     try:
-        with process.stoppable():
-            app(arguments, prog_name="postmortem")
-    except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else 1
-        return process.stop_code() if code == process.INTERRUPTED else code
+        with process.stoppable(), app.make_context("postmortem", arguments) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as e:
+        return process.stop_code() if e.exit_code == process.INTERRUPTED else e.exit_code
+    except click.ClickException as e:
+        e.show()
+        return e.exit_code
     except KeyboardInterrupt:
         return process.stop_code()
     except Exception as e:
@@ -84,75 +87,81 @@ def _explain(error: Exception) -> int:
 
 # ── analyze ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-PatternFolders = Annotated[
-    list[Path] | None,
-    typer.Option("--patterns", metavar="DIR", help="A folder of your own patterns; repeatable."),
-]
+pattern_folders = click.option(
+    "--patterns",
+    "folders",
+    metavar="DIR",
+    type=Path,
+    multiple=True,
+    help="A folder of your own patterns; repeatable.",
+)
 
 
 @app.command()
+@argument(
+    "paths", metavar="PATH...", nargs=-1, required=True, help="Folders, files, archives, globs; - for stdin."
+)
+@click.option(
+    "--output",
+    "-o",
+    "out",
+    metavar="FILE|-",
+    multiple=True,
+    help="Output file; - is standard output; repeatable.",
+)
+@click.option(
+    "--format",
+    "-f",
+    "formats",
+    type=choice(Format),
+    multiple=True,
+    help="Output format; default html; repeatable.",
+)
+@flag("--brief", help="With --format json or md: only the verdict, for chat.")
+@click.option("--job", metavar="ID", help="Analyze this job if the logs have several.")
+@click.option("--since", metavar="TIME", help="Ignore earlier lines (ISO 8601; UTC if it has no time zone).")
+@click.option("--until", metavar="TIME", help="Ignore later lines.")
+@pattern_folders
+@click.option("--baseline", metavar="DIR", type=Path, help="Logs of a healthy run, for comparison.")
+@click.option(
+    "--jobs", type=click.IntRange(min=1), metavar="N", help="Number of reader processes. Default: automatic."
+)
+@click.option("--dask", metavar="ADDRESS", help="Read on the workers of this Dask scheduler.")
+@click.option("--executor", metavar="MODULE:FACTORY", help="Read on the executor that this function returns.")
+@flag("--no-redact", help="Do not mask secrets found in the logs.")
+@flag("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
+@click.option("--anonymise-map", metavar="FILE", type=Path, help="Anonymize, and write the mapping to FILE.")
+@flag("--strict", help="Exit 4 if the cause stays undetermined.")
+@flag("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
+@flag("--open", "open_", help="Open the HTML report in a browser.")
+@flag("--verbose", "-v", help="Explain the verdict.")
+@flag("--quiet", "-q", help="No progress and no summary.")
+@click.pass_context
 def analyze(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH...", help="Folders, files, archives, globs; - for stdin.")
-    ],
-    out: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--output", "-o", metavar="FILE|-", help="Output file; - is standard output; repeatable."
-        ),
-    ] = None,
-    format_: Annotated[
-        list[Format] | None, typer.Option("--format", "-f", help="Output format; default html; repeatable.")
-    ] = None,
-    brief: Annotated[
-        bool, typer.Option("--brief", help="With --format json or md: only the verdict, for chat.")
-    ] = False,
-    job: Annotated[
-        str | None, typer.Option(metavar="ID", help="Analyze this job if the logs have several.")
-    ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Ignore earlier lines (ISO 8601; UTC if it has no time zone)."),
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="TIME", help="Ignore later lines.")] = None,
-    patterns: PatternFolders = None,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Logs of a healthy run, for comparison.")
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, metavar="N", help="Number of reader processes. Default: automatic."),
-    ] = None,
-    dask: Annotated[
-        str | None,
-        typer.Option("--dask", metavar="ADDRESS", help="Read on the workers of this Dask scheduler."),
-    ] = None,
-    executor: Annotated[
-        str | None,
-        typer.Option(
-            "--executor", metavar="MODULE:FACTORY", help="Read on the executor that this function returns."
-        ),
-    ] = None,
-    no_redact: Annotated[
-        bool, typer.Option("--no-redact", help="Do not mask secrets found in the logs.")
-    ] = False,
-    anonymise: Annotated[
-        bool, typer.Option("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
-    ] = False,
-    anonymise_map: Annotated[
-        Path | None,
-        typer.Option("--anonymise-map", metavar="FILE", help="Anonymize, and write the mapping to FILE."),
-    ] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 4 if the cause stays undetermined.")] = False,
-    exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
-    ] = False,
-    open_: Annotated[bool, typer.Option("--open", help="Open the HTML report in a browser.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Explain the verdict.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress and no summary.")] = False,
+    context: click.Context,
+    paths: tuple[str, ...],
+    out: tuple[str, ...],
+    formats: tuple[str, ...],
+    brief: bool,
+    job: str | None,
+    since: str | None,
+    until: str | None,
+    folders: tuple[Path, ...],
+    baseline: Path | None,
+    jobs: int | None,
+    dask: str | None,
+    executor: str | None,
+    no_redact: bool,
+    anonymise: bool,
+    anonymise_map: Path | None,
+    strict: bool,
+    exit_code: bool,
+    open_: bool,
+    verbose: bool,
+    quiet: bool,
 ) -> None:
     """Read logs, name what failed first and why, and write a report."""
-    wanted = writing.targets(format_ or (), out or (), paths)
+    wanted = writing.targets([Format(name) for name in formats], out, paths)
     if brief and not any(target.form in writing.BRIEF for target in wanted):
         raise UsageError("--brief is a short form of JSON and Markdown", "use --format md --brief")
     if anonymise_map:
@@ -173,7 +182,7 @@ def analyze(
         "job": job,
         "since": _time(since, "--since"),
         "until": _time(until, "--until"),
-        "patterns": tuple(_folder(p) for p in patterns or ()),
+        "patterns": tuple(map(_folder, folders)),
         "baseline": _folder(baseline) if baseline else None,
         "redact": not no_redact,
     }
@@ -191,8 +200,8 @@ def analyze(
         output.browse(pages[0])
     if incident.interrupted:
         output.say("postmortem: interrupted; the report covers what was read so far")
-        raise typer.Exit(process.stop_code())
-    raise typer.Exit(code(incident.document["verdict"]["outcome"], strict, exit_code))
+        context.exit(process.stop_code())
+    context.exit(code(incident.document["verdict"]["outcome"], strict, exit_code))
 
 
 def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[Any]:
@@ -232,88 +241,95 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 
-AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-PatternId = Annotated[str, typer.Argument(metavar="PATTERN", help="The id of a pattern.")]
-SomeIds = Annotated[list[str] | None, typer.Argument(metavar="[PATTERN]...", help="Only these patterns.")]
+as_json = flag("--json", "as_json", help="As JSON.")
+pattern_id = argument("pattern", metavar="PATTERN", help="The id of a pattern.")
+some_ids = argument("ids", metavar="[PATTERN]...", nargs=-1, help="Only these patterns.")
 
 
 @app.command()
-def explain(pattern: PatternId, folders: PatternFolders = None) -> None:
+@pattern_id
+@pattern_folders
+def explain(pattern: str, folders: tuple[Path, ...]) -> None:
     """Explain a pattern: what it means, how it looks, and what to do."""
     from postmortem.library import catalogue
 
-    output.data(catalogue.explain(catalogue.find(pattern, map(_folder, folders or ()))))
+    output.data(catalogue.explain(catalogue.find(pattern, map(_folder, folders))))
 
 
 @app.command()
-def schema(name: Annotated[Shape, typer.Argument(help="What a program reads.")]) -> None:
+@argument("name", type=choice(Shape), help="What a program reads.")
+def schema(name: str) -> None:
     """Print the JSON Schema of the incident document, its brief, or an event of ndjson."""
-    output.data(resources.schema(name.value))
+    output.data(resources.schema(name))
 
 
 @app.command()
-def completion(shell: Annotated[Shell, typer.Argument(help="The shell that reads it.")]) -> None:
+@argument("shell", type=choice(Shell), help="The shell that reads it.")
+def completion(shell: str) -> None:
     """Print what makes a shell complete commands, options and names at TAB."""
     from postmortem import commands, completion
     from postmortem.library import load
     from postmortem.replay.catalogue import SCENARIOS
 
     names = {"PATTERN": sorted(load().patterns), "SCENARIO": [row.id for row in SCENARIOS]}
-    output.data(completion.script(shell.value, commands.read(app), names))
+    output.data(completion.script(shell, commands.read(app), names))
 
 
 @patterns_app.command("list")
-def patterns_list(as_json: AsJson = False, folders: PatternFolders = None) -> None:
+@as_json
+@pattern_folders
+def patterns_list(as_json: bool, folders: tuple[Path, ...]) -> None:
     """List all patterns, one per line."""
     from postmortem.library import catalogue
 
-    output.data(catalogue.listing(map(_folder, folders or ()), as_json))
+    output.data(catalogue.listing(map(_folder, folders), as_json))
 
 
 @patterns_app.command("show")
-def patterns_show(pattern: PatternId, folders: PatternFolders = None) -> None:
+@pattern_id
+@pattern_folders
+def patterns_show(pattern: str, folders: tuple[Path, ...]) -> None:
     """Show everything about one pattern: explanation, regular expressions, links, examples."""
     from postmortem.library import catalogue
 
-    output.data(catalogue.show(catalogue.find(pattern, map(_folder, folders or ()))))
+    output.data(catalogue.show(catalogue.find(pattern, map(_folder, folders))))
 
 
 @patterns_app.command("lint")
-def patterns_lint(ids: SomeIds = None, folders: PatternFolders = None) -> None:
+@some_ids
+@pattern_folders
+@click.pass_context
+def patterns_lint(context: click.Context, ids: tuple[str, ...], folders: tuple[Path, ...]) -> None:
     """Check the pattern files, and say how to fix each finding. Exit 1 if there is any."""
     from postmortem.library import lint
 
-    remarks = lint.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
+    remarks = lint.run(tuple(map(_folder, folders)), ids)
     for remark in remarks:
         output.data(str(remark))
     output.say(f"{len(remarks)} remarks" if remarks else "nothing to fix")
-    raise typer.Exit(1 if remarks else 0)
+    context.exit(1 if remarks else 0)
 
 
 @patterns_app.command("test")
-def patterns_test(ids: SomeIds = None, folders: PatternFolders = None) -> None:
+@some_ids
+@pattern_folders
+@click.pass_context
+def patterns_test(context: click.Context, ids: tuple[str, ...], folders: tuple[Path, ...]) -> None:
     """Run every example through the scanner and parsers. Exit 1 if one does not match as its file says."""
     from postmortem.library import trial
 
-    count, failures = trial.run(tuple(map(_folder, folders or ())), tuple(ids or ()))
+    count, failures = trial.run(tuple(map(_folder, folders)), ids)
     for failure in failures:
         output.data(failure)
     output.say(f"{count} examples, {len(failures)} wrong")
-    raise typer.Exit(1 if failures else 0)
+    context.exit(1 if failures else 0)
 
 
 @patterns_app.command("new")
-def patterns_new(
-    name: Annotated[
-        str, typer.Argument(metavar="FAMILY/ID", help="For example nccl/nccl-remote-process-exited.")
-    ],
-    line: Annotated[
-        str, typer.Option("--from", metavar="FILE:LINE|TEXT", help="A log line that shows it.")
-    ] = "",
-    folder: Annotated[
-        Path | None, typer.Option("--patterns", metavar="DIR", help="Write it to a folder of your own.")
-    ] = None,
-) -> None:
+@argument("name", metavar="FAMILY/ID", help="For example nccl/nccl-remote-process-exited.")
+@click.option("--from", "line", metavar="FILE:LINE|TEXT", default="", help="A log line that shows it.")
+@click.option("--patterns", "folder", metavar="DIR", type=Path, help="Write it to a folder of your own.")
+def patterns_new(name: str, line: str, folder: Path | None) -> None:
     """Write the skeleton of a new pattern, with your line as its first example."""
     from postmortem.library import skeleton
 
@@ -325,34 +341,34 @@ def patterns_new(
 
 
 @app.command()
+@argument("what", metavar="SCENARIO|REPORT", required=False, help="A scenario, or a report.")
+@flag("--list", "listed", help="List the scenarios and what each needs.")
+@click.option("--set", "set_", metavar="KEY=VALUE", multiple=True, help="A parameter, such as rank=2.")
+@click.option("--nproc", type=click.IntRange(1, 64), metavar="N", help="Number of ranks.")
+@click.option(
+    "--backend",
+    type=choice(Backend),
+    default="auto",
+    help="auto: nccl if every rank has a GPU, otherwise gloo.",
+)
+@click.option("--write", metavar="FILE", type=Path, help="Write a stand-alone script instead of running it.")
+@click.option("--keep", metavar="DIR", type=Path, help="Keep the logs of the replay.")
+@click.option("--record", metavar="DIR", type=Path, help="Store the run as a sample incident.")
+@click.option("--attach", metavar="REPORT", type=Path, help="Add the result to this report.")
+@as_json
+@click.pass_context
 def replay(
-    what: Annotated[
-        str | None, typer.Argument(metavar="SCENARIO|REPORT", help="A scenario, or a report.")
-    ] = None,
-    listed: Annotated[bool, typer.Option("--list", help="List the scenarios and what each needs.")] = False,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A parameter, such as rank=2.")
-    ] = None,
-    nproc: Annotated[
-        int | None, typer.Option("--nproc", min=1, max=64, metavar="N", help="Number of ranks.")
-    ] = None,
-    backend: Annotated[
-        Backend, typer.Option("--backend", help="auto: nccl if every rank has a GPU, otherwise gloo.")
-    ] = Backend.auto,
-    write: Annotated[
-        Path | None,
-        typer.Option("--write", metavar="FILE", help="Write a stand-alone script instead of running it."),
-    ] = None,
-    keep: Annotated[
-        Path | None, typer.Option("--keep", metavar="DIR", help="Keep the logs of the replay.")
-    ] = None,
-    record: Annotated[
-        Path | None, typer.Option("--record", metavar="DIR", help="Store the run as a sample incident.")
-    ] = None,
-    attach: Annotated[
-        Path | None, typer.Option("--attach", metavar="REPORT", help="Add the result to this report.")
-    ] = None,
-    as_json: AsJson = False,
+    context: click.Context,
+    what: str | None,
+    listed: bool,
+    set_: tuple[str, ...],
+    nproc: int | None,
+    backend: str,
+    write: Path | None,
+    keep: Path | None,
+    record: Path | None,
+    attach: Path | None,
+    as_json: bool,
 ) -> None:
     """Reproduce a failure in miniature with real processes, and check that the verdict is the same."""
     from postmortem.replay import command
@@ -365,7 +381,5 @@ def replay(
             "nothing to replay",
             "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`",
         )
-    wishes = command.Wishes(
-        tuple(set_ or ()), nproc or 0, backend.value, write, keep, record, attach, as_json
-    )
-    raise typer.Exit(command.execute(what, wishes))
+    wishes = command.Wishes(set_, nproc or 0, backend, write, keep, record, attach, as_json)
+    context.exit(command.execute(what, wishes))

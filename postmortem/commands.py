@@ -1,20 +1,17 @@
 """The command line as plain data, for what is written from it: completion, the reference, the man page.
 
 read(app).commands[0]  ->  Command("analyze", "Read logs, …", (Parameter((), "PATH...", …), …))
-
-It reads the declarations that typer itself reads, not typer's objects: those change from release to release.
 """
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, get_args, get_type_hints
+from enum import StrEnum
+from typing import Any
 
-from typer import Typer
+import click
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +54,15 @@ class Command:
         return tuple(p for p in self.parameters if not p.names)
 
 
-def read(app: Typer, name: str = "", does: str = "") -> Command:
-    """A typer app and what is below it, in the order of their declaration."""
-    single = [
-        Command(
-            c.name or str(c.callback.__name__), one_line(inspect.getdoc(c.callback) or ""), _all(c.callback)
-        )
-        for c in app.registered_commands
-        if c.callback
-    ]
-    groups = [
-        read(g.typer_instance, g.name or "", str(g.typer_instance.info.help))
-        for g in app.registered_groups
-        if g.typer_instance
-    ]
-    return Command(name, one_line(does), commands=(*single, *groups))
+def read(declared: click.Command, name: str = "") -> Command:
+    """A command and what is below it, in the order of their declaration."""
+    inner = declared.commands if isinstance(declared, click.Group) else {}
+    return Command(
+        name,
+        one_line(declared.help or ""),
+        tuple(map(_one, declared.params)),
+        tuple(read(command, name) for name, command in inner.items()),
+    )
 
 
 def walk(command: Command, *path: str) -> Iterator[tuple[tuple[str, ...], Command]]:
@@ -85,40 +76,66 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _all(callback: Callable[..., Any]) -> tuple[Parameter, ...]:
-    kinds = get_type_hints(callback, include_extras=True)
-    return tuple(_one(p, kinds[p.name]) for p in inspect.signature(callback).parameters.values())
-
-
-def _one(declared: inspect.Parameter, kind: Any) -> Parameter:
-    (info,) = kind.__metadata__
-    value, *_ = get_args(kind)
-    inner = _inner(value)
-    choices = tuple(str(c.value) for c in inner) if issubclass(inner, Enum) else ()
-    # typer keeps the first name of an option in `default` until it makes its own objects
-    names = tuple(n for n in (info.default, *(info.param_decls or ())) if str(n).startswith("-"))
-    option = type(info).__name__ == "OptionInfo"
-    if option and not names:
-        names = (f"--{declared.name.replace('_', '-')}",)
-    flag = option and inner is bool
-    required = declared.default is inspect.Parameter.empty
-    low, high = info.min, info.max
-    bounds = f"{low} to {high}" if high is not None else f"at least {low}" if low is not None else ""
-    shown = "" if required or flag or declared.default in (None, "") else str(declared.default)
+def _one(declared: click.Parameter) -> Parameter:
+    option = declared if isinstance(declared, click.Option) else None
+    kind = declared.type
+    choices = tuple(map(str, kind.choices)) if isinstance(kind, click.Choice) else ()
+    flag = option is not None and option.is_flag
+    shown = "" if flag or not isinstance(declared.default, str) else declared.default
     return Parameter(
-        names if option else (),
-        "" if flag else info.metavar or "|".join(choices) or declared.name.upper(),
-        one_line(info.help or ""),
+        tuple(option.opts) if option else (),
+        "" if flag else declared.metavar or "|".join(choices) or str(declared.name).upper(),
+        one_line((declared.does if isinstance(declared, Argument) else option and option.help) or ""),
         choices,
         shown,
-        bounds,
-        required,
-        "list[" in str(value),
+        _bounds(kind) if isinstance(kind, click.IntRange) else "",
+        declared.required,
+        declared.nargs == -1 or declared.multiple,
     )
 
 
-def _inner(kind: Any) -> type:
-    """str of list[str] | None."""
-    while parts := [part for part in get_args(kind) if part is not type(None)]:
-        kind = parts[0]
-    return kind if isinstance(kind, type) else str
+def _bounds(kind: click.IntRange) -> str:
+    return f"at least {kind.min}" if kind.max is None else f"{kind.min} to {kind.max}"
+
+
+# ── how `cli.py` declares them ──────────────────────────────────────────────────────────────────────────────
+
+
+class Argument(click.Argument):
+    """An argument that says what it is, which click's own can only in its latest releases."""
+
+    def __init__(self, *names: Any, does: str, **attrs: Any) -> None:
+        super().__init__(*names, **attrs)
+        self.does = does
+
+
+class Described(click.Command):
+    """A command whose help lists its arguments too."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        arguments = [(p.human_readable_name, p.does) for p in self.params if isinstance(p, Argument)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        super().format_options(ctx, formatter)
+
+
+def argument(*names: str, help: str, **attrs: Any) -> Callable[[Any], Any]:
+    return click.argument(*names, cls=Argument, does=help, **attrs)
+
+
+def flag(*names: str, help: str) -> Callable[[Any], Any]:
+    return click.option(*names, is_flag=True, help=help)
+
+
+def choice(kind: type[StrEnum]) -> click.Choice[str]:
+    return click.Choice([member.value for member in kind])
+
+
+class Group(click.Group):
+    """Commands in the order of their declaration."""
+
+    command_class = Described
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)

@@ -52,7 +52,7 @@ def usage(words: str, command: Command) -> str:
 
 
 def notes(parameter: Parameter) -> list[str]:
-    """What typer adds to the help of a parameter: bounds, default, and whether it can be given again."""
+    """What click adds to the help of a parameter: bounds, default, and whether it can be given again."""
     said = [parameter.bounds, f"default: {parameter.default}" if parameter.default else ""]
     if parameter.repeatable and parameter.names and "repeatable" not in parameter.help:
         said.append("repeatable")

@@ -28,8 +28,7 @@ SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 # What each declares, as an SPDX expression. Some metadata say no more than `BSD` or `LGPL`: there the licence
 # was read. tests/test_supply_chain.py compares with the metadata. A new one has no entry: read it first.
 LICENCES = {
-    "annotated-doc": "MIT",
-    "annotated-types": "MIT",
+    "click": "BSD-3-Clause",
     "google-re2": "BSD-3-Clause",
     "hyperscan": "MIT",
     "isal": "PSF-2.0",
@@ -40,17 +39,11 @@ LICENCES = {
     "numpy": "BSD-3-Clause AND 0BSD AND MIT AND Zlib AND CC0-1.0",
     "pandas": "BSD-3-Clause",
     "pebble": "LGPL-3.0-or-later",
-    "pydantic": "MIT",
-    "pydantic-core": "MIT",
     "pygments": "BSD-2-Clause",
     "python-dateutil": "BSD-3-Clause",
     "pyyaml": "MIT",
     "regex": "Apache-2.0 AND CNRI-Python",
     "rich": "MIT",
-    "shellingham": "ISC",
-    "typer": "MIT",
-    "typing-extensions": "PSF-2.0",
-    "typing-inspection": "MIT",
     "tzdata": "Apache-2.0",
     "zstandard": "BSD-3-Clause",
 }

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import typer
 
 from conftest import needs
 from postmortem import cli, commands, completion
@@ -183,26 +182,6 @@ def test_the_command_prints_the_script(
     assert done.returncode == 0 and not done.stderr
     assert done.stdout == completion.script(shell, ROOT_COMMAND, NAMES) + "\n"
     assert shell != "zsh" or done.stdout.startswith("#compdef postmortem\n")  # compinit finds it by this
-
-
-def test_the_data_are_what_typer_makes_of_the_declarations() -> None:
-    """Names, order, arguments and flags of every command, in the oldest release and in this one."""
-
-    def compare(own: commands.Command, theirs: object) -> None:
-        inner = getattr(theirs, "commands", {})
-        assert {c.name for c in own.commands} == inner.keys()
-        for command in own.commands:
-            compare(command, inner[command.name])
-        parameters = [p for p in getattr(theirs, "params", ()) if p.name != "help"]
-        assert len(own.parameters) == (0 if inner else len(parameters))
-        for one, other in zip(own.parameters, parameters, strict=False):
-            assert set(one.names) == (set(other.opts) if other.param_type_name == "option" else set())
-            assert one.help == (other.help or one.help)  # typer 0.17 has none in arguments
-            assert one.required == other.required
-            assert bool(one.metavar) != bool(getattr(other, "is_flag", False))
-            assert one.repeatable == (other.nargs == -1 or getattr(other, "multiple", False))
-
-    compare(ROOT_COMMAND, typer.main.get_command(cli.app))
 
 
 def test_bounds_choices_and_defaults_are_known() -> None:

@@ -7,7 +7,6 @@ import shlex
 from pathlib import Path
 
 import pytest
-import typer
 
 from conftest import ROOT
 from postmortem import analyze, overview, report
@@ -22,7 +21,7 @@ DOCUMENTS = [
     *sorted((ROOT / "docs" / "how-to").glob("*.md")),
 ]
 README = (ROOT / "README.md").read_text()
-COMMANDS = typer.main.get_command(app)
+COMMANDS = app
 
 
 def words(text: str) -> str:

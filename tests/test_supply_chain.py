@@ -153,7 +153,7 @@ def test_the_bill_names_what_an_analysis_needs_and_no_more(bill: dict[str, Any])
 
 
 def test_what_the_bill_leaves_out_is_asked_for_on_windows_alone() -> None:
-    """The site's tools need colorama everywhere, typer on Windows: the lock says only that both need it."""
+    """The site's tools need colorama everywhere, click on Windows: the lock says only that both need it."""
     for name in sbom.WINDOWS:
         (pin,) = (pin for pin in LOCKED if pin.name == name)
         for asker in {*pin.via} & {
