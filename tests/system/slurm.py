@@ -5,6 +5,7 @@ It takes no port, socket, key or setting of a Slurm that may be here, and ends o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -115,7 +116,10 @@ class Slurm:
 
     def stop(self) -> None:
         """End the jobs, then the daemons, last started first, and remove the folder."""
-        self.run("scancel", "--user=root", "--user=nobody", check=False)
+        for words in (("--full", "--signal=KILL"), ()):  # without KillWait, then those that never started
+            self.run("scancel", "--partition=all", *words, check=False)
+        with contextlib.suppress(AssertionError):  # a controller that died has said so already
+            self.until(lambda: not self.run("squeue", "--noheader", check=False), 20, "all jobs are over")
         for daemon in reversed(self.daemons):
             daemon.send_signal(signal.SIGTERM)
             try:
