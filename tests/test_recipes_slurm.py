@@ -22,12 +22,15 @@ from postmortem.analyze import analyze
 RECIPES = ROOT / "recipes" / "slurm"
 TRAIN, AFTER, EPILOG = RECIPES / "train.sbatch", RECIPES / "analyse-after.sbatch", RECIPES / "epilog.sh"
 SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
+SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 NOBODY = pwd.getpwnam("nobody")
 pytestmark = [pytest.mark.slow, needs("slurm", "root")]
 
 RANK = """\
-import os, signal, sys, time
+import os, signal, subprocess, sys, time
 rank = int(os.environ["RANK"])
+if "loads" in sys.argv:
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(9)"])
 if "deaf" in sys.argv:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for step in range(int(sys.argv[1])):
@@ -55,6 +58,8 @@ class Cluster(Slurm):
             )
             script.chmod(0o755)
         (tools / "python").symlink_to(sys.executable)
+        if SPY:
+            (tools / "py-spy").symlink_to(SPY)
         self.env["PATH"] = f"{tools}:{self.env['PATH']}"
         self.rank = self.folder / "rank.py"
         self.rank.write_text(RANK)
@@ -173,6 +178,19 @@ def test_the_time_limit_is_said_and_no_rank_is_blamed(slurm: Cluster, over_time:
     told = slurm.verdict(over_time)
     assert (told["outcome"], told["pattern"]) == ("incident", "slurm-time-limit")
     assert not told["culprit"]["ranks"]
+
+
+@needs("pgrep")
+@pytest.mark.skipif(not SPY, reason="py-spy is not installed")
+def test_before_the_time_limit_the_stacks_of_all_ranks_are_taken_and_the_job_goes_on(slurm: Cluster) -> None:
+    """Of the ranks, and not of the workers that inherit their environment, who are in no collective."""
+    job = slurm.train(slurm.rank, "80", "loads")
+    slurm.started(job)
+    slurm.run("scancel", "--batch", "--signal=USR1", job)  # what --signal=B:USR1@180 does
+    assert slurm.ended(job)["ExitCode"] == "0:0"
+    taken = sorted((slurm.work / f"train-{job}").rglob("*.pyspy.txt"))
+    assert [path.name.partition(".")[0] for path in taken] == ["rank0", "rank1"]
+    assert all("rank.py:9" in path.read_text() for path in taken)
 
 
 # ── analyse-after.sbatch ────────────────────────────────────────────────────────────────────────────────────────────
