@@ -206,7 +206,7 @@ def test_a_batch_script_that_was_killed_is_analysed_by_a_job_after_it(slurm: Clu
     assert slurm.ended(job)["JobState"] == "FAILED"
     assert not (slurm.work / f"train-{job}" / "postmortem.md").exists()
     assert slurm.ended(after)["ExitCode"] == "0:0"
-    assert "INCIDENT  external signal" in slurm.output(after, "postmortem")
+    assert "A process was killed by SIGKILL from an unknown sender" in slurm.output(after, "postmortem")
 
 
 def test_no_job_comes_after_one_that_succeeded(slurm: Cluster) -> None:
