@@ -48,7 +48,7 @@ PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscri
 class Slurm:
     """One controller and one node, both this machine."""
 
-    kill_wait = 15
+    kill_wait = 20  # the analysis starts 5 s after SIGTERM, and this machine may be busy
     epilog_timeout = 5
 
     def __init__(self) -> None:
