@@ -34,7 +34,7 @@ STRENGTHS = ("stated", "compared", "ended", "silent")
 TELLS = (
     "exit",  # the launcher's report of one worker's end, by pid or local rank
     "end",  # anybody else's word on how a process ended
-    "asks",  # the launcher asks one worker to stop
+    "asks",  # the launcher asks workers to stop, since another one ended
     "forces",  # and kills what did not obey
     "stop",  # somebody outside ended the whole job
     "asked",  # a process says itself that it was asked to stop

@@ -37,7 +37,7 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 def needs(*what: str) -> pytest.MarkDecorator:
     """Mark a test that wants `what` of this machine:
-    browser, root, gpu, cgroup, netns, index, a module, or a command."""
+    browser, root, gpu, cgroup, netns, slurm, index, a module, or a command."""
     return pytest.mark.needs(*what)
 
 
@@ -92,6 +92,9 @@ def lacking(what: str) -> str:
         return "" if memory_cgroup() else "no memory cgroup can be made here"
     if what == "netns":
         return "" if _runs("unshare", "--net", "true") else "no network namespace can be made here"
+    if what == "slurm":
+        daemons = (name for name in ("munged", "slurmctld", "slurmd", "sbatch") if not shutil.which(name))
+        return f"{gone} is not installed" if (gone := next(daemons, "")) else ""
     if what == "index":
         asking = ("-m", "pip", "--retries", "0", "--timeout", "10", "index", "versions", "pebble")
         return (
@@ -192,7 +195,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_report_header() -> str:
     lacks = [
         reason
-        for what in ("browser", "root", "gpu", "cgroup", "netns", "rg", "gdb")
+        for what in ("browser", "root", "gpu", "cgroup", "netns", "slurm", "rg", "gdb")
         if (reason := lacking(what))
     ]
     return "this machine lacks: " + ("; ".join(lacks) if lacks else "nothing the suite can use")

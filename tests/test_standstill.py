@@ -151,3 +151,31 @@ def test_a_programs_own_watchdog_dumps_the_stacks_of_its_rank(odd: int, tmp_path
     assert verdict["culprit"]["ranks"] == [odd]
     assert "features (train.py:26) at " in verdict["headline"]
     assert "while the others waited in a collective" in verdict["headline"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "pattern", "ranks"),
+    [
+        pytest.param(timedelta(hours=12), "rank-never-arrived", [2], id="hours after the last line"),
+        pytest.param(timedelta(seconds=801), "slurm-time-limit", [], id="of a job that worked to the end"),
+    ],
+)
+def test_stacks_taken_before_the_limit_say_who_was_waited_for(
+    tmp_path: Path, limit: timedelta, pattern: str, ranks: list[int]
+) -> None:
+    """A batch script may have stacks taken of any job that nears its limit: in one that works, a rank that
+    computes while others wait in a collective proves nothing."""
+    for rank in range(4):
+        (tmp_path / f"rank{rank}.{1000 + rank}.pyspy.txt").write_text(
+            f"Process {1000 + rank}: python -u train.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
+            f'Thread {1000 + rank} (idle): "MainThread"\n'
+            + (
+                "    load_batch (train.py:5)\n    <module> (train.py:12)\n"
+                if rank == 2
+                else "    all_reduce (torch/distributed/distributed_c10d.py:3252)\n"
+                "    _exception_logger.<locals>.wrapper (torch/distributed/c10d_logger.py:83)\n"
+                "    <module> (train.py:13)\n"
+            )
+        )
+    verdict = job(tmp_path, limit=limit)
+    assert (verdict["pattern"], verdict["culprit"]["ranks"]) == (pattern, ranks)

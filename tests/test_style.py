@@ -9,7 +9,7 @@ import sys
 import pytest
 import yaml
 
-from conftest import ROOT
+from conftest import ROOT, needs
 
 pytestmark = pytest.mark.lint
 
@@ -29,6 +29,13 @@ def test_ruff_format() -> None:
 
 def test_mypy_strict() -> None:
     assert not run("mypy")
+
+
+@needs("shellcheck")
+def test_shellcheck() -> None:
+    scripts = [ROOT / ".ci" / "run", *(ROOT / "recipes").rglob("*.sh"), *(ROOT / "recipes").rglob("*.sbatch")]
+    done = subprocess.run(["shellcheck", *scripts], capture_output=True, text=True)
+    assert not done.returncode, done.stdout
 
 
 def test_versions_agree() -> None:

@@ -314,3 +314,27 @@ def test_a_launcher_that_refuses_its_arguments_is_of_its_host(tmp_path: Path) ->
     (tmp_path / "all.txt").write_text(text + "clush: gpu7: exited with exit code 2\n")
     told = analyze([str(tmp_path)]).document["verdict"]
     assert (told["category"], told["culprit"]["hosts"]) == ("environment", ["gpu7"])
+
+
+ABORTED = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.\n"
+SHOWN = (
+    "JobId=7 JobName=train\n   JobState=FAILED Reason=JobLaunchFailure Dependency=(null)\n"
+    "   Requeue=1 Restarts=0 BatchFlag=1 Reboot=0 ExitCode=0:9\n   SubmitTime=2026-11-23T06:36:13\n"
+)
+
+
+def test_tasks_that_srun_ended_after_a_batch_script_was_killed_are_nobody_elses_doing(tmp_path: Path) -> None:
+    """The batch script dies of kill -9; Slurm clears up, and srun reports its tasks as terminated."""
+    (tmp_path / "train-7.out").write_text(f"{STEPS}{ABORTED}srun: error: vm: tasks 0-1: Terminated\n")
+    assert analyze([str(tmp_path)]).document["verdict"]["culprit"]["ranks"] == []
+    (tmp_path / "scontrol.txt").write_text(SHOWN)
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("rank-exit-sigkill", [])
+
+
+def test_a_task_that_was_terminated_before_srun_cleared_up_got_its_signal_from_outside(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "train-7.out").write_text(f"{STEPS}srun: error: vm: task 1: Terminated\n{ABORTED}")
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["pattern"], verdict["culprit"]["ranks"]) == ("rank-exit-signalled", [1])

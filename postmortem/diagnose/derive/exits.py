@@ -178,6 +178,8 @@ def _after_the_job(case: Case, c: Claim) -> bool:
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:
     if end.kind == "kill":
         return not any(_stands_before(e, c.event) for e in (*case.telling("forces"), *case.telling("stop")))
+    if end.kind == "stop" and any(_stands_before(e, c.event) for e in case.telling("asks")):
+        return False
     complaints = [x for x in accused if not x.event.fields.get("wrapper") and not _stopped_after(x, c, end)]
     if end.kind == "crash" and complaints and all(_below(x, c) or _missed(x, end) for x in complaints):
         return True  # they missed the process, whoever told of it first

@@ -1,0 +1,191 @@
+"""A real Slurm on this machine for one test session: munged, slurmctld and slurmd of its own, in a folder of its own.
+
+It takes no port, socket, key or setting of a Slurm that may be here, and ends only what it started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+HOST = socket.gethostname().split(".")[0]
+SETTINGS = """\
+ClusterName=postmortem
+SlurmctldHost={host}({address})
+SlurmctldPort={ports[0]}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmdParameters=config_overrides
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+MpiDefault=none
+ReturnToService=2
+SchedulerType=sched/builtin
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
+KillWait={kill_wait}
+Epilog={folder}/epilog
+PrologEpilogTimeout={epilog_timeout}
+NodeName={host} NodeAddr={address} Port={ports[1]} CPUs=2 RealMemory=512 State=UNKNOWN
+PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:8
+"""
+
+
+class Slurm:
+    """One controller and one node, both this machine."""
+
+    kill_wait = 20  # the analysis starts 5 s after SIGTERM, and this machine may be busy
+    epilog_timeout = 5
+
+    def __init__(self) -> None:
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="postmortem-slurm-")
+        )  # pytest's own is closed to other users
+        self.folder.chmod(0o755)
+        self.daemons: list[subprocess.Popen[bytes]] = []
+        self.env = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        for name in [name for name in self.env if re.match(r"SLURM_(?!CONF)|SBATCH_", name)]:
+            del self.env[name]
+
+    def start(self) -> None:
+        """Return when the node is idle; raise with what the daemons said if it never is."""
+        (self.folder / "state").mkdir()
+        (self.folder / "spool").mkdir()
+        self.epilog("exit 0")
+        (self.folder / "slurm.conf").write_text(
+            SETTINGS.format(
+                host=HOST,
+                address="127.0.0.1",
+                folder=self.folder,
+                ports=_free_ports(2),
+                kill_wait=self.kill_wait,
+                epilog_timeout=self.epilog_timeout,
+            )
+        )
+        self._munge()
+        self._daemon("slurmctld", "-D", "-c")
+        self._daemon("slurmd", "-D")
+        self.until(lambda: self.node() == "idle", 30, "the node is idle")
+
+    def _munge(self) -> None:
+        folder = self.folder / "munge"  # munged trusts no folder that somebody else may write
+        folder.mkdir(mode=0o755)
+        key = folder / "key"
+        key.write_bytes(os.urandom(128))
+        key.chmod(0o400)
+        self._daemon(
+            "munged",
+            "--foreground",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={self.folder}/munge.socket",
+            f"--pid-file={folder}/pid",
+            f"--log-file={folder}/log",
+            f"--seed-file={folder}/seed",
+        )
+        self.until((self.folder / "munge.socket").exists, 10, "munged listens")
+
+    def _daemon(self, name: str, *words: str) -> None:
+        command = shutil.which(name) or f"/usr/sbin/{name}"
+        with (self.folder / f"{name}.out").open("wb") as out:
+            self.daemons.append(
+                subprocess.Popen(
+                    [command, *words],
+                    env=self.env,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=out,
+                    start_new_session=True,
+                )
+            )
+
+    def stop(self) -> None:
+        """End the jobs, then the daemons, last started first, and remove the folder."""
+        for words in (("--full", "--signal=KILL"), ()):  # without KillWait, then those that never started
+            self.run("scancel", "--partition=all", *words, check=False)
+        with contextlib.suppress(AssertionError):  # a controller that died has said so already
+            self.until(lambda: not self.run("squeue", "--noheader", check=False), 20, "all jobs are over")
+        for daemon in reversed(self.daemons):
+            daemon.send_signal(signal.SIGTERM)
+            try:
+                daemon.wait(10)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    # ── what the tests do with it ────────────────────────────────────────────────────────────────────────────
+
+    def run(self, *words: str | Path, check: bool = True, **env: str) -> str:
+        """Run a command of Slurm's and return what it said."""
+        done = subprocess.run(
+            [*map(str, words)], env={**self.env, **env}, capture_output=True, text=True, timeout=60
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{words[0]} exited with {done.returncode}: {done.stderr}\n{self.said()}")
+        return done.stdout.strip()
+
+    def submit(self, *words: str | Path, env: Mapping[str, str] | None = None) -> str:
+        """Submit a batch job and return its id."""
+        return self.run("sbatch", "--parsable", *words, **(env or {}))
+
+    def job(self, job: str) -> dict[str, str]:
+        """What the controller knows of a job: {"JobState": "FAILED", "ExitCode": "3:0", …}."""
+        shown = self.run("scontrol", "--oneliner", "show", "job", job)
+        return dict(re.findall(r"(\w[\w:/]*)=(\S*)", shown))
+
+    def ended(self, job: str, within: float = 60) -> dict[str, str]:
+        """Wait until a job is over, its epilog included."""
+        over = re.compile("COMPLETED|FAILED|CANCELLED|TIMEOUT|NODE_FAIL|OUT_OF_MEMORY")
+        self.until(lambda: bool(over.fullmatch(self.job(job)["JobState"])), within, f"job {job} is over")
+        return self.job(job)
+
+    def node(self) -> str:
+        """The state of the node in one word: idle, allocated, drained …"""
+        return self.run("sinfo", "--noheader", "--format=%T", check=False)
+
+    def epilog(self, text: str) -> None:
+        """Put this shell text in the place of the epilog."""
+        new = self.folder / "epilog.new"
+        new.write_text(f"#!/bin/bash\n{text}\n")
+        new.chmod(0o755)
+        new.rename(self.folder / "epilog")
+
+    def until(self, true: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait until something is true."""
+        end = time.monotonic() + seconds
+        while not true():
+            if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons):
+                raise AssertionError(f"waited for: {what}\n{self.said()}")
+            time.sleep(0.1)
+
+    def said(self) -> str:
+        """The end of what each daemon wrote."""
+        return "\n".join(
+            f"== {out.name}\n{out.read_text(errors='replace')[-3000:]}" for out in self.folder.glob("*.out")
+        )
+
+
+def _free_ports(count: int) -> list[int]:
+    taken = [socket.socket() for _ in range(count)]
+    for one in taken:
+        one.bind(("127.0.0.1", 0))
+    ports: list[int] = [one.getsockname()[1] for one in taken]
+    for one in taken:
+        one.close()
+    return ports

@@ -1,0 +1,337 @@
+"""The recipes for Slurm, each run by a real Slurm on this machine, with the files that users copy."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from system.slurm import HOST, Slurm
+
+from conftest import ROOT, needs
+from postmortem.analyze import analyze
+
+RECIPES = ROOT / "recipes" / "slurm"
+TRAIN, AFTER, EPILOG = RECIPES / "train.sbatch", RECIPES / "analyse-after.sbatch", RECIPES / "epilog.sh"
+SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
+SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+NOBODY = pwd.getpwnam("nobody")
+pytestmark = [pytest.mark.slow, needs("slurm", "root")]
+
+RANK = """\
+import os, signal, subprocess, sys, time
+rank = int(os.environ["RANK"])
+if "loads" in sys.argv:
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(9)"])
+if "deaf" in sys.argv:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+for step in range(int(sys.argv[1])):
+    print(f"step {step} loss {1 / (step + 1):.4f}", flush=True)
+    time.sleep(0.1)
+if rank == 1 and "fails" in sys.argv:
+    raise ValueError("sample 67: label 4711 outside of [0, 10)")
+"""
+
+
+class Cluster(Slurm):
+    """Slurm, with this checkout's postmortem and this Python's torchrun on the PATH of its jobs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        tools = self.folder / "tools"
+        tools.mkdir()
+        self.calls = self.folder / "calls"
+        self.calls.touch()
+        for name, module in (("postmortem", "postmortem"), ("torchrun", "torch.distributed.run")):
+            script = tools / name
+            script.write_text(
+                f'#!/bin/sh\necho "$SLURM_JOB_ID {name}" >>{self.calls}\n'
+                f'PYTHONPATH={ROOT} exec {sys.executable} -m {module} "$@"\n'
+            )
+            script.chmod(0o755)
+        (tools / "python").symlink_to(sys.executable)
+        if SPY:
+            (tools / "py-spy").symlink_to(SPY)
+        self.env["PATH"] = f"{tools}:{self.env['PATH']}"
+        self.rank = self.folder / "rank.py"
+        self.rank.write_text(RANK)
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        os.chown(self.work, NOBODY.pw_uid, NOBODY.pw_gid)
+
+    def train(self, *words: str | Path, tasks: int = 2, options: tuple[str, ...] = ()) -> str:
+        """Submit train.sbatch as it is: two ranks by srun, or with one task by torchrun."""
+        options = (f"--chdir={self.work}", f"--ntasks-per-node={tasks}", *options)
+        return self.submit(*options, TRAIN, *words)
+
+    def after(self, job: str, end: str = "afternotok") -> str:
+        """Submit the analysis of a job for its end, with the options that its header names."""
+        said = re.search(r"sbatch (--dependency=.*) analyse-after", AFTER.read_text())
+        assert said
+        options = said[1].replace("$job", job).split()
+        return self.submit(f"--chdir={self.work}", *options, AFTER, job)
+
+    def output(self, job: str, name: str = "train") -> str:
+        return (self.work / f"{name}-{job}.out").read_text()
+
+    def started(self, job: str, line: str = "step 3") -> None:
+        """Wait until the ranks of a job make steps."""
+        logs = self.work / f"train-{job}" / f"node={HOST}"
+        self.until(
+            lambda: any(line in log.read_text() for log in logs.glob("*.log")), 30, f"{line} of job {job}"
+        )
+
+    def batch_script(self, job: str) -> int:
+        """The process that runs the batch script of a job."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"job{int(job):05}/slurm_script" in (process / "cmdline").read_text():
+                    return int(process.name)
+            except OSError:
+                continue
+        raise AssertionError(f"no batch script of job {job}")
+
+    def verdict(self, job: str, name: str = "train") -> dict[str, Any]:
+        """The verdict over all that a recipe has left; every byte that is no report has been read."""
+        folder = self.work / f"{name}-{job}"
+        document = analyze([str(folder), str(self.work / f"{name}-{job}.out")]).document
+        told = json.loads(json.dumps(document["verdict"]))
+        assert told["headline"] in " ".join(
+            re.sub(r"[*\\]", "", (folder / "postmortem.md").read_text()).split()
+        )
+        assert (folder / "postmortem.html").stat().st_size > 10_000
+        skipped = {Path(entry["path"]).name for entry in document["ledger"]["skipped"]}
+        assert skipped == {"postmortem.md", "postmortem.html"}
+        return told
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[Cluster]:
+    cluster = Cluster()
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def over_time(slurm: Cluster) -> str:
+    """A job whose time is up. Slurm looks for such jobs every 30 s, so it is submitted before all others."""
+    job = slurm.train(slurm.rank, "3000", "deaf", options=("--time=1",))
+    slurm.started(job)
+    slurm.run("scontrol", "update", f"JobId={job}", "EndTime=now")
+    return job
+
+
+# ── train.sbatch ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.usefixtures("over_time")
+def test_a_job_that_succeeds_ends_as_it_would_without_the_recipe(slurm: Cluster) -> None:
+    job = slurm.train(slurm.rank, "5")
+    assert slurm.ended(job)["ExitCode"] == "0:0"
+    assert not slurm.output(job)
+    assert f"{job} postmortem" not in slurm.calls.read_text()
+
+
+@needs("torch")
+def test_a_rank_that_raises_under_torchrun_is_named_in_the_output_of_the_job(slurm: Cluster) -> None:
+    job = slurm.train(SCENARIOS / "python_exception_one_rank.py", "--rank", "1", tasks=1)
+    ended = slurm.ended(job)
+    assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "1:0")
+    assert "INCIDENT  Python exception · established" in slurm.output(job)
+    comment = slurm.run("squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%k")
+    told = slurm.verdict(job)
+    assert (told["outcome"], told["pattern"]) == ("incident", "python-exception")
+    assert (told["culprit"]["ranks"], told["culprit"]["hosts"]) == ([1], [HOST])
+    assert comment == told["headline"]
+
+
+def test_a_rank_that_srun_started_fails_and_the_job_keeps_its_exit_code(slurm: Cluster) -> None:
+    job = slurm.train(slurm.rank, "3", "fails")
+    assert slurm.ended(job)["ExitCode"] == "1:0"
+    assert "srun: error" in slurm.output(job), "what srun said of the end is read too"
+    told = slurm.verdict(job)
+    assert (told["pattern"], told["culprit"]["ranks"]) == ("python-exception", [1])
+
+
+def test_scancel_is_said_before_slurm_kills_a_job_whose_ranks_do_not_listen(slurm: Cluster) -> None:
+    job = slurm.train(slurm.rank, "3000", "deaf")
+    slurm.started(job)
+    slurm.run("scancel", job)
+    assert slurm.ended(job)["JobState"] == "CANCELLED"
+    told = slurm.verdict(job)
+    assert (told["outcome"], told["pattern"]) == ("incident", "slurm-cancelled")
+
+
+def test_the_time_limit_is_said_and_no_rank_is_blamed(slurm: Cluster, over_time: str) -> None:
+    assert slurm.ended(over_time)["JobState"] == "TIMEOUT"
+    told = slurm.verdict(over_time)
+    assert (told["outcome"], told["pattern"]) == ("incident", "slurm-time-limit")
+    assert not told["culprit"]["ranks"]
+
+
+@needs("pgrep")
+@pytest.mark.skipif(not SPY, reason="py-spy is not installed")
+def test_before_the_time_limit_the_stacks_of_all_ranks_are_taken_and_the_job_goes_on(slurm: Cluster) -> None:
+    """Of the ranks, and not of the workers that inherit their environment, who are in no collective."""
+    job = slurm.train(slurm.rank, "80", "loads")
+    slurm.started(job)
+    slurm.run("scancel", "--batch", "--signal=USR1", job)  # what --signal=B:USR1@180 does
+    assert slurm.ended(job)["ExitCode"] == "0:0"
+    taken = sorted((slurm.work / f"train-{job}").rglob("*.pyspy.txt"))
+    assert [path.name.partition(".")[0] for path in taken] == ["rank0", "rank1"]
+    assert all("rank.py:9" in path.read_text() for path in taken)
+
+
+# ── analyse-after.sbatch ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_batch_script_that_was_killed_is_analysed_by_a_job_after_it(slurm: Cluster) -> None:
+    """SIGKILL leaves its trap no time, as a node's death does."""
+    job = slurm.train(slurm.rank, "3000")
+    after = slurm.after(job)
+    slurm.started(job)
+    script = slurm.batch_script(job)
+    os.kill(script, signal.SIGKILL)
+    assert slurm.ended(job)["JobState"] == "FAILED"
+    assert not (slurm.work / f"train-{job}" / "postmortem.md").exists()
+    assert slurm.ended(after)["ExitCode"] == "0:0"
+    assert "A process was killed by SIGKILL from an unknown sender" in slurm.output(after, "postmortem")
+
+
+def test_no_job_comes_after_one_that_succeeded(slurm: Cluster) -> None:
+    job = slurm.train(slurm.rank, "1")
+    after = slurm.after(job)
+    assert slurm.ended(job)["JobState"] == "COMPLETED"
+    assert slurm.ended(after)["JobState"] == "CANCELLED"
+    assert f"{after} postmortem" not in slurm.calls.read_text()
+
+
+def test_after_a_job_with_a_trap_the_analysis_reads_its_own_words_and_says_the_same(slurm: Cluster) -> None:
+    job = slurm.train(slurm.rank, "3", "fails")
+    after = slurm.after(job)
+    slurm.ended(after)
+    assert slurm.verdict(job)["headline"] in " ".join(slurm.output(after, "postmortem").split())
+
+
+# ── epilog.sh ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+MAKES_A_FOLDER = """\
+#!/bin/bash
+umask 022
+logs=$PWD/train-$SLURM_JOB_ID
+{logs}
+printf left >/dev/shm/postmortem-left-$SLURM_JOB_ID
+printf dump >/tmp/nccl_trace_rank_$SLURM_JOB_ID
+exit {code}
+"""
+
+
+@pytest.fixture
+def of_nobody(slurm: Cluster) -> Iterator[Callable[..., tuple[str, float]]]:
+    """Runs a job of a user without rights under the real epilog, and says how long the epilog took."""
+    jobs = []
+
+    def run(logs: str = "mkdir $logs", code: int = 7, tools: str = "") -> tuple[str, float]:
+        end = slurm.folder / "epilog.end"
+        end.unlink(missing_ok=True)
+        slurm.epilog(
+            f"begin=$(date +%s%N); {tools} {EPILOG}; code=$?\n"
+            f"echo $code $(($(date +%s%N) - begin)) >{end}.new; mv {end}.new {end}; exit $code"
+        )
+        script = slurm.folder / "of_nobody.sbatch"
+        script.write_text(MAKES_A_FOLDER.format(logs=logs, code=code))
+        job = slurm.submit(
+            f"--uid={NOBODY.pw_uid}",
+            f"--gid={NOBODY.pw_gid}",
+            f"--chdir={slurm.work}",
+            "--output=%j.out",
+            script,
+        )
+        jobs.append(job)
+        slurm.ended(job)
+        slurm.until(end.exists, 20, "the epilog is over")
+        slurm.until(lambda: slurm.node() != "completing", 20, "the node is free")
+        left, took = end.read_text().split()
+        assert left == "0"
+        return job, int(took) / 1e9
+
+    yield run
+    slurm.epilog("exit 0")
+    for job in jobs:
+        Path(f"/dev/shm/postmortem-left-{job}").unlink(missing_ok=True)
+        Path(f"/tmp/nccl_trace_rank_{job}").unlink(missing_ok=True)
+
+
+Run = Callable[..., tuple[str, float]]
+
+
+def test_the_epilog_saves_what_the_node_forgets_as_files_of_the_user(slurm: Cluster, of_nobody: Run) -> None:
+    kernel = slurm.folder / "kernel"
+    kernel.mkdir()
+    (kernel / "dmesg").write_text('#!/bin/sh\nid -u; echo "$@"\n')
+    (kernel / "dmesg").chmod(0o755)
+    job, took = of_nobody(tools=f"EPILOG_PATH={kernel}:/usr/sbin:/usr/bin:/sbin:/bin")
+    assert took < 2 and slurm.node() != "drained"
+    saved = slurm.work / f"train-{job}" / f"node={HOST}"
+    assert {path.name for path in saved.iterdir()} >= {"kernel.txt", "shm.txt", f"nccl_trace_rank_{job}"}
+    for path in (saved, *saved.iterdir()):
+        assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY.pw_uid, NOBODY.pw_gid)
+        assert not path.stat().st_mode & 0o077, "kernel logs are for nobody else"
+    uid, words = (saved / "kernel.txt").read_text().splitlines()
+    assert uid == "0", "only root may read the kernel log on many sites"
+    assert re.fullmatch(r"--time-format iso --since \d{4}-\d\d-\d\d \d\d:\d\d:\d\d", words)
+    assert f"postmortem-left-{job}" in (saved / "shm.txt").read_text()
+    assert (saved / f"nccl_trace_rank_{job}").read_text() == "dump"
+
+
+def test_the_epilog_leaves_a_job_that_succeeded_alone(slurm: Cluster, of_nobody: Run) -> None:
+    job, _ = of_nobody(code=0)
+    assert not list((slurm.work / f"train-{job}").iterdir())
+
+
+@pytest.mark.parametrize(
+    "trap",
+    [
+        pytest.param("ln -s {there} $logs", id="the folder is a link"),
+        pytest.param("mkdir $logs; ln -s {there} $logs/node={host}", id="the node's folder is a link"),
+        pytest.param(
+            "mkdir -p $logs/node={host}; ln -s {there}/kernel.txt $logs/node={host}/kernel.txt",
+            id="a file is a link",
+        ),
+    ],
+)
+def test_a_link_does_not_lead_the_epilog_to_where_the_user_may_not_write(
+    slurm: Cluster, of_nobody: Run, trap: str
+) -> None:
+    there = slurm.folder / "of_root"
+    there.mkdir(exist_ok=True)
+    (there / "kernel.txt").write_text("root's")
+    of_nobody(trap.format(there=there, host=HOST))
+    assert [path.name for path in there.iterdir()] == ["kernel.txt"]
+    assert (there / "kernel.txt").read_text() == "root's"
+
+
+@pytest.mark.parametrize("tools", ["missing", "hanging"])
+def test_no_tool_that_hangs_or_is_missing_drains_the_node(slurm: Cluster, of_nobody: Run, tools: str) -> None:
+    folder = slurm.folder / tools
+    folder.mkdir()
+    for name in ("setsid", "timeout", "setpriv", "dmesg", "journalctl", "find", "sleep", "bash", "date"):
+        if tools == "hanging" and name in ("dmesg", "setpriv"):
+            (folder / name).write_text("#!/bin/sh\nexec /bin/sleep 8\n")
+            (folder / name).chmod(0o755)
+        elif tools == "hanging":
+            (folder / name).symlink_to(shutil.which(name) or "/nowhere")
+    _, took = of_nobody(tools=f"EPILOG_PATH={folder}")
+    assert took < Cluster.epilog_timeout - 1
+    assert slurm.node() in ("idle", "mixed", "allocated")
