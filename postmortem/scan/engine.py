@@ -14,7 +14,6 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -214,9 +213,11 @@ def _cpu_flags() -> str:
 
 
 def _cache_path(gates: list[bytes]) -> Path:
-    key = hashlib.sha256(
-        f"{version('hyperscan')} {platform.machine()} {platform.system()} {_cpu_flags()}".encode()
-    )
+    import hyperscan
+
+    release = getattr(hyperscan, "__version__", "")
+    made_by = f"{release} {platform.machine()} {platform.system()} {_cpu_flags()}"
+    key = hashlib.sha256(made_by.encode())
     for gate in gates:
         key.update(b"\0" + gate)
     return kept.named("hsdb", key)
