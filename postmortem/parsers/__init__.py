@@ -270,7 +270,7 @@ class _Decisive:
         if not variants or "\n" in text:
             return variants
         signatures, ungated = self.gated(kind)
-        engine = scan.own_engine((self, kind), lambda: signatures)
+        engine = scan.own_engine((self, kind), lambda: signatures, prefer="re2")
         passed = {int(signatures[hit & NUMBER].id) for hit in engine.find(text.encode("utf-8", "replace"))}
         return [variants[n] for n in sorted(passed | ungated)]
 

@@ -5,7 +5,7 @@ r"""Regexes of which one pass of an automaton says which may match a line, so th
     STEP.search("loss 0.5")   ->   None, without a search
 
 A line of a training log is asked for two dozen things, and has two of them. Python's `re` tries a regex without
-a literal head at each character, 20 µs a line; Hyperscan looks for the gates of all of them in 2 µs. A gate is a
+a literal head at each character, 20 µs a line; RE2 looks for the gates of all of them in 2 µs. A gate is a
 superset of its regex on lines of printable ASCII; of any other line each form is asked, and of each line those
 that have no gate (a back reference, letters beyond ASCII without regard to case).
 """
@@ -21,7 +21,6 @@ from postmortem.scan import NUMBER
 
 _EVERY = -1  # all bits
 _LOOKS = re.compile(r"\(\?<?[=!]")
-_COUNTED = re.compile(r"(?<!\\)(\{\d+),\d+\}")
 _PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[()]", re.DOTALL)
 
 
@@ -64,7 +63,8 @@ class Sieve:
         if not (text.isascii() and text.isprintable()):
             return _EVERY
         found = self._ungated
-        for hit in scan.own_engine(self, self._signatures).find(text.encode("ascii")):
+        engine = scan.own_engine(self, self._signatures, prefer="re2")
+        for hit in engine.find(text.encode("ascii")):
             found |= self._bits[hit & NUMBER]
         return found
 
@@ -81,12 +81,11 @@ class Sieve:
 
 
 def gate_of(pattern: str, flags: int = 0) -> str | None:
-    """A regex that matches all that this one does, and more, and is quick to compile: it looks neither ahead
-    nor back, and counts up to nothing. None where there is none on bytes: it refers back, or knows letters
-    beyond ASCII."""
+    """A regex that matches all that this one does, and more: it looks neither ahead nor back. None where there
+    is none on bytes: it refers back, or knows letters beyond ASCII."""
     if "(?P=" in pattern or "\\u" in pattern or not pattern.isascii():
         return None
-    return ("(?i)" if flags & re.IGNORECASE else "") + _COUNTED.sub(r"\1,}", without_looks(pattern))
+    return ("(?i)" if flags & re.IGNORECASE else "") + without_looks(pattern)
 
 
 def without_looks(pattern: str) -> str:
