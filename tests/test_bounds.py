@@ -19,6 +19,7 @@ import pytest
 
 from postmortem import pool, process, reading
 from postmortem.analyze import Options, analyze
+from postmortem.collect import container
 from postmortem.parsers import flight_recorder, framing, plain_json, torchrun
 
 ROOT = Path(__file__).parent.parent
@@ -191,6 +192,7 @@ def test_copies_of_one_name_take_the_time_of_members(tmp_path: Path) -> None:
 def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read until then counts, and the rest is a loss."""
     monkeypatch.setattr(pool, "DEADLINE", 0.3)
+    monkeypatch.setattr(container, "OF_A_LOG", 0)
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for i in range(20_000):
@@ -204,3 +206,20 @@ def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.Mon
     assert (
         told and all(path.startswith("a.tar") for path in told) and document["ledger"]["scanned"] >= len(GOOD)
     )
+
+
+def test_an_archive_of_many_small_logs_has_the_time_that_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte may hold the logs of a thousand ranks: as one log of its size it would have too little time."""
+    monkeypatch.setattr(pool, "DEADLINE", 0.1)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for i in range(400):
+            info = tarfile.TarInfo(f"rank{i}.log")
+            data = GOOD.replace("rank0", f"rank{i}").replace("loss 2.0", f"loss 2.{i}").encode()
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    (tmp_path / "a.tar.gz").write_bytes(out.getvalue())
+    document = analyze([str(tmp_path)], Options(workers=1)).document
+    assert not skipped(document) and len(document["sources"]) == 400
