@@ -108,7 +108,7 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
 
 def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
     low, high = LINES_EACH
-    lines = min(high, max(low, LINES // len(containers)))
+    lines = min(high, max(low, LINES // sum(map(collect.logs_in, containers))))
     digest = load(*ways.patterns).digest if ways.executor is not None else ""
     for container in containers:
         source = collect.divisible(container) if len(scan.parts(container.size)) > 1 else None

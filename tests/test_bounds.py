@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from postmortem import pool, process, reading
+from postmortem import collect, pool, process, reading
 from postmortem.analyze import Options, analyze
 from postmortem.collect import container
 from postmortem.parsers import flight_recorder, framing, plain_json, torchrun
@@ -223,3 +223,19 @@ def test_an_archive_of_many_small_logs_has_the_time_that_they_take(
     (tmp_path / "a.tar.gz").write_bytes(out.getvalue())
     document = analyze([str(tmp_path)], Options(workers=1)).document
     assert not skipped(document) and len(document["sources"]) == 400
+
+
+def test_of_packed_logs_as_many_lines_are_read_as_of_plain_ones(tmp_path: Path) -> None:
+    """A thousand ranks in one archive are not a single log, of which a thousand lines are read."""
+    (tmp_path / "plain").mkdir()
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        for i in range(300):
+            path = tmp_path / "plain" / f"rank{i}.log"
+            path.write_text(GOOD.replace("rank0", f"rank{i}") * 5)
+            tar.add(path, path.name)
+
+    def shares(where: str) -> set[int]:
+        (containers,) = [collect.collect([str(tmp_path / where)]).containers]
+        return {job.lines for job in reading._jobs(containers, reading.Ways())}
+
+    assert shares("plain") == shares("a.tar.gz") == {reading.LINES // 300}

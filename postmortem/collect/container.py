@@ -32,10 +32,14 @@ class Container:
     url: str = ""  # where it does not lie on this machine
 
     @property
+    def is_archive(self) -> bool:
+        return self.form == "zip" or self.form.startswith("tar")
+
+    @property
     def weight(self) -> int:
         """How long it may take to read, as the bytes of one plain log: an archive may hold a log in each 256
         bytes, and how many there are nobody knows before it is read."""
-        if self.form != "zip" and not self.form.startswith("tar"):
+        if not self.is_archive:
             return self.size
         return self.size + OF_A_LOG * min(MOST, self.size // (IN_TAR if self.form == "tar" else PACKED))
 
