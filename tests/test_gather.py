@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import json
 import os
@@ -17,7 +18,8 @@ import pytest
 from gathered import HANG, STANDS, collect, index, members, ranks, tool, verdict
 
 from conftest import ROOT, needs
-from postmortem.gather import child, here, items, remote
+from postmortem.gather import child, command, here, items, remote
+from postmortem.gather.archive import Archive
 from postmortem.gather.here import Task
 
 
@@ -60,6 +62,29 @@ def test_the_archive_of_a_hang_alone_names_the_odd_rank(tmp_path: Path, run: str
     ]
     assert "WANDB_API_KEY=<not saved>" in text and "WORLD_SIZE=2" in text
     assert not any(b"5f2b9c0d1e8a7f6b" in data for data in members(archive).values())
+
+
+@needs("torch", "py-spy")
+def test_archives_of_two_hosts_are_read_together(tmp_path: Path, run: str) -> None:
+    """Each host was asked by itself, and its name is in its archive. The ranks are those of one job."""
+    archives = []
+    with ranks(tmp_path, HANG, run) as pids:
+        for number, host in enumerate(("node-a", "node-b")):
+            archive = tmp_path / f"postmortem-{host}-20261120T031208Z.tar.zst"
+            fd = os.open(archive, os.O_RDWR | os.O_CREAT)
+            with contextlib.closing(Archive(fd, "zst")) as open_:
+                for row, data in here.collected(job=run):
+                    # what the other host has of this machine's ranks is not on this one
+                    if (
+                        row["file"]
+                        and f".pid{pids[1 - number]}." not in row["file"]
+                        and "kernel" not in row["file"]
+                    ):
+                        open_.add(f"host={host}/{row['file']}", data, row["started"])
+            archives.append(archive)
+    told = verdict(*archives)
+    assert told["verdict"]["headline"].startswith("Rank 1 on node-b was in load_batch")
+    assert {source["host"] for source in told["sources"]} == {"node-a", "node-b"}
 
 
 @needs("py-spy")
@@ -169,6 +194,29 @@ def test_the_next_way_is_gone_where_one_yields_nothing(tmp_path: Path) -> None:
     assert data == b"here\n" and row["command"] == ["echo", "here"] and row["why"] == ""
     ((row, data),) = here.taken([quick(dataclasses.replace(item, ways=item.ways[:2]), limit=10.0)])
     assert not data and row["why"] == f"no-such-tool: not installed; {silent}: exit code 3: not permitted"
+
+
+@pytest.mark.parametrize("more", ["", "x\n" * (1 << 18)], ids=["short", "long"])
+def test_secrets_are_taken_out_on_the_way_in(tmp_path: Path, more: str) -> None:
+    """A command line in `ps`, a key that somebody printed: of a long text too, which is redacted line by line."""
+    key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA1c7q\nk3J5a0R7\n-----END RSA PRIVATE KEY-----\n"
+    text = f"{more}11 python train.py --password hunter2secret\n"
+    archive = tmp_path / "a.tar.zst"
+    keeper = command.Keeper(Archive(os.open(archive, os.O_RDWR | os.O_CREAT), "zst"), redact=True)
+    for name, data in (
+        ("ps.txt", text),
+        ("key.txt", more + key),
+        ("/recorder/fr_0", "password=hunter2secret"),
+    ):
+        keeper.keep({"file": name, "started": 0.0}, data.encode() + b"\xff\n")
+    keeper.archive.close()
+    found = members(archive)
+    assert (
+        b"hunter2secret" not in found["ps.txt"] and b"11 python train.py --password [RED" in found["ps.txt"]
+    )
+    assert b"k3J5a0R7" not in found["key.txt"]
+    assert found["ps.txt"].endswith(b"\xff\n")  # odd bytes are kept
+    assert found["/recorder/fr_0"] == b"password=hunter2secret\xff\n"  # a pickle, byte for byte
 
 
 def test_what_is_too_long_is_cut_and_says_so() -> None:

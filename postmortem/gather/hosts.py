@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -173,25 +173,29 @@ class Crowd:
         self._running: set[subprocess.Popen[bytes]] = set()
         self._taken: dict[str, str] = {}  # by the name that a host gives itself: which target it is
         self._lock = threading.Lock()
+        self.answers = [Answer(target.name, why="interrupted") for target in asked]
         self._pool = ThreadPoolExecutor(together)
-        self._answers = [self._pool.submit(self._ask, target) for target in asked]
+        self._waiting = [
+            self._pool.submit(self._ask, target, answer)
+            for target, answer in zip(asked, self.answers, strict=True)
+        ]
 
-    def answers(self) -> Iterator[Answer]:
-        """The answers as they come."""
-        yield from (done.result() for done in as_completed(self._answers))
+    def wait(self) -> None:
+        """Until each has answered, or its time was over."""
+        for done in as_completed(self._waiting):
+            done.result()
 
     def stop(self) -> None:
         """End what runs; its hosts have answered so far."""
-        for waiting in self._answers:
+        for waiting in self._waiting:
             waiting.cancel()
         with self._lock:
             for process in self._running:
                 _kill(process)
         self._pool.shutdown(wait=True)
 
-    def _ask(self, target: Target) -> Answer:
+    def _ask(self, target: Target, answer: Answer) -> None:
         begun = time.monotonic()
-        answer = Answer(target.name)
         try:
             process = subprocess.Popen(
                 target.command,
@@ -202,7 +206,7 @@ class Crowd:
             )
         except OSError as error:
             answer.why = f"{target.command[0]}: {error.strerror}"
-            return answer
+            return
         with self._lock:
             self._running.add(process)
         late = threading.Timer(self._limit, _kill, (process,))
@@ -219,7 +223,6 @@ class Crowd:
             with self._lock:
                 self._running.discard(process)
             answer.seconds = time.monotonic() - begun
-        return answer
 
     def _taken_from(self, process: subprocess.Popen[bytes], answer: Answer) -> str:
         """Send the program, take the members. Return why the tar could not be read to its end."""
