@@ -111,6 +111,7 @@ def _own_settings() -> Task:
 def _of_host(found: Sequence[Rank], since: float) -> Iterator[Task]:
     words = {
         "PIDS": ",".join(str(r.pid) for r in found),
+        "EPOCH": str(since),
         "SINCE": time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since)),
     }
     for item in items.HOST:
@@ -179,10 +180,17 @@ class _Run:
                 return True
         return False
 
+    @property
+    def silent(self) -> bool:
+        """Whether this way says that there was nothing."""
+        child = self.child
+        asked = child is not None and self.task.ways[self.at][0] in self.task.item.silent
+        return bool(asked and child and child.code == 0 and not child.size and not child.said)
+
     def again(self) -> bool:
         """Whether this way yielded nothing, and another one runs now."""
         child = self.child
-        if child is None or child.size:
+        if child is None or child.size or self.silent:
             return False
         self.why.append(f"{self.task.ways[self.at][0]}: {_failure(child) or 'printed nothing'}")
         return self.next()
@@ -241,7 +249,7 @@ def _told(run: _Run) -> tuple[Row, bytes]:
     else:
         data = child.output
         own = _failure(child)
-        why = "; ".join(run.why) if not data else own
+        why = own if data or run.silent else "; ".join(run.why)
         child_row = {
             "started": child.started,
             "seconds": round(child.seconds, 3),
@@ -251,7 +259,7 @@ def _told(run: _Run) -> tuple[Row, bytes]:
     way = task.ways[max(run.at, 0)]
     row: Row = {
         "item": task.item.name,
-        "file": task.file if data else None,
+        "file": task.file if data or run.silent else None,
         "command": list(way),
         **child_row,
         "bytes": len(data),

@@ -28,6 +28,7 @@ class Item:
     limit: float = 10.0  # seconds of each way
     needs: str = ""
     state: bool = True  # for a reader's eye: no log, and `analyze` looks for no failure in it
+    silent: tuple[str, ...] = ()  # programs whose silence is an answer: there was nothing
     end: bool = False  # of what is too long, the end is kept, not the beginning
 
 
@@ -134,9 +135,10 @@ HOST = (
         (
             (*KERNEL_JOURNAL, "--quiet", "--no-pager", "--since", "SINCE"),
             (*KERNEL_DMESG, "--since", "SINCE"),
-            KERNEL_DMESG,
-            ("read:kmsg",),
+            ("read:kmsg", "EPOCH"),
+            KERNEL_DMESG,  # of util-linux before 2.37: older lines too
         ),
+        silent=("dmesg", "read:kmsg"),
         limit=20,
         needs="root, or kernel.dmesg_restrict=0, or the group of the journal",
         state=False,

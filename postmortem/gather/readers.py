@@ -211,8 +211,8 @@ def space() -> None:
             _say(f"{path}: {os.strerror(error.errno or 0)}")
 
 
-def kmsg() -> None:
-    """The kernel's ring buffer, in the form of `dmesg --time-format iso`."""
+def kmsg(since: str) -> None:
+    """The kernel's ring buffer since a time, in the form of `dmesg --time-format iso`."""
     fd = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     booted = time.time() - time.clock_gettime(time.CLOCK_MONOTONIC)
     while True:
@@ -226,6 +226,8 @@ def kmsg() -> None:
             raise
         head, _, text = record.partition(b";")
         micro = booted * 1e6 + int(head.split(b",")[2])
+        if micro < float(since) * 1e6:
+            continue
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(micro // 1e6))
         line = text.split(b"\n")[0].decode("utf-8", "surrogateescape")
         _say(f"{when},{int(micro % 1e6):06}+00:00 {line}")
