@@ -168,6 +168,36 @@ def _ends(pid: int) -> bool:
     return False
 
 
+TOOLS = sorted({way[0] for item in items.HOST for way in item.ways if ":" not in way[0]})
+
+
+@pytest.mark.parametrize("broken", ["is not there", "hangs", "fails", "prints what it likes"])
+@pytest.mark.parametrize("name", TOOLS)
+def test_whatever_a_tool_does_there_is_an_archive_and_a_table(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    name: str,
+    broken: str,
+) -> None:
+    found = child.program
+    bad = {
+        "hangs": "exec sleep 600",
+        "fails": "echo broken >&2; exit 7",
+        "prints what it likes": r"printf '\\033]0;x\\007\\377\\000\\n'; head -c 100000 /dev/urandom",
+    }
+    script = tool(tmp_path / "bin", name, f"#!/bin/sh\n{bad[broken]}\n") if broken in bad else None
+    monkeypatch.setattr(child, "program", lambda n: (script and str(script)) if n == name else found(n))
+    monkeypatch.setattr(items, "HOST", tuple(dataclasses.replace(item, limit=0.5) for item in items.HOST))
+    archive = tmp_path / "a.tar.zst"
+    command.execute(command.wishes(out=archive, job="nobody's"))
+    told = index(archive)["items"]
+    assert {row["item"] for row in told} >= {item.name for item in items.HOST}
+    table = capsys.readouterr().err
+    assert all(item.name in table for item in items.HOST) and "\033" not in table
+    assert {"ps.txt", "clock.txt"} <= {name.rpartition("/")[2] for name in members(archive)}
+
+
 def test_a_tool_that_cannot_be_killed_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     """In state D a process does not end when it is killed: it is not waited for."""
     monkeypatch.setattr(child.os, "killpg", lambda *_: None)
