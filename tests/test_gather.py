@@ -471,6 +471,30 @@ def test_the_list_says_of_each_item_why_and_how() -> None:
     assert "py-spy dump --nonblocking --pid PID" in done.stdout
 
 
+def test_the_table_of_many_ranks_is_short() -> None:
+    """A host with 64 ranks has 64 stacks, and one line that says how many came and why the others did not."""
+    from postmortem.gather import table
+
+    def one(n: int, why: str) -> dict:
+        file = None if why else f"host=a/rank{n}.pid{n}.stack.txt"
+        return {
+            "item": items.STACK.name,
+            "file": file,
+            "bytes": 100,
+            "seconds": n / 10,
+            "why": why,
+            "cut": False,
+        }
+
+    told = table.of_items(
+        [one(n, "" if n % 4 else "py-spy: exit code 1: Permission denied") for n in range(64)]
+    )
+    assert told.splitlines()[1:] == [
+        "rankRANK.pidPID.stack.txt: 48 of 64  6.2 KiB  6.3 s  py-spy: exit code 1: Permission denied"
+    ]
+    assert len(table.of_items([one(n, "") for n in range(4)]).splitlines()) == 5
+
+
 def test_a_mistake_is_a_sentence() -> None:
     for arguments, said in (
         (("--srun", "1", "--ssh", "a"), "--srun and --ssh are two launchers"),

@@ -241,7 +241,7 @@ def _say(target: Path, rows: Sequence[Row], answers: Sequence[Answer], seconds: 
     size = target.stat().st_size
     output.say(
         f"{line(target)}: {came} of {len(every)} items, {size:,} bytes, in {seconds:.1f} s\n"
-        f"  next: postmortem analyze {line(target)} LOGS"
+        f"  next: postmortem analyze {line(target)}"
     )
 
 

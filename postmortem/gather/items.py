@@ -52,7 +52,7 @@ def filled(way: Way, **words: str) -> Way:
 # ── of each rank that lives ─────────────────────────────────────────────────────────────────────────────────
 
 STACK = Item(
-    "rankRANK.pidPID.NAME.txt",
+    "rankRANK.pidPID.stack.txt",
     "where a rank stands: gone as soon as the launcher stops it",
     # without stopping the process: a tool that is killed while it holds one would leave it stopped
     (

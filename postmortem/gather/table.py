@@ -9,19 +9,37 @@ if TYPE_CHECKING:
     from postmortem.gather.here import Row
 
 REASON = 100  # characters
+ALONE = 4  # rows of one item that have a line each
 
 
 def of_items(rows: Sequence[Row]) -> str:
-    """Each item of one host, those that came first."""
-    came = [row for row in rows if row["file"]]
+    """Each item of one host, those that came first. Where many ranks have the same one, it has one line."""
+    by_item: dict[str, list[Row]] = {}
+    for row in rows:
+        by_item.setdefault(str(row["item"]), []).append(row)
+    alone = [row for same in by_item.values() if len(same) <= ALONE for row in same]
+    many = [same for same in by_item.values() if len(same) > ALONE]
+    came = [row for row in alone if row["file"]]
+    hosts = {str(row["file"]).partition("/")[0] for row in came}
+    own = f"{hosts.pop()}/" if len(hosts) == 1 else ""  # of one host its name is no news
     lines = [
-        (str(row["file"]).partition("/")[2], _size(int(row["bytes"])), f"{row['seconds']:.1f} s", _note(row))
+        (str(row["file"]).removeprefix(own), _size(int(row["bytes"])), f"{row['seconds']:.1f} s", _note(row))
         for row in came
     ]
+    lines += map(_together, many)
     lines += [
-        (str(row["item"]), "–", f"{row['seconds']:.1f} s", _note(row)) for row in rows if not row["file"]
+        (str(row["item"]), "–", f"{row['seconds']:.1f} s", _note(row)) for row in alone if not row["file"]
     ]
     return _columns([("item", "size", "time", ""), *lines])
+
+
+def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:
+    came = sum(bool(row["file"]) for row in rows)
+    notes = list(dict.fromkeys(filter(None, map(_note, rows))))
+    more = f"; {len(notes) - 1} more reasons are in the index" if len(notes) > 1 else ""
+    longest = max(float(row["seconds"]) for row in rows)
+    name = f"{rows[0]['item']}: {came} of {len(rows)}"
+    return name, _size(sum(int(row["bytes"]) for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
 
 
 def of_hosts(rows: Sequence[tuple[str, int, int, int, float, str]]) -> str:
