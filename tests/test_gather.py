@@ -18,7 +18,7 @@ import pytest
 from gathered import HANG, STANDS, collect, index, members, ranks, tool, verdict
 
 from conftest import ROOT, needs
-from postmortem.gather import child, command, here, items, remote
+from postmortem.gather import child, command, here, items, readers, remote
 from postmortem.gather.archive import Archive
 from postmortem.gather.here import Task
 
@@ -36,8 +36,8 @@ def rows(archive: Path) -> dict[str, dict]:
 
 @needs("torch", "py-spy")
 def test_the_archive_of_a_hang_alone_names_the_odd_rank(tmp_path: Path, run: str) -> None:
-    """Rank 0 waits in all_reduce, rank 1 in load_batch; nothing printed says so. The job is killed afterwards, and the
-    archive is all that is left."""
+    """Rank 0 waits in all_reduce, rank 1 in load_batch; nothing printed says so. The job is killed
+    afterwards, and the archive is all that is left."""
     archive = tmp_path / "hang.tar.zst"
     with ranks(tmp_path, HANG, run, WANDB_API_KEY="5f2b9c0d1e8a7f6b5c4d3e2f1a0b9c8d7e6f5a4b") as pids:
         done = collect("-o", archive, "--job", run)
@@ -124,6 +124,21 @@ def test_workers_of_a_loader_are_children_and_not_ranks() -> None:
     assert [(r.number, r.pid, r.children) for r in chosen(found)] == [(0, 10, (11, 12)), (1, 20, ())]
     # another job on this host has ranks of torchrun, and this one of srun
     assert [r.pid for r in chosen([one(3, 6, 1, "SLURM_PROCID"), one(0, 10, 5)])] == [10, 6]
+
+
+def test_counters_are_of_the_job_and_of_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An OOM kill that a login session counted may be last week's."""
+    monkeypatch.setattr(readers.os.path, "isdir", lambda path: "elsewhere" not in path)
+    assert list(readers.groups("0::/user.slice/user-0.slice/session-4.scope\n")) == []
+    step = "/system.slice/slurmstepd.scope/job_77"
+    assert list(readers.groups(f"0::{step}/step_0/user/task_1\n")) == [
+        f"/sys/fs/cgroup{step}/step_0/user/task_1",
+        f"/sys/fs/cgroup{step}",
+    ]
+    assert list(readers.groups("9:name=systemd:/\n4:memory:/elsewhere/a1\n2:cpu:/x\n")) == [
+        "/sys/fs/cgroup/memory"
+    ]
+    assert list(readers.groups("0::/\n")) == ["/sys/fs/cgroup"]  # a container's own
 
 
 # ── what fails ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -227,8 +242,8 @@ def test_the_next_way_is_gone_where_one_yields_nothing(tmp_path: Path) -> None:
 
 
 def test_a_kernel_that_said_nothing_since_the_start_is_an_answer(tmp_path: Path) -> None:
-    """Then older lines are not taken in its place: an OOM kill of this morning is no cause of a hang of now. The empty
-    file says that the log was looked at, and nobody is asked for it."""
+    """Then older lines are not taken in its place: an OOM kill of this morning is no cause of a hang of now.
+    The empty file says that the log was looked at, and nobody is asked for it."""
     bin_ = tmp_path / "bin"
     silent = tool(bin_, "dmesg", "#!/bin/sh\n[ $# = 0 ] && echo 'old' || true\n")
     ways = (("false",), (str(silent), "--since", "x"), (str(silent),))
@@ -250,7 +265,8 @@ def test_only_lines_since_the_start_are_read_from_the_ring_buffer() -> None:
 
 @pytest.mark.parametrize("more", ["", "x\n" * (1 << 18)], ids=["short", "long"])
 def test_secrets_are_taken_out_on_the_way_in(tmp_path: Path, more: str) -> None:
-    """A command line in `ps`, a key that somebody printed: of a long text too, which is redacted line by line."""
+    """A command line in `ps`, a key that somebody printed: of a long text too, which is redacted line by
+    line."""
     key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA1c7q\nk3J5a0R7\n-----END RSA PRIVATE KEY-----\n"
     text = f"{more}11 python train.py --password hunter2secret\n"
     archive = tmp_path / "a.tar.zst"

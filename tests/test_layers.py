@@ -29,7 +29,17 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("library",),
     ("collect", "completion"),
     ("commands", "contract", "frame", "kept", "privacy", "output", "pool"),
-    ("gather.items", "overview", "model", "errors", "resources", "version", "digits", "vocabulary", "process"),
+    (
+        "gather.items",
+        "overview",
+        "model",
+        "errors",
+        "resources",
+        "version",
+        "digits",
+        "vocabulary",
+        "process",
+    ),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))

@@ -133,29 +133,39 @@ GROUP_FILES = (
     "pids.events", "pids.current", "pids.peak", "pids.max",
 )  # fmt: skip
 JOB_GROUP = re.compile(r"job_\d+|pod[0-9a-f_-]{8,}")
+SHARED = re.compile(
+    r"session-\w+\.scope|user-\d+\.slice|user@\d+\.service|(?:init|app)\.scope|\w+\.slice|sshd?\.service"
+)
 
 
 def cgroups(pids: str) -> None:
     """Counters of the cgroups of these processes, and of their job's; of our own where there are none."""
-    for folder in sorted({folder for pid in pids.split(",") for folder in _groups(pid or "self")}):
+    texts = [_quiet(f"/proc/{pid or 'self'}/cgroup") for pid in pids.split(",")]
+    for folder in sorted({folder for text in texts for folder in groups(text)}):
         for name in GROUP_FILES:
             path = f"{folder}/{name}"
             if os.path.exists(path):
                 _file(path)
 
 
-def _groups(pid: str) -> Iterator[str]:
-    for line in _quiet(f"/proc/{pid}/cgroup").splitlines():
+def groups(text: str) -> Iterator[str]:
+    """The folders of a process's cgroups, and of its job's above them.
+
+    What a login session or a slice counts, other programs did, at any time: it accuses nobody.
+    """
+    for line in text.splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers and not {"memory", "pids"} & set(controllers.split(",")):
             continue
         base = f"/sys/fs/cgroup/{controllers}" if controllers else "/sys/fs/cgroup"
-        # counters of a slice that other programs share accuse nobody: of what is above only the job's
-        parts = path.strip("/").split("/")
-        yield f"{base}/{'/'.join(parts)}".rstrip("/")
-        for n in range(1, len(parts)):
-            if JOB_GROUP.search(parts[n - 1]):
-                yield f"{base}/{'/'.join(parts[:n])}"
+        parts = [part for part in path.split("/") if part]
+        if not parts or not SHARED.fullmatch(parts[-1]):
+            folder = "/".join((base, *parts))
+            # a container may have its own at the root, and still be told the host's path
+            yield folder if os.path.isdir(folder) else base
+        for n, part in enumerate(parts[:-1], 1):
+            if JOB_GROUP.search(part):
+                yield "/".join((base, *parts[:n]))
 
 
 def clock() -> None:
