@@ -18,7 +18,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("cli",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("replay",),
-    ("writing",),
+    ("gather", "writing"),
     ("analyze",),
     ("report",),
     ("diagnose",),
@@ -29,7 +29,17 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("library",),
     ("collect", "completion"),
     ("commands", "contract", "frame", "kept", "privacy", "output", "pool"),
-    ("overview", "model", "errors", "resources", "version", "digits", "vocabulary", "process"),
+    (
+        "gather.items",
+        "overview",
+        "model",
+        "errors",
+        "resources",
+        "version",
+        "digits",
+        "vocabulary",
+        "process",
+    ),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))
