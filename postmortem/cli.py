@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from postmortem import output, overview, process, resources, writing
+from postmortem import cli_job, output, overview, process, resources, writing
 from postmortem.commands import Group, argument, choice, flag
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.writing import Format
@@ -237,6 +237,9 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
     if exit_code:
         return OUTCOME_CODES[outcome]
     return STRICT_CODE if strict and outcome == "undetermined" else 0
+
+
+app.add_command(cli_job.run)
 
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────

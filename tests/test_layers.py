@@ -16,6 +16,7 @@ PACKAGE = ROOT / "postmortem"
 FLOORS = (  # from the roof down; a room may import rooms of floors below its own, and itself
     ("__main__",),
     ("cli",),
+    ("cli_job",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("replay", "run"),
     ("writing",),

@@ -253,7 +253,10 @@ class Job:
 
     def _turn(self, patience: float) -> None:
         """One event, or none in that time."""
-        ready = select.select([self._signals, self.watch.handle()], [], [], patience)[0]
+        tells = self._tee.handles() if self._tee else []
+        ready = select.select([self._signals, self.watch.handle(), *tells], [], [], patience)[0]
+        if self._tee and tells and tells[0] in ready:
+            self._tee.listen()
         if self.watch.handle() in ready:
             self.watch.gone()
         if self._signals in ready:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.errors import PostmortemError, UsageError
+from postmortem.errors import UsageError
 from postmortem.run import counters, switches
 from postmortem.run.child import End, Job
 from postmortem.run.record import REPORT, RUNS, Journal, make, say
@@ -51,6 +51,8 @@ def execute(command: Sequence[str], wishes: Wishes) -> int:
         raise UsageError(
             "no command to run", "write it behind two dashes: postmortem run -- torchrun train.py"
         )
+    if unknown := [name for name in wishes.off if name not in switches.NAMES]:
+        raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.NAMES)}")
     folder = make(wishes.folder)
     began = time.monotonic()
     end = _run(command, wishes, folder)
@@ -164,6 +166,3 @@ def _die_of(number: int) -> None:
             pass
     os.kill(os.getpid(), number)
     signal.pause()
-
-
-__all__ = ["PostmortemError", "Wishes", "execute"]

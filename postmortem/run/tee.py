@@ -120,6 +120,10 @@ class Tee:
         os.close(orders)
         os.close(tells)
 
+    def handles(self) -> list[int]:
+        """A descriptor that is readable when it tells something; none when it has ended."""
+        return [self._told] if self._told >= 0 else []
+
     def listen(self) -> bool:
         """Take in what it has told; False where it has ended."""
         try:
@@ -128,6 +132,9 @@ class Tee:
             return True
         except OSError:
             return False
+        if not told:
+            os.close(self._told)
+            self._told = -1
         for code in told:
             if code == DRAINED:
                 self._drained = True
@@ -153,7 +160,7 @@ class Tee:
         except OSError:
             return
         while not self._drained and time.monotonic() < until:
-            select.select([self._told], [], [], 0.1)
+            select.select(self.handles(), [], [], 0.1)
             if not self.listen():
                 return
 
