@@ -81,6 +81,9 @@ class Watch:
         self._counted = memory.oom_kills()
         self._rose = 0.0
         self._dead: set[int] = set()
+        self._elsewhere: set[int] = set()  # whose memory another cgroup counts
+        self._over: set[int | None] = set()  # lives of the job in which a rank has ended
+        self.asked_to_stop = False
 
     def handle(self) -> int:
         """A descriptor that is readable when one of them has ended."""
@@ -108,8 +111,8 @@ class Watch:
         found = self.known[pid] = processes.look(pid, parent, above)
         if not seen and len(self._handles) < MOST:
             self._hold(pid)
-        if found.rank is not None and self._memory.holds(pid) is False and self._memory:
-            self._journal.write("elsewhere", f"pid {pid} is in another memory cgroup", _facts(found))
+        if not self._memory.holds(pid):
+            self._elsewhere.add(pid)
         if found.rank is not None:
             self._journal.write("start", f"rank {found.rank} pid {pid} runs", _facts(found))
         return found
@@ -152,8 +155,10 @@ class Watch:
         if who.rank is not None or number or rusage:
             how = f"killed by {name_of(number)}" if number else f"exited with code {code}"
             self._journal.write("end", f"{self._who(who)} {how}", facts)
-        if number == signal.SIGKILL and pid not in self.ours:
-            self._out_of_memory(who)
+        if number == signal.SIGKILL and pid not in self.ours and self._memory and pid not in self._elsewhere:
+            self._killed(who)
+        if who.rank is not None:
+            self._over.add(who.attempt)
 
     def _who(self, who: Process) -> str:
         """The subject of the sentence. `analyze` takes ranks and `process 17` for the job's, a helper not."""
@@ -161,20 +166,28 @@ class Watch:
             return f"rank {who.rank} (pid {who.pid})"
         return f"process {who.pid}" if who.pid == self.command else f"helper {who.pid} ({who.name})"
 
-    def _out_of_memory(self, who: Process) -> None:
-        """Was it the OOM killer? It counts the kill before the process is dead."""
+    def _killed(self, who: Process) -> None:
+        """By the OOM killer? The kernel counts the kill before the process is dead. Whom a launcher kills
+        because it did not obey ends after another, or after somebody asked the job to stop."""
         kills = self._memory.oom_kills()
-        if kills <= self._counted:
-            return
-        self._counted += 1
-        self._rose = 0.0 if kills == self._counted else time.monotonic()
+        facts = _facts(who) | {"oom_kill": kills, "memory": self._memory.gauges()}
         of = who.rank if who.rank is not None else who.of_rank
         whose = "" if of is None else f", rank {of}" if who.rank is not None else f", a child of rank {of}"
-        killed = f"pid {who.pid} ({who.name}{whose}) ended by SIGKILL"
-        facts = _facts(who) | {"oom_kill": kills, "memory": self._memory.gauges()}
-        self._journal.write(
-            "oom", f"memory cgroup {self._memory.path} counted an OOM kill when {killed}", facts
-        )
+        killed = f"when pid {who.pid} ({who.name}{whose}) ended by SIGKILL"
+        if kills > self._counted:
+            self._counted += 1
+            self._rose = 0.0 if kills == self._counted else time.monotonic()
+            self._journal.write(
+                "oom", f"memory cgroup {self._memory.path} counted an OOM kill {killed}", facts
+            )
+        elif self._first(who):
+            self._journal.write(
+                "kill", f"memory cgroup {self._memory.path} counted no OOM kill {killed}", facts
+            )
+
+    def _first(self, who: Process) -> bool:
+        alone = who.pid == self.command and not any(p.rank is not None for p in self.known.values())
+        return not self.asked_to_stop and (alone or (who.rank is not None and who.attempt not in self._over))
 
     def _unclaimed(self, kills: int) -> None:
         """One that ended unseen, or no process of the job: no later SIGKILL is to be taken for it."""
@@ -273,6 +286,7 @@ class Job:
     def _heard(self, number: int, sender: int) -> None:
         """A signal came to us."""
         name, now = name_of(number), time.monotonic()
+        self.watch.asked_to_stop = True
         facts: dict[str, object] = {"signal": name}
         if sender:
             facts |= {
