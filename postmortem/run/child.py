@@ -186,8 +186,9 @@ class Watch:
             )
 
     def _first(self, who: Process) -> bool:
-        alone = who.pid == self.command and not any(p.rank is not None for p in self.known.values())
-        return not self.asked_to_stop and (alone or (who.rank is not None and who.attempt not in self._over))
+        if self.asked_to_stop or (who.rank is None and who.pid != self.command):
+            return False
+        return who.attempt not in self._over if who.rank is not None else not self._over
 
     def _unclaimed(self, kills: int) -> None:
         """One that ended unseen, or no process of the job: no later SIGKILL is to be taken for it."""
