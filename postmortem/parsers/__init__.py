@@ -116,7 +116,9 @@ def parse(
 
 
 def _style(scanned: Scanned, lines: int) -> Style:
-    if not scanned.samples:
+    if (
+        not scanned.samples or scanned.source.kind == "run"
+    ):  # its sentences begin with a rank, not with a label
         return Style()
     return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
 

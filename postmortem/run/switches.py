@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOM = 1 << 30  # free bytes that ranks' own files need: a rank whose log cannot be written fails
-OLD = (2, 11)  # the recorder was off by default before, and its variables had other names
+OLD = (2, 9)  # before, the variables of the recorder had other names
 
 
 @dataclass(frozen=True, slots=True)
