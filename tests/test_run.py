@@ -346,6 +346,30 @@ def test_where_no_folder_can_be_made_the_command_runs(tmp_path: Path) -> None:
     assert "nothing is kept of this run" in done.stderr and "Traceback" not in done.stderr
 
 
+def test_where_nothing_can_be_opened_the_command_runs_alone(tmp_path: Path) -> None:
+    words = " ".join(f"'{word}'" for word in wrapped(tmp_path, "sh", "-c", "echo hi; exit 5"))
+    script = f"ulimit -n 9; exec 7</dev/null 6</dev/null 5</dev/null; exec {words}"
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, capture_output=True, text=True, env=environment(), timeout=30
+    )
+    assert done.returncode == 5 and done.stdout == "hi\n"
+    assert "goes on alone" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_error_of_ours_is_not_the_jobs(tmp_path: Path) -> None:
+    """Something in the wrapper raises while the job runs: the job is waited for, and its code is the code."""
+    broken = (
+        "import sys; from postmortem.run import child\n"
+        "def fail(*_): raise RuntimeError('a bug')\n"
+        "child.Watch.look = fail\n"
+        "from postmortem.__main__ import main; sys.argv[0] = 'postmortem'; main()\n"
+    )
+    words = [sys.executable, "-c", broken, *wrapped(tmp_path, "sh", "-c", "sleep 1; echo hi; exit 5")[3:]]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, env=environment(), timeout=30)
+    assert done.returncode == 5 and done.stdout == "hi\n"
+    assert "nothing more is noted of this run" in done.stderr and "Traceback" not in done.stderr
+
+
 def test_nothing_of_ours_is_open_in_the_command(tmp_path: Path) -> None:
     done = run(tmp_path, sys.executable, "-c", "import os; print(sorted(os.listdir('/proc/self/fd')))")
     assert done.stdout == "['0', '1', '2', '3']\n", "3 is the folder that it lists"

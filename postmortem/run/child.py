@@ -39,7 +39,7 @@ from postmortem.run.tee import FORWARDED, Tee, resize
 WATCHED = (*FORWARDED, signal.SIGCHLD, signal.SIGWINCH)
 TO_ALL_S = 0.05  # a scheduler signals one process after the other
 SAME_S = 1.0  # the same signal within this time is the same wish
-LOOK_S = (0.2, 5.0)  # between two looks at the processes
+LOOK_S = (0.5, 5.0)  # between two looks at the processes
 SHARE = 200  # a look takes at most this part of the time
 GRACE_S = 10.0  # for orphaned ranks, after SIGTERM
 OOM_S = 10.0  # a large process takes this long to end at most
@@ -246,9 +246,7 @@ class Job:
         )
         popen.returncode = 0  # we wait for it ourselves
         self.pid = self.watch.command = popen.pid
-        for one in tee.streams:
-            os.close(one.inner)
-            one.inner = -1
+        tee.let_go()
 
     def wait(self) -> End:
         """Until the command has ended, and every rank that it left behind."""
@@ -263,6 +261,13 @@ class Job:
                 pause = min(max(LOOK_S[0], SHARE * (time.monotonic() - began)), LOOK_S[1])
                 due = time.monotonic() + pause
         self._end_orphans()
+        return self.end
+
+    def wait_only(self) -> End:
+        """Until the command has ended, and nothing else."""
+        if self.end is None:
+            _, status = os.waitpid(self.pid, 0)
+            self.end = _end(status)
         return self.end
 
     def _turn(self, patience: float) -> None:
@@ -341,9 +346,7 @@ class Job:
             rusage = {"user_s": used.ru_utime, "system_s": used.ru_stime, "peak_kb": used.ru_maxrss}
             self.watch.end(pid, status, rusage)
             if pid == self.pid:
-                self.end = (
-                    End(0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else End(os.WEXITSTATUS(status))
-                )
+                self.end = _end(status)
 
     def _end_orphans(self) -> None:
         """Ranks without a launcher hold their GPUs, and wait for each other for ever."""
@@ -380,6 +383,10 @@ class Job:
         while signal.sigtimedwait(WATCHED, 0) is not None:  # what came meanwhile has been answered
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+def _end(status: int) -> End:
+    return End(0, os.WTERMSIG(status)) if os.WIFSIGNALED(status) else End(os.WEXITSTATUS(status))
 
 
 def _send(pid: int, number: int) -> bool:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.errors import UsageError
+from postmortem.errors import UsageError, ours
 from postmortem.run import counters, switches
 from postmortem.run.child import End, Job
 from postmortem.run.record import REPORT, RUNS, Journal, make, say
@@ -68,33 +68,59 @@ def execute(command: Sequence[str], wishes: Wishes) -> int:
 def _run(command: Sequence[str], wishes: Wishes, folder: Path | None) -> End:
     host = socket.gethostname()
     journal, memory, kernel = Journal(folder, host), counters.Memory(), counters.KernelLog()
-    streams = [stream("stdout", 1), stream("stderr", 2)]
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        streams = [stream("stdout", 1), stream("stderr", 2)]
+        job = Job(journal, memory)
+        tee = Tee(streams, folder)
+    except (OSError, AttributeError) as error:  # no descriptors or processes left, or a very old kernel
+        say(f"nothing is kept of this run, which goes on alone: {error}")
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return _alone(command)
     added = {}
     if folder:
         added = switches.environment(os.environ, folder, command, wishes.off, any(s.tty for s in streams))
-    facts = {"command": list(command), "cwd": str(Path.cwd()), "pid": os.getpid(), "switched_on": added}
-    journal.write(
-        "run", f"postmortem run on {host}: {shlex.join(command)[:2000]}", facts | counters.state(memory)
-    )
-    job = Job(journal, memory)
-    tee = Tee(streams, folder)
+    facts = {"command": list(command), "cwd": _here(), "pid": os.getpid(), "switched_on": added}
+    said = f"postmortem run on {host}: {shlex.join(command)[:2000]}"
+    journal.write("run", said, facts | counters.state(memory))
     try:
         job.start(command, os.environ | added, tee)
     except OSError as error:
         end = _refused(command[0], error)
-        for one in streams:
-            os.close(one.inner)
+        tee.let_go()
     else:
-        end = job.wait()
+        end = _ended(job)
     tee.drain(DRAIN_S)
     tee.close()
     job.close()
-    journal.write(
-        "done", f"the command ended: {end}", {"code": end.code, "signal": end.signal} | counters.state(memory)
-    )
+    last = {"code": end.code, "signal": end.signal} | counters.state(memory)
+    journal.write("done", f"the command ended: {end}", last)
     _keep_kernel(folder, kernel)
     journal.close()
     return end
+
+
+def _ended(job: Job) -> End:
+    """Wait for the command, whatever happens to us meanwhile."""
+    try:
+        return job.wait()
+    except Exception as error:
+        say(f"nothing more is noted of this run: {ours(error)}")
+        return job.wait_only()
+
+
+def _alone(command: Sequence[str]) -> End:
+    try:
+        os.execvp(command[0], list(command))
+    except OSError as error:
+        return _refused(command[0], error)
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # somebody removed it
+        return ""
 
 
 def _refused(name: str, error: OSError) -> End:

@@ -170,6 +170,12 @@ class Tee:
             one.closed = True
             os.close(one.source)
 
+    def let_go(self) -> None:
+        """The command has its ends; a stream is over when nobody else holds one."""
+        for one in self.streams:
+            os.close(one.inner)
+            one.inner = -1
+
     def close(self) -> None:
         for one in self.streams:
             self.leave(one)
