@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,72 @@ def test_a_wrapper_that_is_killed_leaves_torchrun_to_finish(tmp_path: Path) -> N
     until(lambda: not any(map(alive, ranks.values())), 60)
     until(lambda: not _torchrun(tmp_path))
     assert analyze([str(kept(tmp_path))]).document["verdict"]["outcome"] == "healthy"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> str:
+    """A folder in which the entry points of pyproject.toml stand as an installed wheel has them."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    told = tmp_path / "site" / "entry_points_of_postmortem-1.dist-info"
+    told.mkdir(parents=True)
+    told.joinpath("METADATA").write_text(
+        "Metadata-Version: 2.1\nName: entry-points-of-postmortem\nVersion: 1\n"
+    )
+    rows = (
+        f"[{group}]\n" + "".join(f"{n} = {t}\n" for n, t in found.items())
+        for group, found in project["entry-points"].items()
+    )
+    told.joinpath("entry_points.txt").write_text("".join(rows))
+    return f"{told.parent}{os.pathsep}{ROOT}"
+
+
+def with_plugin(
+    folder: Path, path: str, command: list[str], *options: str
+) -> subprocess.CompletedProcess[str]:
+    words = [*command[:3], "--logs-specs", "postmortem", *options, *command[3:]]
+    env = environment(PYTHONPATH=path)
+    return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=env, timeout=120)
+
+
+def plugin_run(folder: Path) -> Path:
+    (only,) = (folder / "postmortem-runs").iterdir()
+    return only
+
+
+def test_torchruns_plugin_keeps_each_ranks_words_and_analyzes_a_failure(
+    tmp_path: Path, installed: str
+) -> None:
+    """For who cannot put `postmortem run` in front of torchrun, but can give it an option."""
+    done = with_plugin(tmp_path, installed, job(tmp_path, "segfault_silent", ranks=2))
+    assert done.returncode == 1 and "INCIDENT  native crash" in done.stderr
+    said = [
+        json.loads(line)["message"] for line in (plugin_run(tmp_path) / "run.jsonl").read_text().splitlines()
+    ]
+    (end,) = [text for text in said if text.endswith("killed by SIGSEGV")]
+    assert end.startswith("rank 1 (pid ") and (plugin_run(tmp_path) / "report.html").exists()
+    found = analyze([str(plugin_run(tmp_path))]).document["verdict"]
+    assert (found["category"], found["culprit"]["ranks"]) == ("native-crash", [1])
+
+
+@needs("root", "cgroup")
+def test_the_plugin_establishes_an_oom_kill_too(tmp_path: Path, installed: str, cgroup: Path) -> None:
+    inside = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs; exec "$@"', "-"]
+    command = job(tmp_path, "host_oom_rank", megabytes=48)
+    words = [*inside, *command[:3], "--logs-specs", "postmortem", *command[3:]]
+    subprocess.run(
+        words, cwd=tmp_path, capture_output=True, env=environment(PYTHONPATH=installed), timeout=120
+    )
+    found = analyze([str(plugin_run(tmp_path))]).document["verdict"]
+    assert (found["category"], found["confidence"]) == ("host-oom", "established")
+
+
+def test_torchruns_own_options_stay_with_the_plugin(tmp_path: Path, installed: str) -> None:
+    command = job(tmp_path, "healthy", ranks=1, steps=3)
+    done = with_plugin(tmp_path, installed, command, "--log-dir", str(tmp_path / "mine"), "--redirects", "3")
+    assert done.returncode == 0 and "INCIDENT" not in done.stderr
+    assert (
+        list((tmp_path / "mine").rglob("stdout.log")) and not (plugin_run(tmp_path) / "torchelastic").exists()
+    )
 
 
 NUMBERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGKILL")

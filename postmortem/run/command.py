@@ -59,7 +59,7 @@ def execute(command: Sequence[str], wishes: Wishes) -> int:
     failed = bool(end.code or end.signal)
     _tell(end, time.monotonic() - began, folder, wishes)
     if failed and folder and wishes.analyze:
-        _analyze(folder)
+        analyze(folder)
     if end.signal:
         _die_of(end.signal)
     return end.code
@@ -158,27 +158,19 @@ def _short(path: Path) -> Path:
         return path
 
 
-def _analyze(folder: Path) -> None:
+def analyze(folder: Path, *more: Path) -> None:
     """In a process of its own: whatever happens to it, the exit code is the command's."""
     there = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
-    report = _short(folder) / REPORT
-    words = [
-        sys.executable,
-        "-P",
-        "-m",
-        "postmortem",
-        "analyze",
-        str(_short(folder)),
-        "--output",
-        str(report),
-    ]
+    inputs = [str(_short(path)) for path in (folder, *more)]
+    report = str(_short(folder) / REPORT)
+    words = [sys.executable, "-P", "-m", "postmortem", "analyze", *inputs, "--output", report]
     try:
         env = os.environ | {"PYTHONPATH": os.pathsep.join(there)}
         subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=2, timeout=ANALYSIS_S)
     except KeyboardInterrupt:
         pass
     except (OSError, subprocess.SubprocessError) as error:
-        say(f"the analysis did not end well ({error}); try: postmortem analyze {_short(folder)}")
+        say(f"the analysis did not end well ({error}); try: postmortem analyze {inputs[0]}")
 
 
 def _die_of(number: int) -> None:
