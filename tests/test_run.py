@@ -321,6 +321,23 @@ def test_a_usr1_that_would_end_the_launcher_alone_goes_to_the_rank_that_handles_
     assert running.returncode == 60 and out == "[10]\n"
 
 
+@pytest.mark.parametrize("waits", ["polls", "blocks"])
+def test_how_a_rank_ended_is_known_whoever_is_its_parent(tmp_path: Path, waits: str) -> None:
+    """torchrun asks ten times a second, others wait: then the status is gone at once, and only a new kernel has it."""
+    if waits == "blocks" and tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 15):
+        pytest.skip("this kernel forgets how a process ended when its parent has asked")
+    wait = {"polls": "while p.poll() is None: time.sleep(.1)", "blocks": "p.wait()"}[waits]
+    launcher = (
+        "import os, subprocess, sys, time\n"
+        "rank = {'RANK': '3', 'LOCAL_RANK': '1', 'TORCHELASTIC_RUN_ID': 'x'}\n"
+        "p = subprocess.Popen(['sh', '-c', 'sleep 1.5; kill -9 $$'], env=os.environ | rank)\n"
+        f"{wait}\n"
+    )
+    run(tmp_path, sys.executable, "-c", launcher)
+    (end,) = [r for r in journal(tmp_path) if r["event"] == "end" and r["message"].startswith("rank 3 ")]
+    assert end["message"].endswith("killed by SIGKILL") and end["local_rank"] == 1
+
+
 # ── our own troubles ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -94,8 +94,9 @@ class Watch:
         for handle, _ in self._poll.poll(0):
             pid = self._handles.pop(handle)
             self._poll.unregister(handle)
-            os.close(handle)
             status, parent = processes.ended(pid)
+            status = processes.reaped(handle) if status is None else status
+            os.close(handle)
             if parent != os.getpid():  # else `wait` tells more, in a moment
                 self.end(pid, status)
 

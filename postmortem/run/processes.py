@@ -5,13 +5,18 @@ A process that cannot be read (it has just ended, or is another user's) tells no
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 PROC = Path("/proc")
 MOST = 4096  # processes of one job that are looked at
+PIDFD_INFO_EXIT = 1 << 3
+PIDFD_INFO_SIZE = 64  # of the first version: the last field is the exit status
+PIDFD_GET_INFO = 3 << 30 | PIDFD_INFO_SIZE << 16 | 0xFF << 8 | 11
 _NAMES = (b"RANK", b"LOCAL_RANK", b"TORCHELASTIC_RUN_ID", b"TORCHELASTIC_RESTART_COUNT")
 
 
@@ -95,6 +100,17 @@ def ended(pid: int) -> tuple[int | None, int]:
     if len(fields) < 50 or fields[0] not in (b"Z", b"X"):
         return None, 0
     return int(fields[49]), int(fields[1])
+
+
+def reaped(handle: int) -> int | None:
+    """How a process ended that its parent has reaped already, by its pidfd; Linux 6.15 and later know."""
+    asked = bytearray(struct.pack("Q", PIDFD_INFO_EXIT) + b"\0" * (PIDFD_INFO_SIZE - 8))
+    try:
+        fcntl.ioctl(handle, PIDFD_GET_INFO, asked)
+    except OSError:
+        return None
+    said, status = struct.unpack_from("Q", asked)[0], struct.unpack_from("i", asked, PIDFD_INFO_SIZE - 4)[0]
+    return status if said & PIDFD_INFO_EXIT else None
 
 
 def catches(pid: int, number: int) -> bool:
