@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext
-from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import click
 
-from postmortem import cli_job, output, overview, process, resources, writing
+from postmortem import commands, output, overview, process, resources, writing
 from postmortem.commands import Group, argument, choice, flag
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
+from postmortem.gather.declared import collect
+from postmortem.run.declared import run as run_a_job
 from postmortem.writing import Format
 
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
@@ -180,8 +181,8 @@ def analyze(
         output.say("reading standard input; Ctrl-D ends it")
     chosen: dict[str, Any] = {
         "job": job,
-        "since": _time(since, "--since"),
-        "until": _time(until, "--until"),
+        "since": commands.moment(since, "--since"),
+        "until": commands.moment(until, "--until"),
         "patterns": tuple(map(_folder, folders)),
         "baseline": _folder(baseline) if baseline else None,
         "redact": not no_redact,
@@ -215,17 +216,6 @@ def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[An
     return pool.dask(dask) if dask else pool.made_by(str(executor))
 
 
-def _time(text: str | None, flag: str) -> float | None:
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        hint = f"write it like this: {flag} 2026-11-20T03:12:08Z"
-        raise UsageError(f"{flag} {text} is not a time", hint) from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-
-
 def _folder(path: Path) -> Path:
     if not path.is_dir():
         raise PathMissing(f"{path} is not a folder", "name an existing folder")
@@ -239,8 +229,8 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
     return STRICT_CODE if strict and outcome == "undetermined" else 0
 
 
-app.add_command(cli_job.run)
-
+app.add_command(run_a_job)
+app.add_command(collect)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -270,7 +260,7 @@ def schema(name: str) -> None:
 @argument("shell", type=choice(Shell), help="The shell that reads it.")
 def completion(shell: str) -> None:
     """Print what makes a shell complete commands, options and names at TAB."""
-    from postmortem import commands, completion
+    from postmortem import completion
     from postmortem.library import load
     from postmortem.replay.catalogue import SCENARIOS
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
 import click
+
+from postmortem.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +142,15 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+
+def moment(text: str | None, flag: str) -> float | None:
+    """Seconds since 1970 of what an option says; UTC where it names no zone."""
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        hint = f"write it like this: {flag} 2026-11-20T03:12:08Z"
+        raise UsageError(f"{flag} {text} is not a time", hint) from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

@@ -5,7 +5,8 @@ PostmortemError
 │   └── PathMissing    a path on the command line does not exist      exit 2
 ├── NothingReadable    the paths hold no log that could be read       exit 3
 ├── PatternError       a pattern file is wrong; names file and line   exit 2
-└── ReplayError        a replay could not be done here                exit 7
+├── ReplayError        a replay could not be done here                exit 7
+└── CollectError       an archive lacks what was there                exit 8
 
 Each error carries one sentence for the user and, where there is one, the next step. `cli.py` catches the
 root of the tree once; nothing else in the package prints an error or exits.
@@ -55,6 +56,12 @@ class ReplayError(PostmortemError):
     """A replay could not be done on this machine."""
 
     exit_code = 7
+
+
+class CollectError(PostmortemError):
+    """An archive lacks what was there: the disk was full, or a host did not answer."""
+
+    exit_code = 8
 
 
 def refusal(error: BaseException) -> PostmortemError | None:

@@ -76,6 +76,10 @@ class Job(NamedTuple):
     def size(self) -> int:
         return self.part.stop - self.part.start if self.part else self.container.size
 
+    @property
+    def weight(self) -> int:
+        return self.size if self.part else self.container.weight
+
 
 Result = Read | Scanned | pool.Failure  # of a container, of a part of one, or of neither
 
@@ -85,8 +89,8 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
     if not containers:
         return []
     jobs = list(_jobs(containers, ways))
-    sizes = [job.size for job in jobs]
-    workers = ways.workers or pool.workers_for(sizes)
+    weights = [job.weight for job in jobs]
+    workers = ways.workers or pool.workers_for(weights)
     watch = _Watch(jobs, ways.progress)
     if ways.executor is None and (workers == 1 or len(jobs) == 1):
         return _put_together(jobs, _here(jobs, watch))
@@ -98,13 +102,13 @@ def read_all(containers: Sequence[Container], ways: Ways = Ways()) -> list[Read]
     ):
         if ways.meanwhile is not None:
             threading.Thread(target=ways.meanwhile, daemon=True).start()
-        results: list[Result] = [*pool.run(jobs, sizes, read_bundle, place, watch.read)]
+        results: list[Result] = [*pool.run(jobs, weights, read_bundle, place, watch.read)]
     return _put_together(jobs, results)
 
 
 def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
     low, high = LINES_EACH
-    lines = min(high, max(low, LINES // len(containers)))
+    lines = min(high, max(low, LINES // sum(map(collect.logs_in, containers))))
     digest = load(*ways.patterns).digest if ways.executor is not None else ""
     for container in containers:
         source = collect.divisible(container) if len(scan.parts(container.size)) > 1 else None
@@ -140,7 +144,7 @@ def _here(jobs: Sequence[Job], watch: _Watch) -> list[Result]:
 def _bounded(job: Job) -> Result:
     """Do a job in this process, with a worker's limits; what it raises costs no other job."""
     try:
-        with bounded(pool.seconds_for(job.size)):
+        with bounded(pool.seconds_for(job.weight)):
             return _read(job)
     except PostmortemError:
         raise
@@ -192,7 +196,7 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
     """Scan and parse one container. `lines` is the share of ordinary lines of each source."""
     library, engine = _tools(extra)
     reads: list[Read] = []
-    limits = collect.Limits(seconds=SOON * pool.seconds_for(container.size))
+    limits = collect.Limits(seconds=SOON * pool.seconds_for(container.weight))
     try:
         for source, stream in collect.open_sources(container, limits):
             reads.append(_one(source, stream, engine, library, lines))

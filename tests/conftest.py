@@ -102,7 +102,8 @@ def lacking(what: str) -> str:
         )
     if what == "python3.11 with venv":
         return "" if "3.11" in pythons() else f"{what} is not installed"
-    if shutil.which(what) or importlib.util.find_spec(what):
+    beside = str(Path(sys.executable).parent)  # a virtual environment that nobody activated
+    if shutil.which(what) or shutil.which(what, path=beside) or importlib.util.find_spec(what):
         return ""
     return f"{what} is not installed"
 

@@ -17,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from postmortem import pool, process, reading
+from postmortem import collect, pool, process, reading
 from postmortem.analyze import Options, analyze
+from postmortem.collect import container
 from postmortem.parsers import flight_recorder, framing, plain_json, torchrun
 
 ROOT = Path(__file__).parent.parent
@@ -191,6 +192,7 @@ def test_copies_of_one_name_take_the_time_of_members(tmp_path: Path) -> None:
 def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was read until then counts, and the rest is a loss."""
     monkeypatch.setattr(pool, "DEADLINE", 0.3)
+    monkeypatch.setattr(container, "OF_A_LOG", 0)
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as tar:
         for i in range(20_000):
@@ -204,3 +206,36 @@ def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.Mon
     assert (
         told and all(path.startswith("a.tar") for path in told) and document["ledger"]["scanned"] >= len(GOOD)
     )
+
+
+def test_an_archive_of_many_small_logs_has_the_time_that_they_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A megabyte may hold the logs of a thousand ranks: as one log of its size it would have too little time."""
+    monkeypatch.setattr(pool, "DEADLINE", 0.1)
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w:gz") as tar:
+        for i in range(400):
+            info = tarfile.TarInfo(f"rank{i}.log")
+            data = GOOD.replace("rank0", f"rank{i}").replace("loss 2.0", f"loss 2.{i}").encode()
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    (tmp_path / "a.tar.gz").write_bytes(out.getvalue())
+    document = analyze([str(tmp_path)], Options(workers=1)).document
+    assert not skipped(document) and len(document["sources"]) == 400
+
+
+def test_of_packed_logs_as_many_lines_are_read_as_of_plain_ones(tmp_path: Path) -> None:
+    """A thousand ranks in one archive are not a single log, of which a thousand lines are read."""
+    (tmp_path / "plain").mkdir()
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        for i in range(300):
+            path = tmp_path / "plain" / f"rank{i}.log"
+            path.write_text(GOOD.replace("rank0", f"rank{i}") * 5)
+            tar.add(path, path.name)
+
+    def shares(where: str) -> set[int]:
+        (containers,) = [collect.collect([str(tmp_path / where)]).containers]
+        return {job.lines for job in reading._jobs(containers, reading.Ways())}
+
+    assert shares("plain") == shares("a.tar.gz") == {reading.LINES // 300}

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed import tar_of
 
-from postmortem.collect import Container, Incomplete, Limits, collect, open_sources
+from postmortem.collect import Container, Incomplete, Limits, collect, logs_in, open_sources
 from postmortem.collect.names import PASSED_BY
 from postmortem.collect.streams import utf16_order
 
@@ -460,3 +460,36 @@ def test_no_damage_makes_it_raise_anything_else(
                 pass
         except Incomplete as failure:
             assert 0 <= failure.lost <= len(bad)
+
+
+# ── how many logs there are, before they are read ───────────────────────────────────────────────────────────
+
+
+def archived(path: Path, mode: str, count: int, size: int) -> Container:
+    with tarfile.open(path, mode) as tar:  # type: ignore[call-overload]
+        for i in range(count):
+            info = tarfile.TarInfo(f"rank{i}.log")
+            info.size = size
+            tar.addfile(info, io.BytesIO(LOG[:size].ljust(size, b".")))
+    (container,) = collect([str(path)]).containers
+    return container
+
+
+def test_the_logs_of_an_archive_are_counted_in_its_first_part(tmp_path: Path) -> None:
+    assert logs_in(archived(tmp_path / "a.tar", "w", 40, 1000)) == 40
+    assert logs_in(archived(tmp_path / "a.tar.gz", "w:gz", 700, 1000)) == 700
+    few = archived(tmp_path / "few.tar", "w", 9, 4 << 20)
+    assert 4 <= logs_in(few) <= 9, "large ones may stand before many small ones: what was seen"
+    many = archived(tmp_path / "many.tar", "w", 2000, 16 << 10)
+    assert 1900 <= logs_in(many) <= 2100, "and of many small ones, as many more as their part of it"
+
+
+def test_what_is_no_archive_is_one_log(tmp_path: Path) -> None:
+    (tmp_path / "rank0.log").write_bytes(LOG)
+    (tmp_path / "rank1.log.gz").write_bytes(gzip.compress(LOG))
+    (tmp_path / "cut.tar.gz").write_bytes(gzip.compress(tar_of({"rank2.log": LOG}))[:200])
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as packed:
+        for i in range(30):
+            packed.writestr(f"rank{i}.log", LOG[:100])
+    found = {c.label: logs_in(c) for c in collect([str(tmp_path)]).containers}
+    assert found == {"rank0.log": 1, "rank1.log.gz": 1, "cut.tar.gz": 1, "a.zip": 30}

@@ -16,11 +16,10 @@ PACKAGE = ROOT / "postmortem"
 FLOORS = (  # from the roof down; a room may import rooms of floors below its own, and itself
     ("__main__",),
     ("cli",),
-    ("cli_job",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun",),  # which torchrun loads
     ("replay", "run"),
-    ("writing",),
+    ("gather", "writing"),
     ("analyze",),
     ("report",),
     ("diagnose",),
@@ -31,7 +30,17 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("library",),
     ("collect", "completion"),
     ("commands", "contract", "frame", "kept", "privacy", "output", "pool"),
-    ("overview", "model", "errors", "resources", "version", "digits", "vocabulary", "process"),
+    (
+        "gather.items",
+        "overview",
+        "model",
+        "errors",
+        "resources",
+        "version",
+        "digits",
+        "vocabulary",
+        "process",
+    ),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
 MODULES = sorted(PACKAGE.rglob("*.py"))

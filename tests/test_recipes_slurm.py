@@ -20,7 +20,7 @@ from conftest import ROOT, needs
 from postmortem.analyze import analyze
 
 RECIPES = ROOT / "recipes" / "slurm"
-TRAIN, AFTER, EPILOG = RECIPES / "train.sbatch", RECIPES / "analyse-after.sbatch", RECIPES / "epilog.sh"
+TRAIN, AFTER, EPILOG = RECIPES / "train.sbatch", RECIPES / "analyze-after.sbatch", RECIPES / "epilog.sh"
 SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
 SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 NOBODY = pwd.getpwnam("nobody")
@@ -74,7 +74,7 @@ class Cluster(Slurm):
 
     def after(self, job: str, end: str = "afternotok") -> str:
         """Submit the analysis of a job for its end, with the options that its header names."""
-        said = re.search(r"sbatch (--dependency=.*) analyse-after", AFTER.read_text())
+        said = re.search(r"sbatch (--dependency=.*) analyze-after", AFTER.read_text())
         assert said
         options = said[1].replace("$job", job).split()
         return self.submit(f"--chdir={self.work}", *options, AFTER, job)
@@ -102,6 +102,7 @@ class Cluster(Slurm):
     def verdict(self, job: str, name: str = "train") -> dict[str, Any]:
         """The verdict over all that a recipe has left; every byte that is no report has been read."""
         folder = self.work / f"{name}-{job}"
+        assert (folder / "postmortem.md").exists(), f"{self.output(job, name)}\n{self.calls.read_text()}"
         document = analyze([str(folder), str(self.work / f"{name}-{job}.out")]).document
         told = json.loads(json.dumps(document["verdict"]))
         assert told["headline"] in " ".join(
@@ -193,7 +194,7 @@ def test_before_the_time_limit_the_stacks_of_all_ranks_are_taken_and_the_job_goe
     assert all("rank.py:9" in path.read_text() for path in taken)
 
 
-# ── analyse-after.sbatch ────────────────────────────────────────────────────────────────────────────────────────────
+# ── analyze-after.sbatch ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_batch_script_that_was_killed_is_analysed_by_a_job_after_it(slurm: Cluster) -> None:

@@ -21,6 +21,7 @@ from postmortem.model import Event
 QUARTER = 900.0
 FARTHEST = 14 * 3600.0
 NEAR = 120.0  # a skew below this leaves no doubt about the quarter of an hour
+PAUSE = 3 * 3600.0  # a log may begin so long after the others' last line: a time limit's, after a hang
 SAME = 1.0  # seconds between two forms of one reading
 CLEAR = 3.0  # how much likelier the best reading of unnamed zones must be than the next
 
@@ -109,9 +110,11 @@ def named_by_twin(totals: Mapping[ClockId, float]) -> dict[ClockId, float]:
 
 
 def life(span: tuple[float, float], reference: Sequence[float]) -> float | None:
-    """The zone that puts the life of a log upon the others' life; None where none does."""
+    """The zone that puts the life of a log upon the others' life; None where none does. Up to a pause only a
+    distance between zones that exist counts: a quarter of an hour is a time-out."""
     ends = (span[0] - min(reference), span[1] - max(reference))
     fits = [snapped(d) for d in ends if abs(d - snapped(d)) <= NEAR and abs(d) <= 2 * FARTHEST]
+    fits = [z for z in fits if abs(z) > PAUSE or exists(z) or exists(-z)]
     if span[0] <= max(reference) and span[1] >= min(reference):
         fits = [z for z in fits if not z] or [0.0]
     return min(fits, key=abs) if fits else None

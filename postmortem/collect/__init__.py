@@ -14,12 +14,12 @@ from __future__ import annotations
 from postmortem.collect.container import Container
 from postmortem.collect.ledger import Ledger, build
 from postmortem.collect.names import Identity, identify, job_folder
-from postmortem.collect.open import divisible, open_at, open_sources
+from postmortem.collect.open import divisible, logs_in, open_at, open_sources
 from postmortem.collect.piped import held, is_typed, named
 from postmortem.collect.streams import Incomplete, Limits, Readable
 from postmortem.collect.walk import Collection, collect
 
 __all__ = [
     "Collection", "Container", "Identity", "Incomplete", "Ledger", "Limits", "Readable", "build", "collect",
-    "divisible", "held", "identify", "is_typed", "job_folder", "named", "open_at", "open_sources",
+    "divisible", "held", "identify", "is_typed", "job_folder", "logs_in", "named", "open_at", "open_sources",
 ]  # fmt: skip

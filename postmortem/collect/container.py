@@ -8,6 +8,12 @@ from pathlib import Path
 from postmortem.collect.archives import is_tar, is_zip
 from postmortem.collect.codecs import compression
 
+PACKED, IN_TAR, MOST = (
+    256,
+    1024,
+    100_000,
+)  # bytes that a small log takes at least in an archive, and logs in one
+OF_A_LOG = 400_000  # bytes of a large log that are read in the time of a small one
 TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
 
 
@@ -24,6 +30,18 @@ class Container:
     size: int
     form: str
     url: str = ""  # where it does not lie on this machine
+
+    @property
+    def is_archive(self) -> bool:
+        return self.form == "zip" or self.form.startswith("tar")
+
+    @property
+    def weight(self) -> int:
+        """How long it may take to read, as the bytes of one plain log: an archive may hold a log in each 256
+        bytes, and how many there are nobody knows before it is read."""
+        if not self.is_archive:
+            return self.size
+        return self.size + OF_A_LOG * min(MOST, self.size // (IN_TAR if self.form == "tar" else PACKED))
 
 
 def form_of(label: str, head: bytes) -> str:

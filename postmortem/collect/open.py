@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -39,6 +39,7 @@ from postmortem.vocabulary import WRITTEN_REASON
 
 HEAD = 1 << 16
 NAME_MAX = 1024
+SURVEYED, MANY = 16 << 20, 256  # bytes of an archive in which logs are counted, and logs that are many
 FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -112,6 +113,38 @@ def divisible(container: Container) -> Source | None:
     if not head or kind == "binary" or utf16_order(head):
         return None
     return names.source(container.label, kind, container.size, container.path, head)
+
+
+def logs_in(container: Container) -> int:
+    """About how many logs a container holds. Of an archive those in its first 16 MiB; where they are many, and
+    so small, the rest is taken to have as many for its size."""
+    if not container.is_archive or container.url:
+        return 1
+    try:
+        with _opened(container) as file:
+            return _counted(file, container.size)
+    except OSError:  # whoever reads it tells of it
+        return 1
+
+
+def _counted(file: Bytes, size: int) -> int:
+    limits = Limits()
+    budget = Budget(limits)
+    form = compression(file.peek(16))
+    members: Iterable[Member] = Tar(Decoded(file, form, budget) if form else file)
+    look = SURVEYED
+    if isinstance(file, File) and is_zip(file.peek(4)):
+        members, look = (
+            zip_members(File(file.fd, size), budget),
+            limits.total,
+        )  # a directory tells of them all
+    found = seen = 0
+    for member in members:
+        found, seen = found + 1, seen + member.size
+        if found == limits.members or seen > look:
+            rest = file.left() * found // max(1, size - file.left())
+            return found + (rest if found >= MANY else 0)
+    return max(1, found)
 
 
 @contextmanager

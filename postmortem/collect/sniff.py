@@ -18,7 +18,7 @@ from functools import cached_property
 
 from postmortem.collect.binary import binary, magic
 from postmortem.collect.journals import of_programs, of_unit
-from postmortem.vocabulary import OWN_REPORT
+from postmortem.vocabulary import OWN_REPORT, STATE
 
 LINES = 12
 LINES_WITHIN = 1 << 13
@@ -41,6 +41,8 @@ OWN_STARTS = re.compile(
     rb'\s*(?:\{\s*"schema": "postmortem/|\{"time":[^,]{0,40},"uncertainty_s":|time,uncertainty_s,rank,host,kind,'
     rb'|<\?xml[^>]{0,80}>\s*<testsuites name="postmortem"|\{"displayTimeUnit":"ms","otherData":\{"tool":"postmortem")'
 )
+# what `postmortem collect` saves of a host for its reader, and its index
+COLLECTED = re.compile(rb'\s*(?:# postmortem collect: |\{\s*"schema": "postmortem/collect/)')
 
 
 @dataclass(frozen=True)
@@ -379,6 +381,8 @@ def kind(path: str, head: bytes) -> tuple[str, str]:
         return "binary", "binary (pickle)"
     if what := binary(head):
         return "binary", f"binary ({what})"
+    if COLLECTED.match(head):
+        return "binary", STATE
     if OWN_STARTS.match(head) or any(mark in head[:4096] for mark in OWN):
         return "binary", OWN_REPORT
     name, text = SUFFIX.sub("", path).lower(), Head(head)

@@ -1,5 +1,5 @@
 """The evidence that would settle what is open, and the command or setting that yields it for the versions at
-hand.
+hand. What `postmortem collect` would have taken is asked for with the command that it takes it with.
 
     killed with SIGKILL       by the OOM killer or by somebody    the kernel's log, around the time
     ended with SIGSEGV        in which call                       the kernel's line, a stack of the crash
@@ -29,6 +29,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import DATED, listed, ranks_text
 from postmortem.digits import number, whole
+from postmortem.gather.items import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model import Event
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
@@ -40,6 +41,7 @@ LOST = ("peer-lost", "network", "hang")
 OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and those that nobody gave
 NEAR = 4  # hosts that are named
 PEERS = 2  # addresses that are asked for
+JOURNAL = "journalctl -o short-iso-precise"  # of more than the kernel: too much to take unasked
 AROUND_S = 300  # seconds of a log before and after a moment
 
 
@@ -117,8 +119,7 @@ def _peers(o: Open) -> Iterator[Missing]:
         yield _item(
             f"logs of the host at {address}",
             f"why it disconnected: {n} line{'s' if n > 1 else ''} report{'' if n > 1 else 's'} it, first {first.where}",
-            f"on {address}: the rank's log, its launcher's, and journalctl -o short-iso-precise"
-            f"{_window(first)} > journal.txt",
+            f"on {address}: the rank's log, its launcher's, and {JOURNAL}{_window(first)} > journal.txt",
         )
 
 
@@ -135,7 +136,7 @@ def _kernel(o: Open) -> Iterator[Missing]:
     yield _item(
         f"kernel log of {_host_of_the_dead(o)}{_when(event)}",
         "whether the kernel's OOM killer or a crash in native code ended the process",
-        f"journalctl -k -o short-iso-precise{_window(event)} > kernel.txt   (or: dmesg --time-format iso > dmesg.txt)",
+        f"{shown(KERNEL_JOURNAL)}{_window(event)} > kernel.txt   (or: {shown(KERNEL_DMESG)} > dmesg.txt)",
     )
 
 
@@ -177,7 +178,7 @@ def _sender(o: Open) -> Iterator[Missing]:
     yield _item(
         f"system log of {_host_of_the_dead(o)}{_when(o.root.event)}",
         "who or what sent the signal: a service manager, an agent of the platform, somebody who was logged in",
-        f"journalctl -o short-iso-precise{_window(o.root.event)} > journal.txt",
+        f"{JOURNAL}{_window(o.root.event)} > journal.txt",
     )
 
 
@@ -229,7 +230,7 @@ def _stacks(o: Open) -> Iterator[Missing]:
     yield _item(
         f"stacks of {who} while they hang",
         "where the rank that the others wait for is stuck",
-        "py-spy dump --pid PID   for every rank, before the job is killed",
+        f"postmortem collect   on each host, before the job is killed   (or: {shown(PY_SPY)} for every rank)",
     )
 
 
@@ -300,7 +301,7 @@ def _scheduler(o: Open) -> Iterator[Missing]:
             yield _item(
                 f"the scheduler's accounting of job {job}",
                 "whether a limit, a person or a failed node ended it",
-                f"sacct -j {job} -o JobID,State,ExitCode,DerivedExitCode,End,NodeList,Reason > sacct.txt",
+                f"{shown(filled(SACCT, JOB=job))} > sacct.txt",
             )
             return
 
@@ -312,7 +313,7 @@ def _pods(o: Open) -> Iterator[Missing]:
         yield _item(
             "logs of the containers' previous run, including init containers",
             f"what the process printed before the cluster's report ({cluster[0].event.where})",
-            "kubectl logs POD --previous --all-containers --timestamps > previous.log",
+            f"{shown(PREVIOUS)} > previous.log",
         )
 
 

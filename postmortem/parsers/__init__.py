@@ -26,6 +26,7 @@ from postmortem.parsers import (
     flight_recorder,
     kernel_waits,
     progress,
+    sieve,
     stacks,
     tables,
     torchrun,
@@ -236,9 +237,6 @@ def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event
             yield base._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 
 
-_AROUND = regex.compile(r"\(\?<?[=!]")
-
-
 class _Decisive:
     """The patterns of a library that read a block's decisive line. `warned` are those of NCCL's warnings, for
     the one that torch repeats below `Last error:`. Their gates say which regexes are worth compiling."""
@@ -277,16 +275,16 @@ class _Decisive:
         if not variants or "\n" in text:
             return variants
         signatures, ungated = self.gated(kind)
-        engine = scan.own_engine((self, kind), lambda: signatures)
+        engine = scan.own_engine((self, kind), lambda: signatures, prefer="re2")
         passed = {int(signatures[hit & NUMBER].id) for hit in engine.find(text.encode("utf-8", "replace"))}
         return [variants[n] for n in sorted(passed | ungated)]
 
     def _gated(self, kind: str) -> tuple[list[Signature], frozenset[int]]:
-        """A signature for each variant, called by its number, and the numbers of those that can have none:
-        no gate looks around, and what a user wrote may have other things that no gate has."""
-        variants = self.variants[kind]
-        ungated = frozenset(n for n, (p, r) in enumerate(variants) if _AROUND.search(r) or not shipped(p))
-        return [Signature(str(n), r, r) for n, (_, r) in enumerate(variants) if n not in ungated], ungated
+        """A signature for each variant, called by its number, and the numbers of those that have none. What a
+        user wrote may be anything, and is always asked."""
+        gates = {n: sieve.gate_of(r) for n, (p, r) in enumerate(self.variants[kind]) if shipped(p)}
+        signatures = [Signature(str(n), gate, gate) for n, gate in gates.items() if gate]
+        return signatures, frozenset(range(len(self.variants[kind]))) - {int(s.id) for s in signatures}
 
     def _search(self, pattern: Pattern, expression: str, text: str) -> regex.Match[str] | None:
         """One search. Nobody knows how long the expressions of a user's own take."""

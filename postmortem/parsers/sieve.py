@@ -5,7 +5,7 @@ r"""Regexes of which one pass of an automaton says which may match a line, so th
     STEP.search("loss 0.5")   ->   None, without a search
 
 A line of a training log is asked for two dozen things, and has two of them. Python's `re` tries a regex without
-a literal head at each character, 20 µs a line; Hyperscan looks for the gates of all of them in 2 µs. A gate is a
+a literal head at each character, 20 µs a line; RE2 looks for the gates of all of them in 2 µs. A gate is a
 superset of its regex on lines of printable ASCII; of any other line each form is asked, and of each line those
 that have no gate (a back reference, letters beyond ASCII without regard to case).
 """
@@ -41,14 +41,9 @@ class Form:
     def match(self, text: str) -> re.Match[str] | None:
         return self.compiled.match(text) if self._sieve.may(text) & self._bit else None
 
-    @property
-    def gated(self) -> bool:
-        """Whether a gate can stand for it: none refers back, and none knows letters beyond ASCII."""
-        return "(?P=" not in self.pattern and "\\u" not in self.pattern and self.pattern.isascii()
-
-    @property
-    def gate(self) -> str:
-        return ("(?i)" if self.flags & re.IGNORECASE else "") + without_looks(self.pattern)
+    @cached_property
+    def gate(self) -> str | None:
+        return gate_of(self.pattern, self.flags)
 
 
 class Sieve:
@@ -68,20 +63,29 @@ class Sieve:
         if not (text.isascii() and text.isprintable()):
             return _EVERY
         found = self._ungated
-        for hit in scan.own_engine(self, self._signatures).find(text.encode("ascii")):
+        engine = scan.own_engine(self, self._signatures, prefer="re2")
+        for hit in engine.find(text.encode("ascii")):
             found |= self._bits[hit & NUMBER]
         return found
 
     def _signatures(self) -> list[Signature]:
-        return [Signature(f.pattern[:80], gate := f.gate, gate) for f in self.forms if f.gated]
+        return [Signature(gate[:80], gate, gate) for form in self.forms if (gate := form.gate)]
 
     @cached_property
     def _bits(self) -> list[int]:
-        return [1 << n for n, form in enumerate(self.forms) if form.gated]
+        return [1 << n for n, form in enumerate(self.forms) if form.gate]
 
     @cached_property
     def _ungated(self) -> int:
-        return sum(1 << n for n, form in enumerate(self.forms) if not form.gated)
+        return sum(1 << n for n, form in enumerate(self.forms) if not form.gate)
+
+
+def gate_of(pattern: str, flags: int = 0) -> str | None:
+    """A regex that matches all that this one does, and more: it looks neither ahead nor back. None where there
+    is none on bytes: it refers back, or knows letters beyond ASCII."""
+    if "(?P=" in pattern or "\\u" in pattern or not pattern.isascii():
+        return None
+    return ("(?i)" if flags & re.IGNORECASE else "") + without_looks(pattern)
 
 
 def without_looks(pattern: str) -> str:

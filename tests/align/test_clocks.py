@@ -280,6 +280,15 @@ def test_the_life_of_a_log_names_its_zone() -> None:
     assert life(500, 2 * HOUR + 500) == 0.0  # they meet
 
 
+def test_a_line_a_quarter_of_an_hour_after_the_others_is_no_zone() -> None:
+    """slurmstepd's `DUE TO TIME LIMIT`, 15 or 30 minutes after the last step of a job that hung."""
+    others = (NOON, NOON + 600)
+    for pause in (900, 1800, 2700, 4500, 6300):
+        assert zones.life((NOON + 600 + pause, NOON + 600 + pause), others) is None, pause
+    for zone in (5.5 * HOUR, -3.5 * HOUR):  # India, Newfoundland
+        assert zones.life((NOON + 600 + zone, NOON + 600 + zone), others) == zone
+
+
 # ── a kernel's clock ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 ABSOLUTE, LOCAL, BOOT = (ClockId("a", 0, kind, True) for kind in ("absolute", "naive", "boot"))  # type: ignore[arg-type]

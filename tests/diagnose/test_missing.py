@@ -9,6 +9,7 @@ import pytest
 from claims import bye, case, claim, event, exits, pattern, source
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.missing import Open, missing, recorder_settings
+from postmortem.gather import items
 
 DMESG = source("dmesg.txt", "kernel")
 
@@ -41,6 +42,17 @@ def wanted(category: str | None, *events: Any, **known: Any) -> list[str]:
 )
 def test_what_would_settle_it(category: str | None, what: list[str]) -> None:
     assert wanted(category) == what
+
+
+def test_what_is_asked_for_is_what_collect_takes() -> None:
+    """With the same command: who has no `postmortem collect` there types it."""
+    took = [set(way) for item in items.ALL for way in item.ways]
+    for way in (items.PY_SPY, items.KERNEL_JOURNAL, items.KERNEL_DMESG, items.SACCT, items.PREVIOUS):
+        assert any(words >= set(way) for words in took), way
+    kernel = asked("host-oom")[0]["how"]
+    assert items.shown(items.KERNEL_JOURNAL) in kernel and items.shown(items.KERNEL_DMESG) in kernel
+    stacks = asked("hang")[1]["how"]
+    assert stacks.startswith("postmortem collect ") and items.shown(items.PY_SPY) in stacks
 
 
 def test_what_is_at_hand_is_not_asked_for() -> None:

@@ -1,4 +1,4 @@
-"""The commands around a job that still lives: declared here, and part of the command line in `cli.py`."""
+"""How `postmortem run` is called; `cli.py` puts it among the others."""
 
 from __future__ import annotations
 
