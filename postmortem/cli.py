@@ -18,6 +18,7 @@ from postmortem import commands, output, overview, process, resources, writing
 from postmortem.commands import Group, argument, choice, flag
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
+from postmortem.run.declared import run as run_a_job
 from postmortem.writing import Format
 
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
@@ -228,6 +229,7 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
     return STRICT_CODE if strict and outcome == "undetermined" else 0
 
 
+app.add_command(run_a_job)
 app.add_command(collect)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -327,6 +327,7 @@ class Event(NamedTuple):
 
 _SPEAKERS: Mapping[str, Speaker] = {
     "agent": "launcher",
+    "run": "launcher",
     "kernel": "kernel",
     "scheduler": "scheduler",
     "kubernetes": "cluster",

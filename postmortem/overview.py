@@ -13,11 +13,13 @@ and names the rank and the host that failed first, and why, with the lines that 
 EXAMPLES = {
     "postmortem analyze logs/": "a verdict here, and postmortem-report.html",
     "postmortem analyze logs/ dmesg.txt --format json --output -": "",
+    "postmortem run -- torchrun train.py": "the job, and a verdict if it fails",
     "postmortem explain kernel-oom-killed-process": "what a pattern means, and what to do",
 }
 
 COMMANDS = {
     "analyze": "read logs, name what failed first and why, and write a report",
+    "run": "run a job as it would run alone, keep what tells why it failed, and analyze it if it does",
     "collect": "save what a host forgets first (stacks, counters, kernel log, GPUs) into one archive",
     "explain": "explain a pattern: what it means, how it looks, and what to do",
     "patterns": "list, show, test, lint or extend the pattern library",

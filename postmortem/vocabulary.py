@@ -41,6 +41,7 @@ TELLS = (
     "aborts",  # one rank ended the whole job
     "lost",  # a process is gone, says who looked after it
     "node-lost",  # a node is gone, says who gave it to the job
+    "killed",  # a process was killed from outside, and not by the OOM killer
     "oom-count",  # a memory cgroup counted OOM kills
     "child",  # a rank speaks of a child of its own, by pid
     "wait",  # a rank waited for others until a time-out

@@ -35,7 +35,8 @@ def mentioned_commands() -> list[tuple[str, list[str]]]:
         for line in re.findall(
             r"(?:^    |`|\$ )postmortem ([a-z][^`\n]*)", document.read_text(), re.MULTILINE
         ):
-            found.append((document.name, shlex.split(line.partition("  #")[0].replace("…", ""))))
+            ours = re.split(r" --(?: |$)", line.partition("  #")[0])[0]  # behind it is the command of a job
+            found.append((document.name, shlex.split(ours.replace("…", ""))))
     return found
 
 

@@ -46,9 +46,14 @@ def test_the_overview_imports_nothing(arguments: tuple[str, ...]) -> None:
     assert "click" not in loaded and "argparse" not in loaded
 
 
-@pytest.mark.parametrize("command", ["analyze", "patterns", "explain", "replay"])
+@pytest.mark.parametrize("command", ["analyze", "run", "patterns", "explain", "replay"])
 def test_the_help_of_a_command_imports_nothing_heavy(command: str) -> None:
     assert not modules_after(command, "--help") & HEAVY
+
+
+def test_a_run_imports_nothing_that_costs_time_before_the_job_starts() -> None:
+    """Nor after it, where all went well: the analysis of a failure is a process of its own."""
+    assert not modules_after("run", "true") & (HEAVY | {"asyncio", "multiprocessing", "logging"})
 
 
 def test_reading_the_library_needs_neither_frames_nor_templates() -> None:

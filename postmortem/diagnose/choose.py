@@ -80,6 +80,8 @@ def _nearer(claim: Claim, category: str, level: float) -> float:
     """What a line of this kind is worth where it says more, or less, than its kind."""
     if category == "external-signal" and claim.tells("stop"):
         return STOPPED
+    if claim.tells("killed"):
+        return STRONG
     if category == "rendezvous" and claim.pattern.entity == "self":
         return 1.5
     return 1.0 if category == "numerics" and claim.pattern.severity == "fatal" else level

@@ -146,7 +146,7 @@ def _may_be_the_kernels(o: Open) -> bool:
     if o.category in ("host-oom", "peer-lost"):
         return True
     if o.category == "external-signal":
-        return o.end is not None and o.end.kind == "kill"
+        return o.end is not None and o.end.kind == "kill" and not (o.root and o.root.tells("killed"))
     return o.category == "native-crash" and o.end is not None and o.end.signal in FAULTS
 
 

@@ -107,6 +107,9 @@ def parse(
     elif source.kind == "kernel":  # a journal: of its programs only what shows one at work, and who is who
         told = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events.extend(e for e in told if e.kind in ("worked", "finished", "pid", "exit"))
+    elif source.kind == "run":  # our own journal: which process was which rank, and how each ended
+        told = guard.events(None, progress.parse, source, scanned.samples, style, lines)
+        events.extend(e for e in told if e.kind in ("pid", "exit"))
     if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
         events += guard.events(None, torn.parse_torn, source, scanned.samples[0].text, style)
     events = guard.call(events, lambda: _together(events, library, guard))
@@ -114,7 +117,9 @@ def parse(
 
 
 def _style(scanned: Scanned, lines: int) -> Style:
-    if not scanned.samples:
+    if (
+        not scanned.samples or scanned.source.kind == "run"
+    ):  # its sentences begin with a rank, not with a label
         return Style()
     return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
 

@@ -27,7 +27,7 @@ from postmortem.scan.reader import Readable
 
 HEAD = 1 << 16
 PRINTED = frozenset({"kernel", "scheduler", "kubernetes"})  # of a serial console, say
-WRAPPED = frozenset({"console", "agent", "json-lines", "ray"})  # kinds that a collector wraps
+WRAPPED = frozenset({"console", "agent", "json-lines", "ray", "run"})  # kinds that a collector wraps
 
 
 def of(source: Source, stream: Readable) -> Unwrapped | Again:
