@@ -256,3 +256,11 @@ def test_what_refers_to_another_part_is_refused_in_every_encoding(
     own = folder(tmp_path)
     (own / "x.yaml").write_bytes((refers + OWN).encode(encoding))
     assert "anchors and aliases are not allowed" in refused(own)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[a, [b]]\n", "[{a: b, c: d}]\n", "just words\n", "", "? [a]\n: b\n", "{[a]: b}\n", "!!set {a, b}\n"],
+)
+def test_what_is_no_mapping_of_words_is_refused_in_one_sentence(tmp_path: Path, text: str) -> None:
+    assert refused(folder(tmp_path, text))

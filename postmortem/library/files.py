@@ -100,8 +100,9 @@ def composed(data: bytes) -> tuple[Any, dict[str, int]]:
     loader = _loader()(data)
     try:
         node = loader.get_single_node()
-        lines = {key.value: key.start_mark.line + 1 for key, _ in getattr(node, "value", ())}
-        return (None if node is None else loader.construct_document(node)), lines
+        document = None if node is None else loader.construct_document(node)
+        pairs = node.value if isinstance(document, dict) else ()
+        return document, {key.value: key.start_mark.line + 1 for key, _ in pairs}
     finally:
         loader.dispose()
 
