@@ -274,17 +274,18 @@ class _Decisive:
         variants = self.variants.get(kind, [])
         if not variants or "\n" in text:
             return variants
-        signatures, ungated = self.gated(kind)
+        signatures, gated = self.gated(kind)
         engine = scan.own_engine((self, kind), lambda: signatures, prefer="re2")
-        passed = {int(signatures[hit & NUMBER].id) for hit in engine.find(text.encode("utf-8", "replace"))}
+        passed = {gated[hit & NUMBER] for hit in engine.find(text.encode("utf-8", "replace"))}
+        ungated = set(range(len(variants))).difference(gated)
         return [variants[n] for n in sorted(passed | ungated)]
 
-    def _gated(self, kind: str) -> tuple[list[Signature], frozenset[int]]:
-        """A signature for each variant, called by its number, and the numbers of those that have none. What a
-        user wrote may be anything, and is always asked."""
+    def _gated(self, kind: str) -> tuple[list[Signature], list[int]]:
+        """The gates of a kind's variants, and the number of the variant that each stands for. What a user
+        wrote may be anything, and is always asked."""
         gates = {n: sieve.gate_of(r) for n, (p, r) in enumerate(self.variants[kind]) if shipped(p)}
-        signatures = [Signature(str(n), gate, gate) for n, gate in gates.items() if gate]
-        return signatures, frozenset(range(len(self.variants[kind]))) - {int(s.id) for s in signatures}
+        found = {n: gate for n, gate in gates.items() if gate}
+        return [Signature(str(n), gate, gate) for n, gate in found.items()], list(found)
 
     def _search(self, pattern: Pattern, expression: str, text: str) -> regex.Match[str] | None:
         """One search. Nobody knows how long the expressions of a user's own take."""
