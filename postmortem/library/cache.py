@@ -17,7 +17,7 @@ from typing import Any
 from postmortem import kept
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
 
-_MADE_BY = ("library/read.py", "library/cache.py", "model.py")
+_MADE_BY = ("library/files.py", "library/read.py", "library/cache.py", "model.py")
 
 
 def place(content: hashlib._Hash) -> Path:

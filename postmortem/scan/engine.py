@@ -109,7 +109,7 @@ def own_engine(
     key: Hashable, signatures: Callable[[], Sequence[Signature]], *, prefer: str = "auto"
 ) -> Engine:
     """This thread's engine for what `key` stands for: an engine's scratch memory is no two threads' at once.
-    RE2 takes 3 ms to compile and 2 µs for a line, Hyperscan half a second and as long for a kilobyte."""
+    For single lines `prefer` RE2: it compiles in 3 ms where Hyperscan takes half a second, and is as fast."""
     engines: dict[Hashable, Engine] = _OWN.__dict__.setdefault("engines", {})
     engine = engines.pop(key, None) or Engine.compile(signatures(), prefer=prefer)
     engines[key] = engine  # the latest stands last
