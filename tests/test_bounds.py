@@ -30,7 +30,7 @@ import resource, sys
 from postmortem import parsers, pool, process
 from postmortem.cli import run
 process.MEMORY = 1 << 30
-pool.DEADLINE = 2.0
+pool.DEADLINE = {deadline}
 real = parsers.progress.parse
 def odd(source, *rest):
     if source.path == "rank1.log":
@@ -47,12 +47,12 @@ def skipped(document: dict[str, Any]) -> dict[str, str]:
     return {row["path"]: row["reason"] for row in document["ledger"]["skipped"] if row.get("lost")}
 
 
-def command(folder: Path, what: str) -> tuple[list[str], dict[str, Any]]:
+def command(folder: Path, what: str, deadline: float) -> tuple[list[str], dict[str, Any]]:
     for rank in range(3):
         (folder / f"rank{rank}.log").write_text(GOOD.replace("rank0", f"rank{rank}"))
     target = folder.with_suffix(".json")
     done = subprocess.run(
-        [sys.executable, "-c", CHILD.format(what=what), str(folder), str(target)],
+        [sys.executable, "-c", CHILD.format(what=what, deadline=deadline), str(folder), str(target)],
         capture_output=True, text=True, cwd=ROOT, timeout=120, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr, done.stderr
@@ -62,7 +62,7 @@ def command(folder: Path, what: str) -> tuple[list[str], dict[str, Any]]:
 @pytest.mark.parametrize("what", HANG)
 def test_a_source_that_does_not_end_costs_itself(what: str, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
-    (code, *_), document = command(tmp_path / "logs", HANG[what])
+    (code, *_), document = command(tmp_path / "logs", HANG[what], deadline=2.0)
     assert code == "11" and skipped(document) == {"rank1.log": "the worker that read it took too long"}
     assert {s["path"] for s in document["sources"]} == {"rank0.log", "rank2.log"}
 
@@ -70,7 +70,7 @@ def test_a_source_that_does_not_end_costs_itself(what: str, tmp_path: Path) -> N
 def test_a_source_that_takes_all_memory_costs_itself(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (code, mib, limit), document = command(
-        tmp_path / "logs", "held = [bytes(1 << 20) for _ in range(1 << 14)]"
+        tmp_path / "logs", "held = [bytes(1 << 20) for _ in range(1 << 14)]", deadline=60.0
     )
     assert code == "11" and skipped(document) == {"rank1.log": "it exceeds the memory limit of one source"}
     assert int(mib) < 1800 and int(limit) == -1, "and the limit is taken back"
