@@ -14,9 +14,11 @@ import argparse
 import gzip
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -96,6 +98,27 @@ def child_analyze(path: str, jobs: int) -> dict[str, Any]:
     incident = analyze([path], Options(workers=jobs))
     page = len(report.render_html(incident).encode())
     return {"verdict": incident.document["verdict"], "page": page, "events": len(incident.timeline.events)}
+
+
+def child_dask(path: str) -> dict[str, Any]:
+    """The same on a Dask cluster of two processes, and the CPU seconds of each side."""
+    from distributed import Client, LocalCluster
+
+    from postmortem import report
+    from postmortem.analyze import Options, analyze
+
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        before = time.process_time()
+        incident = analyze([path], Options(executor=client.get_executor()))
+        page = len(report.render_html(incident).encode())
+        parent = time.process_time() - before
+        workers = sum(client.run(time.process_time).values())
+    verdict = incident.document["verdict"]
+    events = len(incident.timeline.events)
+    return {"verdict": verdict, "page": page, "events": events, "parent": parent, "workers": workers}
 
 
 def ours(what: str, path: Path, *more: str) -> list[str]:
@@ -283,7 +306,50 @@ def growth(b: Bench) -> None:
     )
 
 
-CASES = {"ranks": ranks, "files": files, "flood": flood, "line": line, "packed": packed, "growth": growth}
+def archives(b: Bench) -> None:
+    """A job of 100,000 ranks as an object store holds it: 64 archives, read by two processes of a Dask
+    cluster. No run warms the page cache: what is read is a hundredth of the work."""
+    from corpus import make
+
+    corpus = make(b.folder / "many", max(64, int(100_000 * b.scale)), 16 << 10, b.seed + 4)
+    packed = _in_archives(corpus.folder, b.folder / "archives", 64)
+    found = {"analyze": [timed(ours("dask", packed)) for _ in range(b.runs)]}
+    tell(f"{len(corpus.lines)} logs of 16 KiB in 64 archives", found)
+    for used in found["analyze"]:
+        said = used.said
+        print(
+            f"   {used.wall:.0f} s, CPU: workers {said['workers']:.0f} s, parent {said['parent']:.0f} s; "
+            f"page {said['page'] / 1e6:.2f} MB, {said['events']} events; "
+            f"rank {said['verdict']['culprit']['ranks']} of {corpus.culprit}"
+        )
+
+
+def _in_archives(folder: Path, target: Path, count: int) -> Path:
+    """Pack the folders of hosts, `count` shares of them, and remove them."""
+    import zstandard
+
+    target.mkdir()
+    hosts = sorted(folder.iterdir())
+    for n in range(count):
+        with (
+            zstandard.open(target / f"part-{n:02d}.tar.zst", "wb") as stream,
+            tarfile.open(fileobj=stream, mode="w|") as tar,
+        ):
+            for host in hosts[n::count]:
+                tar.add(host, arcname=host.name)
+                shutil.rmtree(host)
+    return target
+
+
+CASES = {
+    "ranks": ranks,
+    "files": files,
+    "flood": flood,
+    "line": line,
+    "packed": packed,
+    "growth": growth,
+    "archives": archives,
+}
 
 
 def main() -> None:
@@ -301,7 +367,10 @@ def main() -> None:
     given = parser.parse_args()
     if given.child:
         what, path = given.child
-        said = child_scan(path, given.double) if what == "scan" else child_analyze(path, given.jobs)
+        if what == "scan":
+            said = child_scan(path, given.double)
+        else:
+            said = child_dask(path) if what == "dask" else child_analyze(path, given.jobs)
         said["peak"] = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
         json.dump(said, sys.stdout)
         return

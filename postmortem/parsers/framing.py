@@ -14,7 +14,7 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import NamedTuple
 
 from postmortem.parsers import exports, plain_json, records, times
@@ -297,12 +297,18 @@ def folded(lines: list[str]) -> bool:
     wide = [i for i, line in enumerate(lines[:-1]) if len(line) == width]
     if len(wide) < 4:
         return False
-    starts = {_shape(lines[i + 1]) for i, line in enumerate(lines[:-1]) if _ends(line, width)}
-    starts.add(_shape(lines[0]))
-    if all(_shape(lines[i + 1]) in starts for i in wide):
+    odd = {_shape(lines[i + 1]) for i in wide} - {
+        _shape(lines[0])
+    }  # how no line begins but behind a full one
+    for line, following in pairwise(lines):
+        if not odd:
+            return False
+        if _ends(line, width):
+            odd.discard(_shape(following))
+    if not odd:
         return False
     full = [i for i in wide if _said(lines[i])]
-    broken = [i for i in full if _shape(lines[i + 1]) not in starts]
+    broken = [i for i in full if _shape(lines[i + 1]) in odd]
     words = sum(1 for i in broken if lines[i][-1].isalnum() and lines[i + 1][0].isalnum())
     padded = any(len(line) == width and _ends(line, width) for line in lines)
     return len(full) >= 4 and words >= (1 if padded else 3) and len(broken) * 2 >= len(full)
