@@ -38,6 +38,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
         "resources",
         "version",
         "digits",
+        "late",
         "vocabulary",
         "process",
     ),

@@ -6,13 +6,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 
+from postmortem import late
+
 WITHIN = 1 << 15  # bytes: the first dozen lines of a machine's may well be of one program
-_LINE = re.compile(
+_LINE = late.regex(
     rb"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
     rb"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)) "
     rb"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL) )(\S+) ([\w./-]{1,48})(?:\[\d+\])?: "
 )
-_DAEMONS = re.compile(
+_DAEMONS = late.regex(
     rb"kernel|systemd|(?:sys|r)?syslog|sshd?|cron|sudo|su$|dbus|NetworkManager|dhclient|containerd|docker"
     rb"|kubelet|crio|slurm|munge|nvidia|nv-|audit|chronyd|ntpd|polkit|snapd|login|getty|multipath"
     rb"|irqbalance|node_exporter|postfix|puppet|smartd",
@@ -20,7 +22,7 @@ _DAEMONS = re.compile(
 )
 
 
-_IDENTIFIER = re.compile(
+_IDENTIFIER = late.regex(
     rb'^SYSLOG_IDENTIFIER=(.{1,200})$|"SYSLOG_IDENTIFIER" ?: ?"([^"\n]{1,200})"', re.MULTILINE
 )
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from postmortem import late
 from postmortem.collect.binary import binary, magic
 from postmortem.collect.journals import of_programs, of_unit
 from postmortem.vocabulary import OWN_REPORT, STATE
@@ -37,12 +38,12 @@ FLIGHT_KEYS = (
 )
 # people analyse the folder in which the last report lies, in whatever format they had it
 OWN = (b'<meta name="generator" content="postmortem">', b'"schema": "postmortem/incident/')
-OWN_STARTS = re.compile(
+OWN_STARTS = late.regex(
     rb'\s*(?:\{\s*"schema": "postmortem/|\{"time":[^,]{0,40},"uncertainty_s":|time,uncertainty_s,rank,host,kind,'
     rb'|<\?xml[^>]{0,80}>\s*<testsuites name="postmortem"|\{"displayTimeUnit":"ms","otherData":\{"tool":"postmortem")'
 )
 # what `postmortem collect` saves of a host for its reader, and its index
-COLLECTED = re.compile(rb'\s*(?:# postmortem collect: |\{\s*"schema": "postmortem/collect/)')
+COLLECTED = late.regex(rb'\s*(?:# postmortem collect: |\{\s*"schema": "postmortem/collect/)')
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Rule:
     @cached_property
     def _compiled(self) -> tuple[re.Pattern[str] | None, re.Pattern[bytes] | None, re.Pattern[bytes] | None]:
         return (
-            re.compile(self.name) if self.name else None,
+            late.regex(self.name) if self.name else None,
             _bytes(self.start, re.MULTILINE) if self.start else None,
             _bytes(self.line) if self.line else None,
         )
@@ -102,7 +103,7 @@ class Head:
 
 
 def _bytes(pattern: str, flags: int = 0) -> re.Pattern[bytes]:
-    return re.compile(pattern.encode(), flags)
+    return late.regex(pattern.encode(), flags)
 
 
 def _flight(head: Head) -> bool:
@@ -165,7 +166,7 @@ LAUNCHER = (
 )  # fmt: skip
 # `api.py:874]` and `api: [WARNING]` are the launcher's logger;
 # `api.py", line 367` is a frame of somebody's traceback.
-LAUNCHED = re.compile(
+LAUNCHED = late.regex(
     rb"torch/distributed/(?:run|launcher/api|elastic/[\w/]{1,60})\.py:\d+\]"
     rb"|torch\.distributed\.(?:run|launcher\.api|elastic\.[\w.]{1,60}): ?\[?(?:WARNING|ERROR|INFO|\[)"
     rb"|(?:WARNING|ERROR|INFO):torch\.distributed\.(?:run|launcher|elastic)"
@@ -228,7 +229,7 @@ RUN_JOURNAL = (
 JSON_JOURNAL = r"\s*[\[{]"
 EXPORT = r"(?:__CURSOR=s=|__REALTIME_TIMESTAMP=\d{15,17}$)"
 SACCT = r"\s*(?:JobID|JOBID|JobIDRaw|PARTITION|NODELIST)[ |].*\b(?:State|STATE|ST|ExitCode)\b"
-CONTAINER_STATE = re.compile(
+CONTAINER_STATE = late.regex(
     rb"^ *(?:Last )?State: +(?:Running|Waiting|Terminated)\s+^ +(?:Reason|Started|Exit Code): ", re.M
 )
 SLURMD_LINE = (
@@ -370,7 +371,7 @@ RULES: tuple[Rule, ...] = (
 # or for the form of lines.
 STARTS = _bytes("|".join(f"(?:{rule.start})" for rule in RULES if rule.start), re.MULTILINE)
 FORMS = _bytes("|".join(f"(?:{rule.line})" for rule in RULES if rule.line))
-SUFFIX = re.compile(r"\.(?:gz|xz|bz2|zst|zstd)$")
+SUFFIX = late.regex(r"\.(?:gz|xz|bz2|zst|zstd)$")
 
 
 def kind(path: str, head: bytes) -> tuple[str, str]:

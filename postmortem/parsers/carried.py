@@ -21,32 +21,32 @@ Dask prints both as Python would write them in code (distributed/worker.py, exec
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from postmortem import late
 from postmortem.digits import number
 from postmortem.library import Signature
 from postmortem.parsers.excerpt import Line
 
 MOST = 400
-_HEAD = re.compile(
+_HEAD = late.regex(
     r"(?:[\w.]{1,80}\.)?(?:RayTaskError|ActorDiedError)?(?:\(\w{1,80}\))?:? ?"
     r"ray::[^\s(]{1,200}\(\) \(pid=(?P<pid>\d{1,9})(?:, ip=(?P<ip>[\w.:]{2,60}))?"
 )
-_FRAME = re.compile(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,9}), in (?P<func>.{1,200})')
-_RAISED = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*|:?)$")
-_CHAIN = re.compile(r"(?:The above exception was|During handling of)")
-_GAP = re.compile(r"\s*$|\s+|ray::")
+_FRAME = late.regex(r'\s*File "(?P<file>[^"]{1,400})", line (?P<line>\d{1,9}), in (?P<func>.{1,200})')
+_RAISED = late.regex(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:: .*|:?)$")
+_CHAIN = late.regex(r"(?:The above exception was|During handling of)")
+_GAP = late.regex(r"\s*$|\s+|ray::")
 
 
 COMPUTED = Signature(":task-failed", r"(?:Compute|Execute) Failed$", after=32768, before=512)
 BLOCK = 400  # lines of a task's arguments
-_TOLD = re.compile(
+_TOLD = late.regex(
     r"""Exception: {1,8}(?P<outer>['"])(?P<type>(?:\w+\.)*[A-Za-z_]\w*)\((?P<args>.*)\)(?P=outer)$"""
 )
-_QUOTED = re.compile(r"""f?(?P<quote>\\?['"])(?P<text>.*)(?P=quote),?$""")
-_TRACE = re.compile(r"Traceback: {1,8}['\"]")
+_QUOTED = late.regex(r"""f?(?P<quote>\\?['"])(?P<text>.*)(?P=quote),?$""")
+_TRACE = late.regex(r"Traceback: {1,8}['\"]")
 
 
 class Carried(NamedTuple):

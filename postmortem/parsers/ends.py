@@ -17,6 +17,7 @@ import re
 import signal
 from typing import NamedTuple
 
+from postmortem import late
 from postmortem.digits import whole
 
 _WHO = (
@@ -31,18 +32,18 @@ _END = (
     rf"|(?:stopped|terminated|finished|left|gone|returned|done)(?: with)?[ (:,]{{1,2}}{_CODE})"
     r"[ :=(]{1,3}(?P<code>-?\d{1,3})\)?[.!]?\s*$"
 )
-_TOLD = re.compile(rf"{_WHO}[ :,|-]{{1,3}}{_END}", re.IGNORECASE)
-_ARROW = re.compile(rf"{_WHO} ?[-=]> ?(?P<code>1(?:29|3[0-9]|4[0-3]|52|53)|-\d{{1,2}})\s*$", re.IGNORECASE)
-_OWN = re.compile(rf"(?:\S{{1,40}} )?{_END}", re.IGNORECASE)
+_TOLD = late.regex(rf"{_WHO}[ :,|-]{{1,3}}{_END}", re.IGNORECASE)
+_ARROW = late.regex(rf"{_WHO} ?[-=]> ?(?P<code>1(?:29|3[0-9]|4[0-3]|52|53)|-\d{{1,2}})\s*$", re.IGNORECASE)
+_OWN = late.regex(rf"(?:\S{{1,40}} )?{_END}", re.IGNORECASE)
 _KILLED = (
     r"(?:has |was |is )?(?:died|killed|terminated|ended|stopped|crashed|exited(?= (?:by|on|with) signal))"
     r"(?: (?:of|by|with|from|on))?(?: signal)?[ :=]{1,2}(?P<signal>SIG[A-Z]{3,4}|[1-9]\d?)\W*$"
 )
-_SIGNALLED = re.compile(rf"{_WHO}[ :,|-]{{1,3}}{_KILLED}", re.IGNORECASE)
-_OWN_SIGNALLED = re.compile(rf"(?:\S{{1,40}} )?{_KILLED}", re.IGNORECASE)
+_SIGNALLED = late.regex(rf"{_WHO}[ :,|-]{{1,3}}{_KILLED}", re.IGNORECASE)
+_OWN_SIGNALLED = late.regex(rf"(?:\S{{1,40}} )?{_KILLED}", re.IGNORECASE)
 _NUMBERS = {s.name: s.value for s in signal.Signals}
 _PARTS = ("ed", "termination", "exit", "rc", "code", "status", "->", "=>")  # one of these is in each form
-_MAY = re.compile(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
+_MAY = late.regex(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
 
 
 class End(NamedTuple):

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from postmortem import late
 from postmortem.digits import whole
 from postmortem.model import Stamp
 from postmortem.parsers import marks, records, times
@@ -45,44 +46,44 @@ class Envelope(NamedTuple):
     writer: str = ""  # a name that a collector or a runner gave who wrote it: a pod, a process
 
 
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
+_ANSI = late.regex(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|\x00")
 
-_TEE = re.compile(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
-_RANK_WORD = re.compile(
+_TEE = late.regex(r"\[([A-Za-z_]{2,20}?)[ _-]?(\d{1,6})\](?::(?!\d)|[: ](?=\[|\d{4}-)) ?")
+_RANK_WORD = late.regex(
     r"[\[<(](?:rank|RANK|Rank)[ _-](\d{1,6})[\]>)] ?(?![ \w]*(?:NCCL|Watchdog|To avoid|Timeout))"
 )
 # Gloo: `[3]<stderr>:`
-_MPI = re.compile(
+_MPI = late.regex(
     r"\[(?:(?:prterun-[\w.-]{1,80}@)?\d+,(?:mpirank:)?)?(\d{1,7})(?:,[\w.-]{1,60})?\]<(?:stdout|stderr|stddiag)>: ?"
 )
-_RAY = re.compile(
+_RAY = late.regex(
     r"\(([A-Za-z_][\w.:]*)(?: (?:TP|rank=)(\d{1,5}))? pid=(\d{1,10})(?:, ip=([\w.:]+))?(?:, [^)]*)?\) ?"
 )
-_WORKER_TP = re.compile(r"Worker_TP(\d{1,5})$")
-_VLLM = re.compile(
+_WORKER_TP = late.regex(r"Worker_TP(\d{1,5})$")
+_VLLM = late.regex(
     r"(?:DEBUG|INFO|WARNING|ERROR|CRITICAL) (\d\d-\d\d \d\d:\d\d:\d\d)(?:\.\d+)? \[?[\w./-]{1,80}:\d+\] ?"
 )
-_KUBE = re.compile(r"\[pod/([\w.-]+)/[\w.-]+\] ?")
-_TORCHX = re.compile(r"[\w.-]+/\d+ (?=\[)")
-_CXX = re.compile(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\] ?")
-_PYLOG = re.compile(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d{1,10}) ([^\]\n]{1,200}:\d+)\] ?")
-_NCCL = re.compile(
+_KUBE = late.regex(r"\[pod/([\w.-]+)/[\w.-]+\] ?")
+_TORCHX = late.regex(r"[\w.-]+/\d+ (?=\[)")
+_CXX = late.regex(r"\[([IWEFDV])\d{3,4} \d\d:\d\d:\d\d(?:\.\d+)? ([\w.+-]+:\d+)\] ?")
+_PYLOG = late.regex(r"([IWEFDVC])\d{4} \d\d:\d\d:\d\d\.\d+ +(\d{1,10}) ([^\]\n]{1,200}:\d+)\] ?")
+_NCCL = late.regex(
     r"(?:\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] ?)?([\w.-]+):(\d{1,10}):(\d{1,10}) \[(\d{1,7})\] (?=\S)"
 )
-_STAMPED = re.compile(
+_STAMPED = late.regex(
     r"[\[【(|]? ?(\d{4}[-/]\d\d[-/]\d\d[T _]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: ?[AP]M\b)?"
     r"(?: ?UTC|Z|[+-]\d\d:?\d\d)?)[\]】)|]? ?[|:]? ?"
 )
-_SLASH_RANK = re.compile(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\])")  # `[2/3] c++ -MMD` is ninja's progress
-_MARGIN = re.compile(r"> ?")
-_QUOTE = re.compile(r"(?:> ?)+(?=\[|\w)")
-_KERNEL = re.compile(
+_SLASH_RANK = late.regex(r"\[(\d{1,6})/(\d{1,6})\](?=\[[A-Z]{4,8}\])")  # `[2/3] c++ -MMD` is ninja's progress
+_MARGIN = late.regex(r"> ?")
+_QUOTE = late.regex(r"(?:> ?)+(?=\[|\w)")
+_KERNEL = late.regex(
     r"(?:<\d{1,3}>)?(?:kern *:\w+ *: *)?"
     r"(?:\[ {0,8}\d{1,9}\.\d{6}(?:, *\d+)?\]|\[ *\+\d+\.\d+\]"
     r"|\[(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{6}[+-]\d\d:\d\d) ?"
 )
-_SYSLOG = re.compile(
+_SYSLOG = late.regex(
     r"(?:<\d{1,3}>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)|1[4-9]\d{8}\.\d{6}) "
     r"(?!(?:DEBUG|INFO|WARN|WARNING|ERROR|CRITICAL|FATAL|TRACE) |\d{4}-\d\d-\d\d |[IWEFDV]\d{4} )"
@@ -90,37 +91,37 @@ _SYSLOG = re.compile(
     r"(?=\S*[\d.-]|localhost |\S+ (?:kernel|[\w./-]+\[\d+\]):)"
     r"([\w.-]+) (kernel|[\w./-]+(?:\[\d+\])?): ?"
 )
-_LOGGER = re.compile(  # `logger -s`, which names no host
+_LOGGER = late.regex(  # `logger -s`, which names no host
     r"(?:<\d{1,3}>)?[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d ([\w./-]{1,60})\[(\d{1,9})\]: ?"
 )
-_CRI = re.compile(
+_CRI = late.regex(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d) std(?:out|err) [FP](?: |$)"
 )  # /var/log/pods
-_RFC5424 = re.compile(  # PRI 1 time host program pid msgid data
+_RFC5424 = late.regex(  # PRI 1 time host program pid msgid data
     r"<\d{1,3}>1 \d{4}-\d\d-\d\dT[\d:.]{8,15}(?:Z|[+-]\d\d:\d\d) "
     r"([\w.-]+) ([^\s\[\]]{1,48}) (\d{1,9}|-) \S{1,32} "
     r"(?:-|\[[^\]\n]{0,400}\]) ?(?:\ufeff)?"
 )
-_ELAPSED = re.compile(r"^\d\d:\d\d:\d\d\.\d{3,6} (?=\s*\S)")  # `| ts -s %H:%M:%.S`
-_TAI64N = re.compile(r"@(4[0-9a-f]{15})([0-9a-f]{8}) ?")  # daemontools, runit
-_TS = re.compile(
+_ELAPSED = late.regex(r"^\d\d:\d\d:\d\d\.\d{3,6} (?=\s*\S)")  # `| ts -s %H:%M:%.S`
+_TAI64N = late.regex(r"@(4[0-9a-f]{15})([0-9a-f]{8}) ?")  # daemontools, runit
+_TS = late.regex(
     r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) [ \d]\d \d\d:\d\d:\d\d(?:\.\d{1,9})?(?: |$)"
 )  # `| ts`, `| ts "%b %d %H:%M:%.S"`
-_TALOS = re.compile(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
+_TALOS = late.regex(r"([\w.-]+): kern: *\w+: \[([^\]]{19,40})\]: ?")
 _IN_TEXT = (
-    re.compile(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
-    re.compile(r"\[PG (?:ID )?\d+[^\]]{0,80}? Rank (\d{1,6})\]"),
-    re.compile(  # and no `--node-rank=1` of a launcher's command line, and no `local rank: 0`
+    late.regex(r"\[rank[ _:-]?(\d{1,6})\]", re.IGNORECASE),
+    late.regex(r"\[PG (?:ID )?\d+[^\]]{0,80}? Rank (\d{1,6})\]"),
+    late.regex(  # and no `--node-rank=1` of a launcher's command line, and no `local rank: 0`
         r"(?<![\w-])(?<!local )(?<!node )(?<!group )(?<!machine )(?:global_|world_)?rank[=:] ?(\d{1,6})\b",
         re.IGNORECASE,
     ),
-    re.compile(r"^rank (\d{1,6}) (?=(?:step|batch|epoch|iter(?:ation)?|loss|started|starting|ready|up)\b)"),
-    re.compile(r"(?:^|\s)rank[_-]?(\d{1,6})\s+(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"),
-    re.compile(
+    late.regex(r"^rank (\d{1,6}) (?=(?:step|batch|epoch|iter(?:ation)?|loss|started|starting|ready|up)\b)"),
+    late.regex(r"(?:^|\s)rank[_-]?(\d{1,6})\s+(?:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"),
+    late.regex(
         r"^[\W\d]*(?:(?:DEBUG|INFO|WARNING|ERROR|CRITICAL)\W+)?rank (\d{1,6})(?:/\d{1,6})?: ", re.IGNORECASE
     ),
 )
-_TP = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d{1,7}))(?: [A-Z]+\d+)*\] ?")
+_TP = late.regex(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?: DP\d+)?(?: TP(\d{1,7}))(?: [A-Z]+\d+)*\] ?")
 
 
 def clean(text: str) -> str:
@@ -358,7 +359,7 @@ _FORMS: dict[str, _Form] = {  # tried in this order
 def _one_of(*left_out: str) -> re.Pattern[str]:
     """All forms as one, with an empty group behind each that tells which:
     most lines have one prefix or none, and this is one look."""
-    return re.compile(
+    return late.regex(
         "|".join(f"{form.pattern}(?P<{name}>)" for name, (form, _) in _FORMS.items() if name not in left_out)
     )
 

@@ -23,6 +23,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from postmortem import late
 from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
@@ -95,65 +96,65 @@ LIBRARY = Signature(
 )
 FAR = 8  # lines below `Last error:` in which its text starts
 
-_LAST = re.compile(
+_LAST = late.regex(
     r"(?:NCCL )?Last [Ee]rror:|Last NCCL warning\(error\) log entry \(may be unrelated\)"
 )  # torch, its nccl2; XLA
 # an error's text stands behind what failed, or alone; in the middle of a sentence it is prose
-_TEXT = re.compile(
+_TEXT = late.regex(
     r"(?:^|[:(\['\"=\]-] ?|\b(?:with|error|returned|returns|failed|strerror|errno|code|message|ERROR),? )"
     r"(" + "|".join(re.escape(t) for t in _LONGEST) + r")(?=$|[\s]*[.,;:)\]'\"\[(]|, | errno| on dev)"
 )
-_CODE = re.compile(
+_CODE = late.regex(
     r"(?:\[[Ee]rrno |\berrno ?[=:]? ?|\(os error |\bpthread_create (?:returns|failed:?|returned) (?:error )?)"
     r"(\d{1,3})\b"
 )
 _SPEAKERS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("nccl", re.compile(r"(?:NCCL|\.(?:h|cc|cu):\d+) WARN (?P<text>.+)")),  # up to 2.3 without its name
-    ("ofi", re.compile(r"(?P<text>^.*\bprov_errno: .*)|libfabric:\d[^<]{1,200}<\w+>(?P<text2> .*)")),
-    ("oneccl", re.compile(r"(?:\|CCL_ERROR\|(?: [\w./]+:\d+)?|oneCCL:(?: [\w./]+:\d+)?)(?P<text> .+)")),
-    ("ucx", re.compile(r"\bUCX +(?:ERROR|FATAL) +(?P<text>.+)")),
-    ("hccl", re.compile(r"\[ERROR\] HCC[LP]\([^)]{0,80}\)(?P<text>.+)")),
-    ("openmpi", re.compile(r"\b(?:btl|oob|mtl)_\w+\.c:\d+(?::\w+\])?(?P<text> .+)")),
-    ("gloo", re.compile(r"\[[^\]]{0,300}gloo/[^\]]{1,120}:\d+\](?P<text> .+)")),
+    ("nccl", late.regex(r"(?:NCCL|\.(?:h|cc|cu):\d+) WARN (?P<text>.+)")),  # up to 2.3 without its name
+    ("ofi", late.regex(r"(?P<text>^.*\bprov_errno: .*)|libfabric:\d[^<]{1,200}<\w+>(?P<text2> .*)")),
+    ("oneccl", late.regex(r"(?:\|CCL_ERROR\|(?: [\w./]+:\d+)?|oneCCL:(?: [\w./]+:\d+)?)(?P<text> .+)")),
+    ("ucx", late.regex(r"\bUCX +(?:ERROR|FATAL) +(?P<text>.+)")),
+    ("hccl", late.regex(r"\[ERROR\] HCC[LP]\([^)]{0,80}\)(?P<text>.+)")),
+    ("openmpi", late.regex(r"\b(?:btl|oob|mtl)_\w+\.c:\d+(?::\w+\])?(?P<text> .+)")),
+    ("gloo", late.regex(r"\[[^\]]{0,300}gloo/[^\]]{1,120}:\d+\](?P<text> .+)")),
 )
-_LOUD = re.compile(
+_LOUD = late.regex(
     r"\b(?:ERROR|FATAL|CRITICAL|[Ee]rror|[Ff]ail(?:ed|ure)|FAILED|[Cc]annot|[Cc]ould not|[Uu]nable"
     r"|Exception)\b"
     r"|\bwhat\(\)"
     r"|[a-z]Error\b|^E\d{4} "
 )
-_OF_TOOL = re.compile(
+_OF_TOOL = late.regex(
     r"^[\w./-]{1,80}: (?:line \d+: )?\S.{0,300}: [A-Z][\w /-]+$"
 )  # `tee: train.log: File too large`
-_AGAIN = re.compile(
+_AGAIN = late.regex(
     r"\bretr(?:y|ying|ies)\b|NCCL INFO|\b(?:INFO|DEBUG|TRACE)\b|\bwill try\b|\bignor(?:ed|ing)\b"
 )
-_RETRIES = re.compile(r"NCCL INFO .{0,200}\bretrying\b")
+_RETRIES = late.regex(r"NCCL INFO .{0,200}\bretrying\b")
 # the first that stands in the text says what was asked of the system
 _CALLS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("cma", re.compile(r"\b(process_vm_(?:readv|writev))\b")),
-    ("shm", re.compile(r"(shm_(?:open|posix)|fallocate|ftruncate|shm(?:get|at)|/dev/shm|[Ss]hared [Mm]emory)")),
-    ("thread", re.compile(r"(pthread_create|worker thread|thread creation|\bv?fork\b|\bclone\b)")),
-    ("verbs", re.compile(r"\b(ibv_\w+|rdma_\w+|fi_\w+|uct_\w+|ibv\b)")),
-    ("cuda", re.compile(r"([Cc]uda failure|(?:CUDA|HIP) (?:error|failure)|\b(?:cu(?:da)?|hip)[A-Z]\w+)")),
-    ("library", re.compile(r"\b(dlopen|dlsym|[Ss]hared object file)\b")),
+    ("cma", late.regex(r"\b(process_vm_(?:readv|writev))\b")),
+    ("shm", late.regex(r"(shm_(?:open|posix)|fallocate|ftruncate|shm(?:get|at)|/dev/shm|[Ss]hared [Mm]emory)")),
+    ("thread", late.regex(r"(pthread_create|worker thread|thread creation|\bv?fork\b|\bclone\b)")),
+    ("verbs", late.regex(r"\b(ibv_\w+|rdma_\w+|fi_\w+|uct_\w+|ibv\b)")),
+    ("cuda", late.regex(r"([Cc]uda failure|(?:CUDA|HIP) (?:error|failure)|\b(?:cu(?:da)?|hip)[A-Z]\w+)")),
+    ("library", late.regex(r"\b(dlopen|dlsym|[Ss]hared object file)\b")),
     (
         "socket",
-        re.compile(
+        late.regex(
             r"\b([Cc]onnect(?:ing|ion)?|bind|listen|[Aa]ccept|recv|send|socket|poll|[gs]etsockopt|peer)\b"
         ),
     ),
-    ("memory", re.compile(r"\b([mc]alloc|realloc|mmap|mlock|[Cc]lloc|posix_memalign)\b")),
-    ("file", re.compile(r"\b(open|read|write|fsync|close|stat|rename|unlink|fread|fwrite|mkdir|flock)\b")),
+    ("memory", late.regex(r"\b([mc]alloc|realloc|mmap|mlock|[Cc]lloc|posix_memalign)\b")),
+    ("file", late.regex(r"\b(open|read|write|fsync|close|stat|rename|unlink|fread|fwrite|mkdir|flock)\b")),
 )  # fmt: skip
 DEVICES = ("EIO", "EREMOTEIO", "ENOTCONN", "ESHUTDOWN")
 TELLING = ("verbs", "thread")  # of these the call alone says who asked
 SOCKET = ("ETIMEDOUT", "ECONNREFUSED", "ECONNRESET", "ECONNABORTED", "EPIPE", "EHOSTUNREACH", "ENETUNREACH",
           "ENETDOWN", "EHOSTDOWN", "EADDRNOTAVAIL", "EADDRINUSE", "EAFNOSUPPORT")  # fmt: skip
-_OF_SOCKETS = re.compile(r"socket|ssl\b|asyncio|selectors|connection\.py|http|urllib|grpc|paramiko")
-_PEER = re.compile(r"(?:\[(?P<v6>[0-9a-fA-F:.%\w-]{2,60})\]:\d+|(?P<nccl>[\w.:%-]{2,80}?)<\d+>)")
-_PATH = re.compile(r"['\"‘](?P<path>/?[^'\"’\n]{1,300})['\"’]|(?P<bare>/[\w.+-][^\s:,\"']{1,300})")
-_CUDA_SAYS = re.compile(
+_OF_SOCKETS = late.regex(r"socket|ssl\b|asyncio|selectors|connection\.py|http|urllib|grpc|paramiko")
+_PEER = late.regex(r"(?:\[(?P<v6>[0-9a-fA-F:.%\w-]{2,60})\]:\d+|(?P<nccl>[\w.:%-]{2,80}?)<\d+>)")
+_PATH = late.regex(r"['\"‘](?P<path>/?[^'\"’\n]{1,300})['\"’]|(?P<bare>/[\w.+-][^\s:,\"']{1,300})")
+_CUDA_SAYS = late.regex(
     r"(?:[Cc]uda failure|CUDA (?:error|failure)|HIP failure)(?: \d+)?:? '(?P<text>[^']{1,120})'"
 )
 

@@ -79,7 +79,8 @@ _GATES: tuple[tuple[int, str], ...] = (
     (FACTS, r"(?i:\b(?:worker|process|proc|trainer|task|replica)[ =:#]*[0-9]{1,6}(?: of |/)[0-9])"),
     (FACTS, r"""\b(?:world[_ ]size|nranks|nRanks|num_processes)["']?[ =:]+[0-9]|\bbusId [0-9a-f]{3}"""),
     (FACTS, r"\btorch(?:[ _]version)?[ =:]+[0-9]\.|NCCL version [0-9]"),
-    (ALL, r"^\{"),  # JSON
+    (ALL, r"^\{(?:[^']|$)"),  # JSON
+    (ALL ^ FACTS, r"^\{'"),  # a Trainer's dict, as Python prints it: nothing in it is escaped
 )
 
 

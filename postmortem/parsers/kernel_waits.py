@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
+from postmortem import late
 from postmortem.digits import number
 from postmortem.library import Signature
 from postmortem.model import Event
@@ -49,9 +50,9 @@ HELD_BY = (
 )  # fmt: skip
 STORAGE = tuple(name for name, _ in HELD_BY if name != "nvidia")
 _HELD_BY = tuple((name, re.compile(form)) for name, form in HELD_BY)
-_FRAME = re.compile(r"[A-Za-z_][\w.]{1,120}\+0x[0-9a-f]+/0x[0-9a-f]+")
-_HEAD = re.compile(r"blocked for more than|state:[DSRT] ")
-_TASK = re.compile(r"task:? ?(?P<comm>[^\s:]{1,40})(?:[: ]|\s+state:D.{0,60}?\bpid: ?)(?P<pid>\d{1,9})")
+_FRAME = late.regex(r"[A-Za-z_][\w.]{1,120}\+0x[0-9a-f]+/0x[0-9a-f]+")
+_HEAD = late.regex(r"blocked for more than|state:[DSRT] ")
+_TASK = late.regex(r"task:? ?(?P<comm>[^\s:]{1,40})(?:[: ]|\s+state:D.{0,60}?\bpid: ?)(?P<pid>\d{1,9})")
 DEPTH = 60  # lines that a stack may take
 
 

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from postmortem import late
 from postmortem.digits import whole
 from postmortem.parsers.sieve import Form, Sieve
 
@@ -33,7 +34,7 @@ _STEP = SIEVE.form(
 _EPOCH_STEP = SIEVE.form(
     r"\bEpoch:? ?(?:\[\d+\]|\d+)[ :]*\[ *(?P<step>\d{1,9})/\d+[ \]]|\| +(?P<bar>\d{1,9})/\d+ \["
 )
-_OF_ALL = re.compile(r"(?<![\w/.:-])(?P<n>\d{1,9}) ?/ ?(?P<all>\d{1,9})(?![\w/.]|-\d|\]\[\d)")
+_OF_ALL = late.regex(r"(?<![\w/.:-])(?P<n>\d{1,9}) ?/ ?(?P<all>\d{1,9})(?![\w/.]|-\d|\]\[\d)")
 _EPOCH = SIEVE.form(r"\bepochs?[\"']?[ =:#\[]{1,3}(?P<n>\d{1,6})\b", re.IGNORECASE)
 _DONE_SO_FAR = SIEVE.form(
     r"\b(?:[Pp]rocess|[Gg]enerat|[Ee]valuat|[Ss]av|[Tt]rain)(?:ed|ing) (?P<what>\w*) ?#?(?P<n>\d{1,9})\b"
@@ -57,8 +58,8 @@ _KEEPER = SIEVE.form(
     r"Script (?:started|done)\b|(?:srun|scancel|sbatch|slurmstepd[\w-]{0,40}): |\*\*\* (?:STEP|JOB) \d"
     r"|\[repeated \d+x across cluster\]"
 )
-_CODE = re.compile(r"\s*(?:[│❱╭╰]|File \"|>>> |\++ \S)")  # a traceback's frames quote `if step == 31:`
-_CLOSING = re.compile(r"\W{0,4}wandb:|\W{0,2}(?:Run summary|Run history)\b")  # printed by an exit handler
+_CODE = late.regex(r"\s*(?:[│❱╭╰]|File \"|>>> |\++ \S)")  # a traceback's frames quote `if step == 31:`
+_CLOSING = late.regex(r"\W{0,4}wandb:|\W{0,2}(?:Run summary|Run history)\b")  # printed by an exit handler
 
 
 def of_a_keeper(body: str) -> bool:
@@ -104,9 +105,9 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
         yield named["word"].lower(), whole(named["step"])
 
 
-_ANY_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-_ALONE = re.compile(r"(?<![\w.:/-])\d{1,12}(?![\w.:/-])")  # no part of a time, a path or a fraction
-_WHO = re.compile(  # `worker 3 started` counts nobody's work
+_ANY_NUMBER = late.regex(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_ALONE = late.regex(r"(?<![\w.:/-])\d{1,12}(?![\w.:/-])")  # no part of a time, a path or a fraction
+_WHO = late.regex(  # `worker 3 started` counts nobody's work
     r"(?:\b|_)(?:rank|worker|gpu|cuda|device|(?:sub)?process|child|pid|port|thread|node|core|cpu|layer|block|actor|shard|id)s?"
     r"\W{0,12}$",
     re.IGNORECASE,
@@ -186,11 +187,11 @@ _METRIC = SIEVE.form(
     r"|\bvs\b[^:]{0,40})\b[\w .@\[\]:%()/'\"-]{0,40}[=: ] ?-?\d+\.\d",
     re.IGNORECASE,
 )
-_ROW = re.compile(
+_ROW = late.regex(
     r"(?:\w[\w@./=()+-]{0,39}(?: [\w@./=()+-]{1,20}){0,5}|[\w@./-]{1,40})(?:[ \t|,]+-?\d{1,9}\.\d{1,9}%?){2,}"
     r"(?:[ \t|]*| +\(\d+\.\d+x\))$|-?\d+\.\d+(?:[ \t,]+-?\d+\.\d+){2,}[ \t]*$"
 )
-_CELL = re.compile(
+_CELL = late.regex(
     r"\|\s*[\w/]+(?:[ _/][\w/]+)*\s*\|\s*-?\d+(?:\.\d+)?(?:e[-+]?\d+)?\s*\|$"
 )  # a logger's table
 _PAIRS = SIEVE.form(r"(?:[A-Za-z][\w ]{0,30}: ?\d+(?:\.\d+)?[ |,;]*){2,}$")
@@ -204,7 +205,7 @@ _NO_RESULT = SIEVE.form(
     r"|RAM|memory|usage|runtime)\b",
     re.IGNORECASE,
 )
-_SETTING = re.compile(r"\W*(?:lr|learning[_ ]rate|seed|dropout)\b", re.IGNORECASE)
+_SETTING = late.regex(r"\W*(?:lr|learning[_ ]rate|seed|dropout)\b", re.IGNORECASE)
 
 
 def result(body: str) -> bool:
@@ -316,7 +317,7 @@ _DONE = SIEVE.form(
     r"[Dd]one(?:[,:;] (?!.{0,60}\b(?:retry|again|next|now|start|wait))[^\W\d][\w ./-]{2,60}|[.!]?(?:[ \t]+[\w./-]{1,80}\.py:\d+)?|[:,]? ?(?:-+>|→) ?\S{1,200})[ \t]*$"
 )
 _PARTS = r"epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file"
-_NOT_GOODBYE = re.compile(
+_NOT_GOODBYE = late.regex(
     r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load"
     rf"|tokeniz|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:{_PARTS})\b|startup"
     r"|EXIT_CODE=\"[1-9]|(?:exit|status|return|code)[ =:\"]+-?[1-9]|\bonce\b|\bwhen\b"
@@ -326,7 +327,7 @@ _NOT_GOODBYE = re.compile(
     r"(?:/\d+)?:? (?:is |was )?(?:done|finished|completed?)\b(?! \()",
     re.IGNORECASE,
 )
-_NO_ERROR = re.compile(
+_NO_ERROR = late.regex(
     r"\b(?:0|no|without)(?: \w+)? (?:errors?|failures?|failed)\b"
     r"|\b(?:errors?|failures?|failed): ?(?:0|none)\b",
     re.IGNORECASE,

@@ -17,31 +17,32 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from postmortem import late
 from postmortem.digits import whole
 from postmortem.model import Event, Source
 from postmortem.parsers.excerpt import decode, document_event
 from postmortem.parsers.faulthandler import SIGNALS, stack_fields
 from postmortem.parsers.frames import code_line
 
-_PROCESS = re.compile(r"Process (?P<pid>\d{1,10}): (?P<cmd>.*)")
-_SPY_THREAD = re.compile(
+_PROCESS = late.regex(r"Process (?P<pid>\d{1,10}): (?P<cmd>.*)")
+_SPY_THREAD = late.regex(
     r'Thread (?:0x[0-9a-fA-F]+|\d+) \((?P<state>idle|active)[^)]*\)(?:: "(?P<name>[^"]*)")?'
 )
-_SPY_FRAME = re.compile(r"\s+(?P<func>\S.{0,300}?) \((?P<file>[^()]{1,400}):(?P<line>\d+)\)\s*$")
-_PYSTACK_THREAD = re.compile(r"Traceback for thread (?P<tid>\d{1,10})")
-_PYSTACK_FRAME = re.compile(
+_SPY_FRAME = late.regex(r"\s+(?P<func>\S.{0,300}?) \((?P<file>[^()]{1,400}):(?P<line>\d+)\)\s*$")
+_PYSTACK_THREAD = late.regex(r"Traceback for thread (?P<tid>\d{1,10})")
+_PYSTACK_FRAME = late.regex(
     r'\s+\(Python\) File "(?P<file>[^"]{1,400})", line (?P<line>\d+), in (?P<func>.+)'
 )
-_PYSTACK_DIED = re.compile(
+_PYSTACK_DIED = late.regex(
     r"The process died due (?:to )?a (?P<what>[a-z ]+?)(?: accessing address|\s*$|\.)", re.IGNORECASE
 )
-_GDB_SIGNAL = re.compile(r"Program terminated with signal (?P<signal>SIG[A-Z]+), (?P<text>[^.]+)\.")
-_GDB_FRAME = re.compile(
+_GDB_SIGNAL = late.regex(r"Program terminated with signal (?P<signal>SIG[A-Z]+), (?P<text>[^.]+)\.")
+_GDB_FRAME = late.regex(
     r"#(?P<n>\d+)\s+(?:0x[0-9a-f]+ in )?(?P<func>[\w:~<>., *&]+?) \(.*\)"
     r"(?: at (?P<file>[^:\s]+):(?P<line>\d+)| from (?P<lib>\S+))?"
 )
-_PID_NAME = re.compile(r"pid[_-]?(\d+)")
-_CORE_PID = re.compile(r"\[New LWP (\d+)\]|core\.(\d+)|Core was generated")
+_PID_NAME = late.regex(r"pid[_-]?(\d+)")
+_CORE_PID = late.regex(r"\[New LWP (\d+)\]|core\.(\d+)|Core was generated")
 _FORKED = ("_launch", "_bootstrap_inner")
 
 

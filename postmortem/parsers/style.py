@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
 
+from postmortem import late
 from postmortem.digits import whole
 
 
@@ -27,22 +28,22 @@ class Style:
 
 
 _SLURM = ("srun:", "slurmstepd", "*** ")  # writes between the tasks
-SRUN = re.compile(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
-HOST = re.compile(
+SRUN = late.regex(r" {0,5}(\d{1,5}):(?!\d) ?")  # and no clock that stands first in every line
+HOST = late.regex(
     r"((?:\d{1,3}\.){3}\d{1,3}|[A-Za-z][\w.-]*\d[\w.-]*)(?:: | +\| )(?=\s*\S)"
 )  # pdsh, docker compose
 COLUMNS = {
-    "pipe": re.compile(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
-    "colon": re.compile(r"(\d{1,5}): "),
-    "angle": re.compile(r"<(?:r|rank ?)?(\d{1,5})> "),
-    "slash": re.compile(r"[^\[\n]{0,40}\[(\d{1,5})/\d{1,5}\] "),
-    "square": re.compile(r"(?:[\d:.,TZ +-]{8,35} )?\[(\d{1,5})\] "),  # `[3] step 9`, with a time before it
-    "key": re.compile(r".{0,300}\s(?:global_)?rank=(\d{1,5})(?:\s+\w+=\S+)*\s*$"),  # structlog's console
+    "pipe": late.regex(r"(?:[^|\n]{1,40}\|){0,2} *(\d{1,5}) *\| "),
+    "colon": late.regex(r"(\d{1,5}): "),
+    "angle": late.regex(r"<(?:r|rank ?)?(\d{1,5})> "),
+    "slash": late.regex(r"[^\[\n]{0,40}\[(\d{1,5})/\d{1,5}\] "),
+    "square": late.regex(r"(?:[\d:.,TZ +-]{8,35} )?\[(\d{1,5})\] "),  # `[3] step 9`, with a time before it
+    "key": late.regex(r".{0,300}\s(?:global_)?rank=(\d{1,5})(?:\s+\w+=\S+)*\s*$"),  # structlog's console
 }
 PARTS = dict(zip(COLUMNS, ("|", ": ", "<", "/", "[", "rank="), strict=True))  # what a line must have for each
 LABELS = {  # the process that a runner, or the pod that an export puts in front
-    "runner": re.compile(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
-    "tab": re.compile(
+    "runner": late.regex(r"(?:\d\d:\d\d:\d\d )([\w.-]{1,60}) +\| ?"),  # honcho, foreman
+    "tab": late.regex(
         r"(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d)\t)?([^\t ]{1,60})\t"
     ),  # parallel --tag, Loki
 }
@@ -55,7 +56,7 @@ _BEFORE = (
 )
 _PROCESS = r"(?:[ ,;/]{1,2}(?:of |pid[ =:]?|PID[ =:]?|world[ =:]?|/)?\d{1,8})?"  # `[bench 3/4 pid 32481] `
 _LEADS = tuple(
-    re.compile(_BEFORE + form)
+    late.regex(_BEFORE + form)
     for form in (
         rf"(?P<lead>[^\d\n]{{0,40}})(?P<n>\d{{1,5}})(?P<behind>{_PROCESS}{_PROCESS}(?:[^\w\s.,;=/-]{{1,3}}[ \t]?|\t| +\| ?))",
         r"(?P<lead>(?:rank|rk|worker|proc|process|replica|trainer|gpu|task|actor|learner)[ =:#_-]{0,2})(?P<n>\d{1,5})(?P<behind>[ ,;:]{1,2})",
@@ -67,32 +68,32 @@ _WORDS = "worker|proc|process|replica|trainer|gpu|task|actor|learner|global|memb
 _ANY_WORD = rf"(?P<word>\b(?:{_WORDS}))"
 _NAMING = (  # how often each number has to come, and what a head in small letters has where any is named so
     (
-        re.compile(_ANY_WORD + r"[ =:#_-]{0,2}\"?(?P<n>\d{1,5})\b", re.IGNORECASE),
+        late.regex(_ANY_WORD + r"[ =:#_-]{0,2}\"?(?P<n>\d{1,5})\b", re.IGNORECASE),
         1,
-        re.compile(rf"(?:{_WORDS})[ =:#_-]{{0,2}}\"?\d"),
+        late.regex(rf"(?:{_WORDS})[ =:#_-]{{0,2}}\"?\d"),
     ),
-    (re.compile(r"\w(?P<word>)\[(?P<n>\d{1,4})\](?=[ :])"), 2, re.compile(r"\[\d")),  # `Engine[1] INFO`
-    (re.compile(r"\w(?P<word>)/(?P<n>\d{1,4})(?=: )"), 2, re.compile(r"/\d")),  # `OCR/2: `
+    (late.regex(r"\w(?P<word>)\[(?P<n>\d{1,4})\](?=[ :])"), 2, re.compile(r"\[\d")),  # `Engine[1] INFO`
+    (late.regex(r"\w(?P<word>)/(?P<n>\d{1,4})(?=: )"), 2, re.compile(r"/\d")),  # `OCR/2: `
 )
 MOST = 512  # a rank with which a node begins
 ENOUGH = 100  # lines that show whether the writers are numbered
 NEAR = 120  # characters of a line in which its writer is named
-_FOREIGN = re.compile(  # what torch, Python and the launcher write between the lines of a program's own logger
+_FOREIGN = late.regex(  # what torch, Python and the launcher write between the lines of a program's own logger
     r"\s|\[rank\d|Traceback |\[?[IWEF]\d{4} \d\d:|[=*_-]{4,}|(?:[\w.]{1,60}\.)?[A-Z]\w{1,40}(?:Error|Exception)\b"
     r"|(?:Current t|T)hread 0x|terminate called|/\S{1,200}: \w{0,20}Warning|torchrun|srun:|Failures:|Root Cause|\[\d+\]:$|\S+ FAILED$"
 )
-_TEE = re.compile(r"\[[A-Za-z_]{2,20}[ _-]?$")  # torchrun's `[default0]:`, which says the local rank
-_WHO = re.compile(
+_TEE = late.regex(r"\[[A-Za-z_]{2,20}[ _-]?$")  # torchrun's `[default0]:`, which says the local rank
+_WHO = late.regex(
     r"(?:^|[^a-z])(?:rank|rk|r|worker|w|proc|process|p|gpu|local|trainer|task|replica|actor|learner|peer)[ =:#_-]{0,2}$",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(  # numbers that are no writer's, and that the reader of progress has to see
+_COUNTED = late.regex(  # numbers that are no writer's, and that the reader of progress has to see
     r"(?:step|epoch|iter|iteration|it|batch|update|layer|block|stage|phase|fold|shard|part|chunk|trial|round|attempt"
     r"|sample|example|file|line|frame|seed|expert|head|bucket|level|version|v)s?\W*$",
     re.IGNORECASE,
 )
-RANKED = re.compile(r"(?:^|[._/-])rank[ ._=-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
-_RUNNER = re.compile(
+RANKED = late.regex(r"(?:^|[._/-])rank[ ._=-]?(\d{1,6})(?=[._/-]|$)", re.IGNORECASE)
+_RUNNER = late.regex(
     r"pdsh@|\[[\d-]{10} [\d:,]{12}\] \[[A-Z]+\] \[(?:multinode_)?runner\.py:"
 )  # DeepSpeed's head, which labels the others' lines
 

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 
+from postmortem import late
 from postmortem.model import ClockKind, Stamp
 
 NO_YEAR = 1972
@@ -28,24 +29,24 @@ MONTHS = {
 }
 _CLOCK = r"(?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)(?:[.,](?P<f>\d{1,9}))?"
 
-_HMS = re.compile(r"\d:\d\d:\d\d")  # stands in each of the forms below
-_ISO = re.compile(
+_HMS = late.regex(r"\d:\d\d:\d\d")  # stands in each of the forms below
+_ISO = late.regex(
     rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?"
     rf"(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)"
 )
-_GLOG = re.compile(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
-_CTIME = re.compile(
+_GLOG = late.regex(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
+_CTIME = late.regex(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) {_CLOCK} (?P<Y>\d{{4}})"
 )
-_NAMED = re.compile(rf"(?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) (?P<Y>\d{{4}}) {_CLOCK}")
-_SYSLOG = re.compile(rf"(?P<b>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<D>\d\d?) {_CLOCK}")
-_SHORT = re.compile(rf"(?<![\d/-])(?P<M>\d\d)[-/](?P<D>\d\d) \[?{_CLOCK}")
+_NAMED = late.regex(rf"(?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) (?P<Y>\d{{4}}) {_CLOCK}")
+_SYSLOG = late.regex(rf"(?P<b>Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +(?P<D>\d\d?) {_CLOCK}")
+_SHORT = late.regex(rf"(?<![\d/-])(?P<M>\d\d)[-/](?P<D>\d\d) \[?{_CLOCK}")
 _PART = r"\.\d{1,9}|\d{3}(?:\d{3}){0,2}"  # of a second: `.135`, or the last digits of milli- to nanoseconds
 _SECOND = r"1[4-9]\d{8}"  # since 1970: 2014 to 2033
-_UNIX = re.compile(rf"\b(?:time|ts|timestamp)=\"?({_SECOND})({_PART})?\b")
+_UNIX = late.regex(rf"\b(?:time|ts|timestamp)=\"?({_SECOND})({_PART})?\b")
 # `ts %.s`; whole seconds only in brackets: a number of parameters may open a line, too
-EPOCH = re.compile(rf"(?:\[({_SECOND})({_PART})?\]|({_SECOND})({_PART}))[:,]?(?: |$)")
-_BOOT = re.compile(r"\[ {0,8}(?P<t>\d{1,9}\.\d{6})(?:\]|, *\d)")
+EPOCH = late.regex(rf"(?:\[({_SECOND})({_PART})?\]|({_SECOND})({_PART}))[:,]?(?: |$)")
+_BOOT = late.regex(r"\[ {0,8}(?P<t>\d{1,9}\.\d{6})(?:\]|, *\d)")
 _FORMS = (_ISO, _CTIME, _NAMED, _GLOG, _SYSLOG, _SHORT)
 _BEFORE = ((_ISO, len("2026-11-20 2")), (_GLOG, len("W1120 2")))  # up to where _HMS begins
 

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
 
+from postmortem import late
 from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
@@ -36,29 +37,29 @@ HEADLESS = Signature(
     before=4096,
 )
 
-_FRAME = re.compile(r'\s*(?:> )?File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
-_RAISE = re.compile(r"\s+raise (?:\w+\.)*(\w+)\(")
-_TORN = re.compile(r'[^\s"][^"]{0,400}", line \d+')
-_NAMED = re.compile(
+_FRAME = late.regex(r'\s*(?:> )?File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?:, in (?P<func>.+))?')
+_RAISE = late.regex(r"\s+raise (?:\w+\.)*(\w+)\(")
+_TORN = late.regex(r'[^\s"][^"]{0,400}", line \d+')
+_NAMED = late.regex(
     r"^(?:[A-Za-z_]\w*\.)*[A-Z_a-z]\w*(?:Error|Exception|Interrupt|Exit|Warning|Failure|Fault|Timeout"
     r"|Refused|Exceeded|Failed|Killed|Died|Abort|"
     r"NotFound|Missing|Iteration|Cancelled)\w*(?:\(\w+\))?(?::|\s*$)"
 )
-_ANY = re.compile(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
+_ANY = late.regex(r"^(?P<type>(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\(\w+\))?)(?:: ?(?P<message>.*))?$")
 # without a message: `queue.Empty`, `socket.timeout`
-_BARE = re.compile(r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*")
-_CLASS = re.compile(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
-_CAUGHT = re.compile(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
-_ORIGINAL = re.compile(r"(?:Original )?Traceback \(most recent call last\):")
-_RECORDED = re.compile(
+_BARE = late.regex(r"(?:\w+\.)+(?:[A-Z]\w*|\w*error|timeout)\s*")
+_CLASS = late.regex(r"(?:\w+\.)*[A-Z]\w*(?:Error|Exception): ")
+_CAUGHT = late.regex(r"Caught (?P<type>\w+) in (?:DataLoader worker process|pin memory thread|replica|Task)")
+_ORIGINAL = late.regex(r"(?:Original )?Traceback \(most recent call last\):")
+_RECORDED = late.regex(
     r'"message": "((?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Exit|Interrupt): [^"\\]{1,16000})'
 )
-_GLUED = re.compile(r"((?:\w+\.)*[A-Z]\w{5,60}?)\1+")
+_GLUED = late.regex(r"((?:\w+\.)*[A-Z]\w{5,60}?)\1+")
 # BackendCompilerFailed: backend='inductor' raised: and what it was
-_QUOTING = re.compile(r"[\w.]+: (?:.{1,200} )?raised:\s*$")
-_CHAIN = re.compile(r"(?:During handling of the above exception|The above exception was the direct cause)")
+_QUOTING = late.regex(r"[\w.]+: (?:.{1,200} )?raised:\s*$")
+_CHAIN = late.regex(r"(?:During handling of the above exception|The above exception was the direct cause)")
 # torch < 1.6
-_SPAWNED = re.compile(
+_SPAWNED = late.regex(
     r"\w+: On WorkerInfo\("
     r"|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)"
     r"|Exception: *$"

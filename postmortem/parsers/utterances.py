@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 
+from postmortem import late
 from postmortem.library import Signature
 from postmortem.parsers.excerpt import Excerpt, Line
 
@@ -28,22 +29,22 @@ _CLASS = (
     r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*"
     r"(?:Error|Exception|Failure|Fault|Timeout|Refused|Exceeded|NotFound|Missing|Died|Abort)"
 )
-_ALONE = re.compile(rf"(?:[EFC] )?(?P<said>{_CLASS}: \S.*|(?:[a-z_]\w*\.)+[A-Z][a-z]\w+: \S.*)$")
-_UNCAUGHT = re.compile(
+_ALONE = late.regex(rf"(?:[EFC] )?(?P<said>{_CLASS}: \S.*|(?:[a-z_]\w*\.)+[A-Z][a-z]\w+: \S.*)$")
+_UNCAUGHT = late.regex(
     r"(?:^|[\] :|-])(?:[Uu]ncaught|[Uu]nhandled)(?: exception)?(?: in [\w. ]{1,40})?:? "
     rf"(?P<said>{_CLASS}(?:: .*|\(.*\))?)$"
 )
-_LOGGED = re.compile(
+_LOGGED = late.regex(
     r"\b(?:ERROR|FATAL|CRITICAL|SEVERE|Fatal|fatal)\b[\]):| -]{0,20}"
     r"(?:[\w.:\[\]-]{1,60}[ \t]+[|:-]{0,2}[ \t]*){0,2}"
     rf"(?P<said>{_CLASS}: \S.*|[A-Z][a-z]+[A-Z]\w*\((?:'[^']|\"[^\"]).*\))$"
 )
-_REPR = re.compile(r"(?P<type>(?:\w+\.)*[A-Z]\w+)\((?P<quote>['\"])(?P<message>.*)(?P=quote),?\)$")
-_AGAIN = re.compile(
+_REPR = late.regex(r"(?P<type>(?:\w+\.)*[A-Z]\w+)\((?P<quote>['\"])(?P<message>.*)(?P=quote),?\)$")
+_AGAIN = late.regex(
     r"\bretr(?:y|ying|ied)\b|\bignor(?:ed|ing)\b|\bskipp(?:ed|ing)\b|\bfall(?:ing)? back\b", re.IGNORECASE
 )
-_NEWS = re.compile(r"Warning\b|^torch\.[A-Z]|^(?:\w+\.)*(?:Size|Tensor|Module|Linear|Parameter)\b")
-_EPILOGUE = re.compile(  # a launcher, a scheduler or a shell tells of an end
+_NEWS = late.regex(r"Warning\b|^torch\.[A-Z]|^(?:\w+\.)*(?:Size|Tensor|Module|Linear|Parameter)\b")
+_EPILOGUE = late.regex(  # a launcher, a scheduler or a shell tells of an end
     r"failed \(exitcode: -?[1-9]|closing signal SIG|ChildFailedError|srun: error|mpirun"
     r"|exits? with (?:return |error )?code"
     r"|Killing subprocess|exit(?:ed)? (?:status|code)|Command .{1,80} returned non-zero|CalledProcessError"

@@ -6,9 +6,10 @@ looked(b"wandb: key: ...")  ->  Look(key=False, rules=(14,), named=True)
 from __future__ import annotations
 
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
+from postmortem import late
 from postmortem.privacy.named import NAMED, NEAR_VALUE
 from postmortem.privacy.tools import PROVIDERS
 
@@ -41,22 +42,20 @@ def _tree(words: list[str]) -> str:
 
 
 _TREE = _tree(sorted({literal for literal, _ in _LITERALS}))
-_ANY, _EACH = re.compile(_TREE), re.compile(f"(?=({_TREE}))")
+_ANY, _EACH = late.regex(_TREE), late.regex(f"(?=({_TREE}))")
 
 
+@cache
 def _by_head() -> dict[str, tuple[tuple[str, int], ...]]:
     """What the tree finds is the shortest word of a branch: those that begin with it, and their rules."""
     heads = {m[1] for literal, _ in _LITERALS if (m := _EACH.match(literal))}
     return {head: tuple(x for x in _LITERALS if x[0].startswith(head)) for head in heads}
 
 
-_HEADS = _by_head()
-
-
 def _rules(text: str, start: int) -> tuple[int, ...]:
     heads = {m[1] for m in _EACH.finditer(text, start)}
     found = {
-        number for head in heads for literal, number in _HEADS[head] if literal == head or literal in text
+        number for head in heads for literal, number in _by_head()[head] if literal == head or literal in text
     }
     return tuple(sorted(found))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from postmortem import late
 from postmortem.privacy.rules import IS, QUOTE
 
 # `token` alone is a word of this trade (pad_token, max_tokens, token: 17):
@@ -35,7 +36,7 @@ NAMED = ("pass", "secret", "key", "token", "pwd", "auth", "cred")
 _LOW = (
     r"(?:pass(?:words?|wd|phrase|code|w)?|pwd|secret|key(?:[_-]?(?:id|base))?|token|auth|cred(?:ential)?s?)"
 )
-NEAR_VALUE = re.compile(
+NEAR_VALUE = late.regex(
     rf"""{_LOW}["'\\]{{0,3}}\]?\s{{0,8}}[:=]|(?<![\w-])--?[a-z0-9._-]{{0,80}}?{_LOW}["'\\]{{0,3}},?[ \t]"""
 )
 # A comma, a bracket or a quote belongs to the value if it goes on, and no other name begins there.
@@ -48,58 +49,58 @@ VALUE = (
     rf"""|b?"(?P<dq>(?:[^"\n\\]|{_ESCAPED}){{1,4096}})|b?'(?P<sq>(?:[^'\n\\]|{_ESCAPED}){{1,4096}})"""
     rf"""|(?P<bare>{_BARE}{{1,4096}}))"""
 )
-ASSIGNED = re.compile(
+ASSIGNED = late.regex(
     rf"(?=[PSAKTCpsaktc])(?P<word>(?i:{LAST_WORD})){QUOTE}\]?"
     rf"[ \t]{{0,8}}(?::=|=>|[:=])[ \t]{{0,8}}(?!=){VALUE}"
 )
-FLAG = re.compile(
+FLAG = late.regex(
     rf"(?<![\w-])--?(?:[A-Za-z0-9]+[._-]){{0,5}}?(?P<word>(?i:(?:{OWNERS})[_-]?token|{LAST_WORD}))"
     rf"(?:=|{QUOTE},?[ \t]{{1,4}}){VALUE}"
 )
-SECRET_FLAG = re.compile(
+SECRET_FLAG = late.regex(
     rf"(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token|pwd|(?:[a-z0-9]+[._-])pass))"
 )
 # The bare word asks for a value that is nothing but a token: long, of letters and digits, no path, no number.
-TOKEN = re.compile(
+TOKEN = late.regex(
     rf"(?<![A-Za-z0-9_])(?i:token){IS}(?P<s>(?=[A-Za-z_+=-]{{0,255}}\d)(?=[\d_+=-]{{0,255}}[A-Za-z])"
     rf"[A-Za-z0-9_+=-]{{20,255}})(?![A-Za-z0-9_.:/(\[])"
 )
 # What stands where a secret would, and is none: types, code, placeholders, other names.
-HARMLESS = re.compile(
+HARMLESS = late.regex(
     r"(?i:none|null|nil|true|false|yes|no|str|string|int|bool|bytes|any|optional|required|unset|empty"
     r"|undefined|default|redacted|\*+|x{3,}|\.{3}"
     r"|<[^>]*>?|`.*|\$\{?\w+\}?|%\w?|\{+\w*\}*|\[REDACTED:.*|-{1,2}[a-z][\w-]*)\.?"
 )
-CODE = re.compile(
+CODE = late.regex(
     r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*[\[(].*|(?:self|args|cls|config|cfg|os|settings|opt|opts|kwargs|params"
     r"|env|options)\.\w[\w.]*"
 )
-PROSE = re.compile(r" [a-z]+(?:[ .,]|$)")  # "password: must not be empty"
-SECRET_KEY = re.compile(
+PROSE = late.regex(r" [a-z]+(?:[ .,]|$)")  # "password: must not be empty"
+SECRET_KEY = late.regex(
     rf"(?i)(?:^|[._-]|(?<=[a-z]))(?:{SECRET_WORD}|signing[_-]?key|auth[_-]?token|sudo_pass|db_pass|pwd)$"
 )
 
-_SURE = re.compile(r"(?i)pass(?:words?|wd|phrase|code|w)|secret.*|(?:api|access)[ ._-]?key.*")
-_OWNER = re.compile(r"(?:[A-Za-z0-9]+[ ._-]?)*$")
-_OWNED_TOKEN = re.compile(rf"(?i)(?:{OWNERS})[_-]?$")
-_OWNED_KEY = re.compile(r"(?i)(?:private|auth|account|encryption)[_-]?$")
-_MAYBE_KEY = re.compile(
+_SURE = late.regex(r"(?i)pass(?:words?|wd|phrase|code|w)|secret.*|(?:api|access)[ ._-]?key.*")
+_OWNER = late.regex(r"(?:[A-Za-z0-9]+[ ._-]?)*$")
+_OWNED_TOKEN = late.regex(rf"(?i)(?:{OWNERS})[_-]?$")
+_OWNED_KEY = late.regex(r"(?i)(?:private|auth|account|encryption)[_-]?$")
+_MAYBE_KEY = late.regex(
     r"(?i)(?:wandb|kaggle|comet|openai|ngc|azure|aws|gcp|hf|signing|storage|master|hmac|shared|subscription|webhook|jwt|session|cookie|client|sas|deploy"
     r"|admin|service|app|rest|write|read|ingest|license|kms|fernet|aes|ssh|access|secret)[_.-]?$"
 )
-_CAPITALS = re.compile(r"(?:^|[^A-Za-z0-9_])(?:[A-Z][A-Z0-9]*_)+$")
+_CAPITALS = late.regex(r"(?:^|[^A-Za-z0-9_])(?:[A-Z][A-Z0-9]*_)+$")
 # tokens and keys that are no secret
-_PUBLIC_OWNER = re.compile(
+_PUBLIC_OWNER = late.regex(
     r"(?i)(?:^|[^a-zA-Z0-9]|(?-i:(?<=[a-z])(?=[A-Z])))(?:pad|eos|bos|unk|cls|sep|mask|image|img|audio|video|text|start|end|stop|begin|next"
     r"|last|first|prev|special|new|per|num|max|min|total|input|output|prompt|target|cache|sort|primary|public"
     r"|pub|foreign|partition|group|hash|index|dict|lookup|config|state|store|map|object|row|column|routing"
     r"|dedup|idempotency|comm|nccl|unique|by|missing|unexpected|extra|error|host|ssh_host|known|forward|backward"
     r"|second|single|multi|two|one|each|non|this|compile|fusion|by|tri|s|com|sur)[_. -]?$"
 )
-_NUMBER = re.compile(r"0x[0-9a-fA-F]+|[+-]?[\d.,:/%+xX-]*\d(?:e[+-]?\d+)?[A-Za-zµ%/]{0,9}")
-_NO_VALUE = re.compile(r"""^[<\[({$%`|]|[\s'"{}<>]""")
-_PIECE = re.compile(r"[A-Za-z]?[a-z]*\d{0,4}|[A-Z]{1,12}\d{0,4}|v?\d+[a-z]{0,2}|(?:[A-Z][a-z]+){1,6}\d{0,3}")
-_PATH = re.compile(r"~.*|arn:.*|[\w.-]*/.*|\w+://.*|[A-Za-z]:\\.*|\.{1,2}$")
+_NUMBER = late.regex(r"0x[0-9a-fA-F]+|[+-]?[\d.,:/%+xX-]*\d(?:e[+-]?\d+)?[A-Za-zµ%/]{0,9}")
+_NO_VALUE = late.regex(r"""^[<\[({$%`|]|[\s'"{}<>]""")
+_PIECE = late.regex(r"[A-Za-z]?[a-z]*\d{0,4}|[A-Z]{1,12}\d{0,4}|v?\d+[a-z]{0,2}|(?:[A-Z][a-z]+){1,6}\d{0,3}")
+_PATH = late.regex(r"~.*|arn:.*|[\w.-]*/.*|\w+://.*|[A-Za-z]:\\.*|\.{1,2}$")
 
 
 @lru_cache(maxsize=4096)

@@ -7,16 +7,16 @@
 
 from __future__ import annotations
 
-import re
+from postmortem import late
 
-BEGIN = re.compile(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-BODY = re.compile(r"(?:^|[\s:>|\]])(?:[A-Za-z0-9+/]{16,}={0,2}|\[REDACTED:private-key:\d+\])\s*$")
-TAIL = re.compile(r"(?:^|[\s:>|\]])[A-Za-z0-9+/]{1,64}={0,2}\s*$")
-HEADER = re.compile(r"\s*(?:Proc-Type|DEK-Info|Version|Comment): ")
+BEGIN = late.regex(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+END = late.regex(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+BODY = late.regex(r"(?:^|[\s:>|\]])(?:[A-Za-z0-9+/]{16,}={0,2}|\[REDACTED:private-key:\d+\])\s*$")
+TAIL = late.regex(r"(?:^|[\s:>|\]])[A-Za-z0-9+/]{1,64}={0,2}\s*$")
+HEADER = late.regex(r"\s*(?:Proc-Type|DEK-Info|Version|Comment): ")
 # A line of a key whose first and last lines are not in sight: 64 characters, 70 in ssh's own form.
 LONE_LENGTH = 64
-LONE = re.compile(
+LONE = late.regex(
     r"(?m)(?:^|[\s:>|\]])(?P<s>(?=[^\n]{0,63}[a-z])(?=[^\n]{0,63}[A-Z])(?=[^\n]{0,63}\d)"
     r"[A-Za-z0-9+/]{64}(?:[A-Za-z0-9+/]{6})?)[ \t]*$"
 )

@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from postmortem import late
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make, minority
@@ -21,7 +22,7 @@ from postmortem.digits import whole
 from postmortem.model import Event
 
 SIZES, OTHER = "ranks-list-other-shapes", "ranks-list-other-values"
-_SIZE = re.compile(
+_SIZE = late.regex(
     r"(?:torch\.Size\()?[\[(]?[\d, x*]+[\])]*(?: (?:elements?|batches|samples|items|tokens|rows|bytes))?$"
     r"|(?:torch\.)?(?:b?float|u?int|complex|bool)\d{0,3}$|(?:\w+ )?(?:shape|size|numel|dtype)\b",
     re.IGNORECASE,
@@ -29,8 +30,8 @@ _SIZE = re.compile(
 
 
 MOST = 600  # characters of a message
-_RANK = re.compile(r"\b[Rr]ank[ =#]?(\d{1,6})\b")
-_TOLD = re.compile(
+_RANK = late.regex(r"\b[Rr]ank[ =#]?(\d{1,6})\b")
+_TOLD = late.regex(
     r"\b[Rr]ank[ =#]?(?P<rank>\d{1,6}) (?P<value>(?:is|was|has|had|sent|got|gave|returned|reported|produced|diverged)"
     r" (?!not\b|no\b|out of|invalid|already|waiting|timed|been|the only|a member|expected)[^,;\n]{1,60})"
 )
