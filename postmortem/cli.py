@@ -134,6 +134,15 @@ pattern_folders = click.option(
 @click.option("--anonymise-map", metavar="FILE", type=Path, help="Anonymize, and write the mapping to FILE.")
 @flag("--strict", help="Exit 4 if the cause stays undetermined.")
 @flag("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
+@click.option(
+    "--notify",
+    metavar="URL|@FILE",
+    multiple=True,
+    help="Tell a chat, a pager or a webhook, unless all is well; repeatable.",
+)
+@click.option(
+    "--report-url", metavar="URL", default="", help="With --notify: where the report will be found."
+)
 @flag("--open", "open_", help="Open the HTML report in a browser.")
 @flag("--verbose", "-v", help="Explain the verdict.")
 @flag("--quiet", "-q", help="No progress and no summary.")
@@ -157,6 +166,8 @@ def analyze(
     anonymise_map: Path | None,
     strict: bool,
     exit_code: bool,
+    notify: tuple[str, ...],
+    report_url: str,
     open_: bool,
     verbose: bool,
     quiet: bool,
@@ -196,13 +207,24 @@ def analyze(
         from postmortem.report import pseudonyms
 
         incident = pseudonyms.put(incident, anonymise_map)
-    writing.write(incident, wanted, brief, verbose, quiet)
+    try:
+        writing.write(incident, wanted, brief, verbose, quiet)
+    finally:  # a full disk is told too
+        tell(incident, notify, report_url)
     if open_:
         output.browse(pages[0])
     if incident.interrupted:
         output.say("postmortem: interrupted; the report covers what was read so far")
         context.exit(process.stop_code())
     context.exit(code(incident.document["verdict"]["outcome"], strict, exit_code))
+
+
+def tell(incident: Any, given: tuple[str, ...], link: str) -> None:
+    """Notify who is to be told, if anybody is: most runs tell nobody, and import nothing for it."""
+    if given or os.environ.get(overview.NOTIFY):
+        from postmortem import notify
+
+        notify.tell(incident, given, link)
 
 
 def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[Any]:

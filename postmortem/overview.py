@@ -33,7 +33,11 @@ OPTIONS = {
     "--version": "print the version",
 }
 
-ENVIRONMENT = {"POSTMORTEM_DEBUG=1": "shows tracebacks"}
+NOTIFY = "POSTMORTEM_NOTIFY"
+ENVIRONMENT = {
+    "POSTMORTEM_DEBUG=1": "shows tracebacks",
+    f"{NOTIFY}=URL": "is --notify of analyze, out of the process list",
+}
 
 EXIT_CODES = {
     "0": "the report was written, whatever it says",
