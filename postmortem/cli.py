@@ -16,6 +16,7 @@ import click
 
 from postmortem import commands, output, overview, process, resources, writing
 from postmortem.commands import Group, argument, choice, flag
+from postmortem.compare.declared import diff
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
 from postmortem.run.declared import run as run_a_job
@@ -39,6 +40,7 @@ class Shape(StrEnum):
     incident = "incident"
     brief = "brief"
     event = "event"
+    diff = "diff"
 
 
 class Shell(StrEnum):
@@ -210,21 +212,13 @@ def analyze(
     try:
         writing.write(incident, wanted, brief, verbose, quiet)
     finally:  # a full disk is told too
-        tell(incident, notify, report_url)
+        writing.tell(incident, notify, report_url)
     if open_:
         output.browse(pages[0])
     if incident.interrupted:
         output.say("postmortem: interrupted; the report covers what was read so far")
         context.exit(process.stop_code())
     context.exit(code(incident.document["verdict"]["outcome"], strict, exit_code))
-
-
-def tell(incident: Any, given: tuple[str, ...], link: str) -> None:
-    """Notify who is to be told, if anybody is: most runs tell nobody, and import nothing for it."""
-    if given or os.environ.get(overview.NOTIFY):
-        from postmortem import notify
-
-        notify.tell(incident, given, link)
 
 
 def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[Any]:
@@ -253,6 +247,7 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
 
 app.add_command(run_a_job)
 app.add_command(collect)
+app.add_command(diff)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,7 +269,7 @@ def explain(pattern: str, folders: tuple[Path, ...]) -> None:
 @app.command()
 @argument("name", type=choice(Shape), help="What a program reads.")
 def schema(name: str) -> None:
-    """Print the JSON Schema of the incident document, its brief, or an event of ndjson."""
+    """Print the JSON Schema of the incident document, its brief, an event of ndjson or a diff."""
     output.data(resources.schema(name))
 
 
