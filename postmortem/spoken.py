@@ -29,10 +29,12 @@ SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 DECLARED = frozenset({"environment", "run"})  # what a job was started with
 CHUNK, LONGEST = 1 << 20, 1 << 14
 MOST = 40_000  # forms of a run, and distinct lines of a file
+KEYS = 500_000  # lines of a file that are known at a glance
 PACED = 256  # lines of a chunk that are looked at for a step and its time
 HEAD = 2000  # lines of a file in which settings are told
 LOOKBACK = 400  # lines in front of one, in which the step before it is looked for
 _DIGITS = bytes.maketrans(b"123456789", b"000000000")
+_WITH_DIGIT = re.compile(rb"[\w.+-]*0[\w.+-]*")
 _LABEL = re.compile(rb"(?:\[(?:default|rank)\d+\]:?)+|\d{1,5}: |\[\d+\]<std")
 
 Owner = Callable[[Event], int | None]
@@ -108,7 +110,8 @@ class _Listener:
     def __init__(self, found: Heard, source: Source, owner: Owner, names: Set[str]) -> None:
         self.found, self.source, self.owner, self.names = found, source, owner, names
         self.style = Style()
-        self.seen: dict[int, int] = {}  # how often a line came, but for its digits
+        self.seen: dict[int, int] = {}  # the kinds of lines, by the lines but for their digits
+        self.kinds: set[int] = set()
         self.once: dict[int, Once] = {}
 
     def listen(self, stream: collect.Readable) -> None:
@@ -119,24 +122,36 @@ class _Listener:
                 self._chunk(start, lines)
         except Exception:
             self.found.whole = False
-        self.found.once += [said for key, said in self.once.items() if self.seen.get(key) == 1]
+        self.found.once += self.once.values()
 
     def _chunk(self, start: int, lines: list[bytes]) -> None:
         every = max(1, len(lines) // PACED)
         for n, raw in enumerate(lines):
             label = _LABEL.match(raw)
-            digits = raw.translate(_DIGITS)
-            key = hash(label[0] + digits if label else digits)
-            known = self.seen.get(key)
-            if known is not None:
-                self.seen[key] = known + 1
+            own, digits = label[0] if label else b"", raw.translate(_DIGITS)
+            key = hash(own + digits)
+            kind = self.seen.get(key)
+            known = kind is not None
+            if kind is None:
+                kind = self._kind(key, own, digits)
+                known = kind in self.kinds
+            if known:
+                self.once.pop(kind, None)
                 if n % every == 0:
                     self._pace(start + n, raw)
-            elif len(self.seen) < MOST:
-                self.seen[key] = 1
-                self._new(start + n, raw, key)
+            elif len(self.kinds) < MOST:
+                self.kinds.add(kind)
+                self._new(start + n, raw, kind)
             else:
                 self.found.whole = False
+
+    def _kind(self, key: int, own: bytes, digits: bytes) -> int:
+        """What lines share that differ in words with a digit alone, which may be ids."""
+        if len(self.seen) > KEYS:
+            self.seen.clear()
+        plain = self.source.kind in DECLARED
+        kind = self.seen[key] = key if plain else hash(own + _WITH_DIGIT.sub(b"0", digits))
+        return kind
 
     def _pace(self, number: int, raw: bytes) -> None:
         text = visible(decode(raw))
@@ -145,7 +160,7 @@ class _Listener:
             rank = self._rank(number, text, env)
             self.found.paces.append(Pace((self.source.path, rank), step, env.stamp.time))
 
-    def _new(self, number: int, raw: bytes, key: int) -> None:
+    def _new(self, number: int, raw: bytes, kind: int) -> None:
         text = visible(decode(raw))
         env = envelope.peel(text, self.style)
         said = bare(text)
@@ -153,7 +168,7 @@ class _Listener:
             return
         rank = self._rank(number, said, env)
         if number <= HEAD or self.source.kind in DECLARED:
-            self.once[key] = Once(cut(said, 4000), rank, self.source.kind)
+            self.once[kind] = Once(cut(said, 4000), rank, self.source.kind)
         if self.source.kind in DECLARED:
             return
         if env.stamp is not None and (step := signs.step(env.body)) is not None:

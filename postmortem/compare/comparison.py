@@ -93,9 +93,10 @@ def _headline(a: Run, b: Run, matter: Sequence[Differs], lines: Sequence[OnlyIn]
 
 
 def _follows(line: OnlyIn, b: Run) -> bool:
-    """Whether a line of B is later than the line that proves what B failed of, which the headline tells."""
-    proofs = b.document["verdict"].get("evidence") or [{}]
-    proved = proofs[0].get("time") if b.document["verdict"].get("pattern") else None
+    """Whether a line of B is no earlier than what proves the cause, which the headline tells."""
+    verdict = b.document["verdict"]
+    proofs = verdict.get("evidence") if verdict.get("pattern") else None
+    proved = min((proof["time"] for proof in proofs or () if proof.get("time")), default=None)
     return line["only_in"] == "b" and proved is not None and (line["time"] or "") >= proved
 
 

@@ -20,10 +20,10 @@ from postmortem.model import Event
 
 MOST = 8
 _FOLDER = re.compile(r"(?<![\w.])(?:file://|[a-z]:)?(?:/[\w.+@=%~:-]{1,80}){1,32}/(?=[\w.+-])")
-_ID = re.compile(  # of a run, a process group, a temporary file: letters and digits mixed as nobody names things
-    r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b|\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}\b"
-    r"|\b(?=[A-Za-z0-9]{6,40}(?![A-Za-z0-9]))(?:[A-Za-z]*\d+[A-Za-z]+\d+[A-Za-z0-9]*)"
-    r"|(?<=none_)[a-z0-9_]{8}\b|(?<=tmp)[a-z0-9_]{8}\b",
+_ID = re.compile(  # of a run, a group, a temporary file: letters and digits mixed as nobody names things
+    r"(?<![A-Za-z0-9])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    r"|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}|(?=[A-Za-z0-9]{6,40}(?![A-Za-z0-9]))[A-Za-z]*\d+[A-Za-z]+\d[A-Za-z0-9]*"
+    r"|(?<=none_)[a-z0-9_]{8}|(?<=tmp)[a-z0-9_]{8})(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
 _VALUE = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:e[-+]?\d+)?(?![A-Za-z_])", re.IGNORECASE)
