@@ -217,6 +217,7 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     """Line shapes of a run that went well."""
     if baseline is None:
         return frozenset()
+    from postmortem import spoken
     from postmortem.diagnose import shapes
 
     found = collect.collect([str(baseline)])
@@ -227,7 +228,7 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     if not any(r.events for r in reads):
         what = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
         raise UsageError(what, "name the logs of a healthy run, or leave --baseline out")
-    return shapes(e for r in reads for e in r.events)
+    return shapes(e for r in reads for e in r.events) | spoken.forms(found.containers)
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:

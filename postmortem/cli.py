@@ -16,6 +16,7 @@ import click
 
 from postmortem import commands, output, overview, process, resources, writing
 from postmortem.commands import Group, argument, choice, flag
+from postmortem.compare.declared import diff
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
 from postmortem.run.declared import run as run_a_job
@@ -39,6 +40,7 @@ class Shape(StrEnum):
     incident = "incident"
     brief = "brief"
     event = "event"
+    diff = "diff"
 
 
 class Shell(StrEnum):
@@ -134,6 +136,15 @@ pattern_folders = click.option(
 @click.option("--anonymise-map", metavar="FILE", type=Path, help="Anonymize, and write the mapping to FILE.")
 @flag("--strict", help="Exit 4 if the cause stays undetermined.")
 @flag("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
+@click.option(
+    "--notify",
+    metavar="URL|@FILE",
+    multiple=True,
+    help="Tell a chat, a pager or a webhook, unless all is well; repeatable.",
+)
+@click.option(
+    "--report-url", metavar="URL", default="", help="With --notify: where the report will be found."
+)
 @flag("--open", "open_", help="Open the HTML report in a browser.")
 @flag("--verbose", "-v", help="Explain the verdict.")
 @flag("--quiet", "-q", help="No progress and no summary.")
@@ -157,6 +168,8 @@ def analyze(
     anonymise_map: Path | None,
     strict: bool,
     exit_code: bool,
+    notify: tuple[str, ...],
+    report_url: str,
     open_: bool,
     verbose: bool,
     quiet: bool,
@@ -196,7 +209,10 @@ def analyze(
         from postmortem.report import pseudonyms
 
         incident = pseudonyms.put(incident, anonymise_map)
-    writing.write(incident, wanted, brief, verbose, quiet)
+    try:
+        writing.write(incident, wanted, brief, verbose, quiet)
+    finally:  # a full disk is told too
+        writing.tell(incident, notify, report_url)
     if open_:
         output.browse(pages[0])
     if incident.interrupted:
@@ -231,6 +247,7 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
 
 app.add_command(run_a_job)
 app.add_command(collect)
+app.add_command(diff)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,7 +269,7 @@ def explain(pattern: str, folders: tuple[Path, ...]) -> None:
 @app.command()
 @argument("name", type=choice(Shape), help="What a program reads.")
 def schema(name: str) -> None:
-    """Print the JSON Schema of the incident document, its brief, or an event of ndjson."""
+    """Print the JSON Schema of the incident document, its brief, an event of ndjson or a diff."""
     output.data(resources.schema(name))
 
 

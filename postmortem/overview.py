@@ -21,10 +21,11 @@ COMMANDS = {
     "analyze": "read logs, name what failed first and why, and write a report",
     "run": "run a job as it would run alone, keep what tells why it failed, and analyze it if it does",
     "collect": "save what a host forgets first (stacks, counters, kernel log, GPUs) into one archive",
+    "diff": "say what differs between two runs: versions, settings, world, steps, first lines, verdict",
     "explain": "explain a pattern: what it means, how it looks, and what to do",
     "patterns": "list, show, test, lint or extend the pattern library",
     "replay": "reproduce a failure in miniature with real processes, and check that the verdict is the same",
-    "schema": "print the JSON Schema of the incident document, its brief, or an event of ndjson",
+    "schema": "print the JSON Schema of the incident document, its brief, an event of ndjson or a diff",
     "completion": "print what makes a shell complete commands, options and names at TAB",
 }
 
@@ -33,7 +34,11 @@ OPTIONS = {
     "--version": "print the version",
 }
 
-ENVIRONMENT = {"POSTMORTEM_DEBUG=1": "shows tracebacks"}
+NOTIFY = "POSTMORTEM_NOTIFY"
+ENVIRONMENT = {
+    "POSTMORTEM_DEBUG=1": "shows tracebacks",
+    f"{NOTIFY}=URL": "is --notify of analyze, out of the process list",
+}
 
 EXIT_CODES = {
     "0": "the report was written, whatever it says",
@@ -44,6 +49,7 @@ EXIT_CODES = {
     "5, 6, 7": "replay: another failure, no failure, could not run here",
     "8": "collect: the archive lacks what was there; the disk is full, or a host did not answer",
     "10, 11, 12": "analyze --exit-code: incident, undetermined, recovered (healthy is 0)",
+    "13": "diff --exit-code: they differ in something that matters",
     "130": "interrupted",
 }
 

@@ -89,3 +89,12 @@ DATA = (
     "Python bytecode",
 )  # fmt: skip
 NO_LOGS = (OWN_REPORT, STATE, WRITTEN_REASON, *(f"binary ({what})" for what in DATA))
+DIFFERENCES = (
+    "verdict",
+    "version",
+    "world",
+    "setting",
+    "step-time",
+    "hosts",
+    "missing",
+)  # most telling first

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from postmortem import output
 from postmortem.errors import PostmortemError, UsageError, ours
+from postmortem.overview import NOTIFY
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
@@ -115,6 +116,14 @@ def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bo
             output.data(_made(incident, form, brief))
     if failed:
         raise failed[0]
+
+
+def tell(incident: Incident, given: Sequence[str], link: str) -> None:
+    """Notify who is to be told, if anybody is: most runs tell nobody, and import nothing for it."""
+    if given or os.environ.get(NOTIFY):
+        from postmortem import notify
+
+        notify.tell(incident, given, link)
 
 
 def _made(incident: Incident, form: Format, brief: bool) -> str | bytes:

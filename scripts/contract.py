@@ -25,12 +25,17 @@ from typing import (
 )
 
 from postmortem.analyze import Incident, Options
-from postmortem.contract import Brief, Document, EventRow, words
+from postmortem.contract import Brief, Comparison, Document, EventRow, words
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "contract.md"
-TITLES = {"incident": "The incident document", "brief": "The brief", "event": "An event"}
-SHAPES: Mapping[str, type] = {"incident": Document, "brief": Brief, "event": EventRow}
+TITLES = {
+    "incident": "The incident document",
+    "brief": "The brief",
+    "event": "An event",
+    "diff": "A comparison",
+}
+SHAPES: Mapping[str, type] = {"incident": Document, "brief": Brief, "event": EventRow, "diff": Comparison}
 NAMES: Mapping[object, str] = {
     str: "string", int: "integer", float: "number", bool: "boolean", NoneType: "null",
 }  # fmt: skip

@@ -18,10 +18,12 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("cli",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun",),  # which torchrun loads
+    ("compare",),
     ("replay", "run"),
     ("gather", "writing"),
+    ("notify",),
     ("analyze",),
-    ("report",),
+    ("report", "spoken"),
     ("diagnose",),
     ("align",),
     ("reading",),

@@ -1,4 +1,5 @@
-"""The shape of what programs read: the incident document, its brief and a row of its events, as plain types.
+"""The shape of what programs read: the incident document, its brief, a row of its events, and a comparison of
+two runs, as plain types.
 
     from postmortem.contract import Document      # a TypedDict, for type checkers and editors
     postmortem schema incident                    # the same as JSON Schema
@@ -8,7 +9,8 @@ and the tables of `docs/contract.md` from these words.
 """
 
 from postmortem.contract.brief import Brief
+from postmortem.contract.comparison import Comparison
 from postmortem.contract.event import EventRow
 from postmortem.contract.incident import Document
 
-__all__ = ["Brief", "Document", "EventRow"]
+__all__ = ["Brief", "Comparison", "Document", "EventRow"]

@@ -124,5 +124,9 @@ class Brief(TypedDict):
     """What was not read, where anything was not"""
     fingerprint: str | None
     """As in the incident document"""
+    job: NotRequired[str]
+    """Of what `--notify` sends alone: as the launcher or the scheduler names it"""
+    report: NotRequired[str]
+    """Of what `--notify` sends alone: where the report is, as `--report-url` says"""
     more: NotRequired[More]
     """What was left out"""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from postmortem.vocabulary import ACTIONS, CATEGORIES, CLOCK_STATES
+from postmortem.vocabulary import ACTIONS, CATEGORIES, CLOCK_STATES, DIFFERENCES
 
 STAMP = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]+Z$"
 
 Category = Annotated[str, ("title", "category"), ("enum", CATEGORIES)]
 ActionKind = Annotated[str, ("title", "kind of action"), ("enum", ACTIONS)]
+Difference = Annotated[str, ("title", "kind of difference"), ("enum", DIFFERENCES)]
 ClockState = Annotated[str, ("enum", CLOCK_STATES)]
 Time = Annotated[str, ("format", "date-time"), ("pattern", STAMP)]  # ISO 8601, UTC
 Count = Annotated[int, ("minimum", 0)]  # of things, and ranks and pids, which are never negative

@@ -32,9 +32,14 @@ def shapes(lines: Iterable[Line]) -> tuple[int, ...]:
 def is_ordinary(line: Line) -> bool:
     """Whether a program itself says it, in the ordinary way."""
     body = line.envelope.body
-    if _OF_A_TRACEBACK.match(body) or _OF_A_LIBRARY.search(line.text):
+    if _OF_A_TRACEBACK.match(body) or of_a_library(line.text):
         return False
     return not signs.troubled(body)
+
+
+def of_a_library(text: str) -> bool:
+    """Whether torch, NCCL or Gloo says it."""
+    return _OF_A_LIBRARY.search(text) is not None
 
 
 def _shape(line: Line) -> int:

@@ -99,7 +99,7 @@ def _bare(incident: view.Incident, why: str) -> str:
 
 def replay_section(replay: dict[str, Any]) -> str:
     """The part of the page that a replay adds to, by itself."""
-    return _environment().get_template("replay.html").render(replay=replay).rstrip("\n") + "\n"
+    return environment().get_template("replay.html").render(replay=replay).rstrip("\n") + "\n"
 
 
 def digest(content: str) -> str:
@@ -116,10 +116,11 @@ def embedded(value: Any) -> str:
 @lru_cache(maxsize=1)
 def template() -> Template:
     """The page before it is filled in. Compiling it takes a tenth of a second."""
-    return _environment().get_template("report.html")
+    return environment().get_template("report.html")
 
 
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates, and what they may call."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from postmortem.report.compiled import Compiled

@@ -27,7 +27,7 @@ def render_terminal(
 ) -> str:
     """Return the verdict; `report` is the path of the report, named last."""
     document = incident.document
-    page = _Page(max(min(width, 120), 40), colour)
+    page = Page(max(min(width, 120), 40), colour)
     verdict = view.part(document, "verdict")
     notice = view.incomplete(document)
     page.head(document)
@@ -67,7 +67,7 @@ def _missing(item: dict[str, object]) -> str:
     return f"{what}: {how}" if what and how else what or how
 
 
-class _Page:
+class Page:
     """Lines of the terminal in the making: knows the width and whether colour is wanted."""
 
     def __init__(self, width: int, colour: bool) -> None:

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Sends the verdict to a chat, to Grafana, or to an OpenTelemetry collector.
 
-    postmortem analyze logs --quiet --format json --brief | python3 notify.py slack
+    postmortem analyze logs --quiet --format json --brief | python3 notify.py grafana
+
+`postmortem analyze logs --notify URL` tells Slack, Teams, PagerDuty and webhooks without this file. Take
+it for the others, or to change what is said.
 
     slack       CHAT_WEBHOOK                Slack; also Google Chat and what else takes {"text": …}
     teams       CHAT_WEBHOOK                Microsoft Teams, a webhook of Workflows

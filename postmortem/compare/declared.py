@@ -1,0 +1,88 @@
+"""The command line of `postmortem diff`. What costs time is imported when it runs."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+
+import click
+
+from postmortem import output
+from postmortem.commands import argument, choice, flag
+from postmortem.errors import UsageError
+
+DIFFERENT = 13  # what --exit-code ends with
+
+
+class Form(StrEnum):
+    terminal = "terminal"
+    md = "md"
+    html = "html"
+    json = "json"
+
+
+@click.command()
+@argument(
+    "a", metavar="A", help="Logs, an archive, or a document or report that analyze wrote: the good run."
+)
+@argument("b", metavar="B", help="The same of the other run.")
+@click.option("--output", "-o", "out", metavar="FILE|-", help="Output file; default standard output.")
+@click.option(
+    "--format",
+    "-f",
+    "form",
+    type=choice(Form),
+    help="Output format; default by the file's name, or terminal.",
+)
+@click.option(
+    "--patterns",
+    "folders",
+    metavar="DIR",
+    type=Path,
+    multiple=True,
+    help="A folder of your own patterns; repeatable.",
+)
+@flag("--exit-code", help=f"Exit {DIFFERENT} if they differ in something that matters, otherwise 0.")
+@click.pass_context
+def diff(
+    context: click.Context,
+    a: str,
+    b: str,
+    out: str | None,
+    form: str | None,
+    folders: tuple[Path, ...],
+    exit_code: bool,
+) -> None:
+    """Say what differs between two runs: versions, settings, world, steps, first lines, verdict."""
+    target = None if out in (None, "-") else Path(str(out))
+    chosen = form or _by_name(target)
+    if target is not None:
+        _check(target, (a, b))
+    from postmortem.compare.comparison import compare
+    from postmortem.report.difference import render
+
+    found = compare(a, b, folders)
+    if target is None:
+        output.data(render(found, chosen, output.width(), output.colour() and sys.stdout.isatty()))
+    else:
+        output.write_file(target, render(found, chosen))
+        output.say(f"{found['headline']}\n  wrote {target}")
+    context.exit(DIFFERENT if exit_code and found["differs"] else 0)
+
+
+def _by_name(target: Path | None) -> str:
+    suffix = target.suffix.lstrip(".") if target is not None else ""
+    return (
+        suffix
+        if suffix in Form.__members__
+        else Form.html.value
+        if target is not None
+        else Form.terminal.value
+    )
+
+
+def _check(target: Path, paths: tuple[str, str]) -> None:
+    output.check_target(target)
+    if target.is_file() and any(Path(path).is_file() and target.samefile(path) for path in paths):
+        raise UsageError(f"--output {target} would overwrite what is compared", "name another file")

@@ -1,0 +1,363 @@
+"""`postmortem diff A B`: what is said of two runs that differ, and that nothing is said of two that do not."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import subprocess
+import sys
+import tarfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+
+from conftest import ROOT, SAMPLES, SCREENS, Command, needs
+from postmortem import Options, resources
+from postmortem.analyze import _usual
+from postmortem.compare import settings
+from postmortem.compare.comparison import compare
+from postmortem.compare.run import pace
+from postmortem.diagnose.novelty import alike
+from postmortem.report.difference import FORMS, render
+from postmortem.spoken import Once, Pace
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+DAY = 1_795_000_000.0
+
+
+def job(folder: Path, seed: int, *, ranks: int = 4, torch: str = "2.5.1", **more: Any) -> Path:
+    """The logs of a run that goes well, a file for each rank. What no two runs of one job share depends on the
+    seed: times, pids, ports, losses, hosts, ids, folders, and how long each step takes."""
+    chance = random.Random(seed)
+    step_s, lr, extra = more.get("step_s", 1.0), more.get("lr", "0.0003"), more.get("extra", {})
+    run, host = f"run-{chance.randrange(16**8):08x}", more.get("host") or f"gpu-{chance.randrange(900):03}"
+    began = DAY + chance.random() * 1e6
+    for rank in range(ranks):
+        at, said = began, list[tuple[float, str, str]]()
+        said.append(
+            (at, "INFO", f"process group ready: rank {rank} of {ranks}, pid {chance.randrange(30_000)}")
+        )
+        said.append((at, "INFO", f"torch {torch}, listening on {host}:{chance.randrange(65_000)}"))
+        said.append(
+            (at, "INFO", f"config lr={lr} batch_size={more.get('batch_size', 64)} ms_to_start={at % 1}")
+        )
+        for step in range(0, 200, 5):
+            at += 5 * step_s * chance.uniform(0.9, 1.15)
+            norm = f"{chance.uniform(0, 9) - 4:.3g}"
+            said.append((at, "INFO", f"step {step} loss {chance.uniform(1, 3):.4f} grad_norm {norm}"))
+            said += [(at, level, words) for words, level in extra.get(rank, {}).get(step, ())]
+            if step % 50 == 0:
+                saved = f"saved /data/{run}/ckpt_{step}_{chance.randrange(16**12):012x}.pt"
+                said.append((at, "INFO", saved))
+        said.append((at, "INFO", "training finished"))
+        lines = [f"{stamp(at)} {level} [rank{rank}] train: {words}" for at, level, words in said]
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"rank{rank}.log").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def stamp(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(at)) + f",{int(at * 1000) % 1000:03}"
+
+
+def rows(found: Any, kind: str) -> list[tuple[str, str | None, str | None, bool]]:
+    return [(r["name"], r["a"], r["b"], r["matters"]) for r in found["differences"] if r["kind"] == kind]
+
+
+# ── two runs of one job ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_two_healthy_runs_of_one_job_nothing_is_claimed(tmp_path: Path, seed: int) -> None:
+    """Other times, pids, ports, losses, hosts, folders and ids: that is what makes them two."""
+    found = compare(str(job(tmp_path / "a", seed)), str(job(tmp_path / "b", seed + 100)))
+    assert found["headline"] == "No difference that matters." and not found["differs"]
+    assert found["lines"] == [] and not [row for row in found["differences"] if row["matters"]]
+    assert found["a"]["outcome"] == found["b"]["outcome"] == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        ("healthy-two-hosts", "healthy-clock-ahead"),  # c10d warns of a lookup in one of them
+        ("healthy-torchrun", "healthy-torchrun"),
+        ("healthy-noisy-tree", "healthy-noisy-tree"),
+    ],
+)
+def test_so_it_is_of_recorded_runs(a: str, b: str) -> None:
+    found = compare(str(SAMPLES / a / "logs"), str(SAMPLES / b / "logs"))
+    assert found["headline"] == "No difference that matters." and not found["differs"]
+
+
+@pytest.mark.slow
+@needs("torch")
+@pytest.mark.parametrize("scenario", ["healthy", "healthy-noisy", "healthy-dataloader"])
+def test_so_it_is_of_runs_made_just_now(tmp_path: Path, scenario: str) -> None:
+    for name in ("a", "b"):
+        command = ["replay", scenario, "--nproc", "2", "--keep", str(tmp_path / name)]
+        subprocess.run([sys.executable, "-m", "postmortem", *command], cwd=ROOT, check=True, timeout=300)
+    found = compare(str(tmp_path / "a"), str(tmp_path / "b"))
+    assert not found["differs"], found["headline"]
+
+
+# ── what differs ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_one_sentence_tells_versions_world_and_the_first_line_of_one_rank(tmp_path: Path) -> None:
+    """The good run had 4 ranks and torch 2.5.1. In the other, with more of both, rank 3 says what nobody did."""
+    words = "falling back to the slow attention kernel: head size 96 is not supported"
+    extra = {3: {120: [(words, "WARNING")]}}
+    a, b = (
+        job(tmp_path / "a", 1),
+        job(tmp_path / "b", 2, ranks=6, torch="2.6.0", extra=extra, batch_size=48),
+    )
+    found = compare(str(a), str(b))
+    head = "B has torch 2.6.0 where A has 2.5.1, 6 ranks where A has 4 and batch_size=48 where A has 64"
+    assert found["headline"].startswith(f"{head}; rank 3 of B first prints “train: {words[:60]}")
+    assert found["headline"].endswith("” after step 120, which nobody in A did.")
+    assert rows(found, "version") == [("torch", "2.5.1", "2.6.0", True)]
+    assert rows(found, "world") == [("world_size", "4 ranks", "6 ranks", True)]
+    assert rows(found, "setting") == [("batch_size", "64", "48", True)]
+    (line,) = (line for line in found["lines"] if line["only_in"] == "b")
+    assert (line["ranks"], line["step"], line["source"]) == ([3], 120, "rank3.log") and words in line["text"]
+    assert line["line"] and words in (b / "rank3.log").read_text().splitlines()[line["line"] - 1]
+
+
+def test_a_rank_with_another_version_than_its_peers_is_named(tmp_path: Path) -> None:
+    a, b = job(tmp_path / "a", 1), job(tmp_path / "b", 2)
+    log = b / "rank2.log"
+    log.write_text(log.read_text().replace("torch 2.5.1", "torch 2.4.0"))
+    found = compare(str(a), str(b))
+    assert rows(found, "version") == [("torch", "2.5.1", "2.5.1 (ranks 0, 1 and 3) and 2.4.0 (rank 2)", True)]
+
+
+def test_a_step_that_takes_longer_is_told_and_one_that_stood_still_is_not(tmp_path: Path) -> None:
+    a, slow = job(tmp_path / "a", 1), job(tmp_path / "slow", 2, step_s=1.8)
+    assert rows(compare(str(a), str(slow)), "step-time")[0][3]
+    steady = [Pace(("x", 0), n, float(n)) for n in range(40)]
+    paused = [p._replace(time=p.time + 600 * (p.step > 20)) for p in steady]
+    one, other = pace(steady), pace(paused)
+    assert one and other and one.median == other.median == 1.0
+    assert pace(steady[:5]) is None
+
+
+def test_why_did_it_fail_where_the_other_did_not() -> None:
+    a, b = (SAMPLES / name / "logs" for name in ("healthy-torchrun", "bad-label-one-rank"))
+    found = compare(str(a), str(b))
+    assert found["headline"].startswith("B failed where A ended well: Rank 2 raised ValueError: sample 67")
+    assert found["differences"][0]["kind"] == "verdict"
+    first = found["lines"][0]
+    assert first["only_in"] == "b" and first["ranks"] == [2] and first["trouble"]
+    assert first["text"].endswith("ValueError: sample 67: label 4711 outside of [0, 10)")
+    back = compare(str(b), str(a))
+    assert back["headline"].startswith("B ended well where A failed (Python exception)")
+
+
+def test_two_of_the_same_cause_are_called_so() -> None:
+    a, b = (SAMPLES / name / "logs" for name in ("sigkill-from-outside", "sigkill-on-second-host"))
+    assert compare(str(a), str(b))["headline"].startswith("Both failed (external signal) of the same cause")
+
+
+def test_the_halves_of_a_torn_line_are_no_lines(tmp_path: Path) -> None:
+    """Two ranks share a console, and write at once."""
+    whole = ["rank 0 loaded the tokenizer of the model", "rank 1 compiled the graph of the model"]
+    torn = ["rank 0 loaded the tokenizer of the modelrank 1 compiled the graph of the model", ""]
+    torn += ["rank 0 loaded the token", "rank 1 compiled the graph of the model", "izer of the model"]
+    for name, lines in (("a", whole), ("b", torn)):
+        steps = [f"step {n} loss {n}.5" for n in range(20)]
+        (tmp_path / f"{name}.log").write_text("\n".join([*lines, *steps, "training finished"]) + "\n")
+    assert compare(str(tmp_path / "a.log"), str(tmp_path / "b.log"))["lines"] == []
+
+
+def test_the_environment_is_compared_but_for_what_every_run_has_of_its_own(tmp_path: Path) -> None:
+    for name, added in (("a", "NCCL_IB_HCA=mlx5_0"), ("b", "NCCL_IB_HCA=mlx5_2\nNCCL_P2P_DISABLE=1")):
+        folder = job(tmp_path / name, len(name) + ord(name))
+        own = f"SLURM_JOB_ID={ord(name)}\nMASTER_PORT=29{ord(name)}\nHF_TOKEN=hf_{name * 34}\nPWD=/w/{name}\n"
+        (folder / "environment.txt").write_text(f"{own}LANG=C\nOMP_NUM_THREADS=8\n{added}\n")
+    found = compare(str(tmp_path / "a"), str(tmp_path / "b"))
+    names = [row[:3] for row in rows(found, "setting")]
+    assert names == [("NCCL_IB_HCA", "mlx5_0", "mlx5_2"), ("NCCL_P2P_DISABLE", None, "1")]
+    assert "hf_" not in json.dumps(found)
+
+
+# ── its parts ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("saved /data/run-7/ckpt_120.pt", "saved /scratch/x/y/ckpt_7.pt"),
+        ("lr 3e-05 loss -0.25", "lr 0.0001 loss 1.75"),
+        ("joined none_1aqqf0dl on gpu-017:29500", "joined none_x56j5f7s on gpu-3:29411"),
+        ("id 6f1c0a52-91c3-4d0e-9d1a-0123456789ab", "id 0a0b0c0d-1111-2222-3333-444455556666"),
+        ("12%|███▎      | 12/100 [00:03<00:22]", "60%|██████    | 60/100 [00:15<00:10]"),
+    ],
+)
+def test_what_differs_from_run_to_run_is_no_part_of_a_form(one: str, other: str) -> None:
+    hosts = frozenset({"gpu-017", "gpu-3"})
+    assert alike(one, hosts) == alike(other, hosts)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("loss 2.5", "loss nan"), ("using flash attention", "using eager attention"), ("fp16", "bf16")],
+)
+def test_words_are(one: str, other: str) -> None:
+    assert alike(one) != alike(other)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("NCCL version 2.21.5+cuda12.4", {"nccl": "2.21.5+cuda12.4"}),
+        ("PyTorch version: 2.6.0+cu124", {"torch": "2.6.0+cu124"}),
+        ("Python 3.11.2, transformers==4.46.1", {"python": "3.11.2", "transformers": "4.46.1"}),
+        ("device 0: NVIDIA H100 80GB HBM3", {"GPU": "H100 80GB HBM3"}),
+        ("nccl 0.52 ms, torch 1.5 GB", {}),
+    ],
+)
+def test_versions_are_read_where_a_line_tells_them(text: str, told: dict[str, str]) -> None:
+    found = settings.versions([Once(text, 0, "console")])
+    assert {name: next(iter(values)) for name, values in found.items()} == told
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("Namespace(lr=0.1, batch_size=64, run_name='x-17')", {"lr": "0.1", "batch_size": "64"}),
+        ("  micro_batch_size ................................ 4", {"micro_batch_size": "4"}),
+        ("{'optimizer': 'adamw', 'loss': 2.1}", {"optimizer": "adamw"}),
+        ("gpu-1:7:9 [0] NCCL INFO NCCL_IB_HCA set by environment to mlx5_0.", {"NCCL_IB_HCA": "mlx5_0"}),
+        (
+            "torchrun --nproc-per-node=8 train.py --precision bf16",
+            {"nproc_per_node": "8", "precision": "bf16"},
+        ),
+        ("pid=12 port=29500 elapsed=3.2s loss=2.51234 comm=0x7f01 api_key=abcdef", {}),
+    ],
+)
+def test_settings_are_read_where_a_line_tells_them(text: str, told: dict[str, str]) -> None:
+    found = settings.settings([Once(text, 0, "console")])
+    assert {name: next(iter(values)) for name, values in found.items()} == told
+
+
+def test_a_baseline_knows_each_line_of_the_healthy_run(tmp_path: Path) -> None:
+    """A complaint that the healthy run prints too is no lead, though its parser keeps but sixty of them."""
+    words = ["".join("abcdefghij"[int(digit)] for digit in f"{n:03}") for n in range(150)]
+    lines = [*(f"WARNING: shard {word} failed to load, retrying" for word in words), "training finished"]
+    (tmp_path / "rank0.log").write_text("\n".join(lines) + "\n")
+    usual = _usual(tmp_path, Options())
+    assert {alike(line) for line in lines} <= usual
+    assert alike("WARNING: the moon failed to load, retrying") not in usual
+
+
+# ── documents, archives, and what is refused ────────────────────────────────────────────────────────────────
+
+
+def test_documents_and_pages_of_analyze_stand_for_logs(tmp_path: Path, in_process: Command) -> None:
+    """Of a document nobody knows all lines: none is said to be missing there."""
+    bad, good = SAMPLES / "bad-label-one-rank" / "logs", SAMPLES / "healthy-torchrun" / "logs"
+    in_process("analyze", bad, "-o", "b.html", "-o", "b.json", "--quiet")
+    in_process("analyze", good, "-o", "a.json", "--quiet")
+    for name in ("b.html", "b.json"):
+        found = compare(str(good), str(tmp_path / name))
+        assert not found["b"]["logs"] and found["a"]["logs"]
+        assert found["headline"].startswith("B failed where A ended well: Rank 2 raised ValueError")
+        assert any("ValueError" in line["text"] for line in found["lines"] if line["only_in"] == "b")
+        assert not [line for line in found["lines"] if line["only_in"] == "a"]
+        assert any(said.startswith("B is a document") for said in found["uncompared"])
+    both = compare(str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    assert both["differs"] and both["lines"] == []
+
+
+def test_an_archive_is_its_logs(tmp_path: Path) -> None:
+    folder = job(tmp_path / "a", 1)
+    with tarfile.open(tmp_path / "b.tar.gz", "w:gz") as archive:
+        archive.add(folder, "logs")
+    found = compare(str(folder), str(tmp_path / "b.tar.gz"))
+    assert not found["differs"] and found["b"]["logs"]
+
+
+def test_a_secret_is_masked_in_lines_and_settings(tmp_path: Path) -> None:
+    secret = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
+    extra = {1: {20: [(f"retrying the download with {secret}, mode={secret}", "WARNING")]}}
+    found = compare(str(job(tmp_path / "a", 1)), str(job(tmp_path / "b", 2, extra=extra)))
+    assert "REDACTED" in found["headline"]
+    assert not [form for form in FORMS if secret in render(found, form)]
+
+
+@pytest.mark.parametrize("given", [("-", "x"), ("nowhere", "nowhere")])
+def test_what_cannot_be_compared_is_refused_in_one_sentence(
+    in_process: Command, given: tuple[str, str]
+) -> None:
+    done = in_process("diff", *given)
+    assert done.returncode == 2 and done.stderr.startswith("postmortem: ") and done.stdout == ""
+
+
+def test_an_input_is_not_overwritten(in_process: Command, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("step 1\n")
+    done = in_process("diff", tmp_path / "a.log", tmp_path / "a.log", "-o", tmp_path / "a.log")
+    assert done.returncode == 2 and (tmp_path / "a.log").read_text() == "step 1\n"
+
+
+# ── how it is shown ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_the_exit_code_tells_if_it_is_asked(tmp_path: Path, in_process: Command) -> None:
+    a, b = job(tmp_path / "a", 1), job(tmp_path / "b", 2, torch="2.6.0")
+    assert in_process("diff", a, b).returncode == 0
+    assert in_process("diff", a, b, "--exit-code").returncode == 13
+    assert in_process("diff", a, a, "--exit-code").returncode == 0
+
+
+def test_each_form_begins_with_the_sentence(tmp_path: Path, in_process: Command) -> None:
+    a, b = job(tmp_path / "a", 1), job(tmp_path / "b", 2, torch="2.6.0")
+    sentence = "B has torch 2.6.0 where A has 2.5.1."
+    assert sentence in in_process("diff", a, b).stdout.splitlines()
+    assert in_process("diff", a, b, "--format", "md").stdout.startswith(f"# {sentence}")
+    document = json.loads(in_process("diff", a, b, "--format", "json").stdout)
+    jsonschema.validate(document, json.loads(resources.schema("diff")))
+    assert document["headline"] == sentence
+    done = in_process("diff", a, b, "-o", "d.html")
+    assert done.stdout == "" and sentence in done.stderr
+    page = (tmp_path / "d.html").read_text()
+    assert f'<h1 id="headline">{sentence}</h1>' in page
+    embedded = re.search(r'<script type="application/json" id="postmortem-diff">(.*?)</script>', page, re.S)
+    assert embedded and json.loads(embedded[1])["headline"] == sentence
+
+
+def test_what_a_log_says_does_not_act(tmp_path: Path) -> None:
+    evil = "ERROR <script>alert(1)</script> \x1b[31m ](https://evil.example) @all | `x`"
+    extra = {0: {20: [(evil, "ERROR")]}}
+    found = compare(str(job(tmp_path / "a", 1)), str(job(tmp_path / "b", 2, extra=extra)))
+    assert any("alert(1)" in line["text"] for line in found["lines"])
+    assert "<script>alert" not in render(found, "html")
+    assert "\x1b" not in "".join(render(found, form) for form in FORMS)
+    outside = re.sub(r"```.*?```", "", render(found, "md"), flags=re.S)
+    assert "@all" not in outside and "<script" not in outside
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(("width", "scheme"), SCREENS)
+def test_the_page_reads_in_a_browser(tmp_path: Path, browser: Browser, width: int, scheme: Any) -> None:
+    """Its style is let in by its own policy, nothing is fetched, and nothing is wider than the screen."""
+    extra = {3: {120: [("falling back to the slow kernel " + "/very/long/name" * 20, "WARNING")]}}
+    a, b = job(tmp_path / "a", 1), job(tmp_path / "b", 2, torch="2.6.0", extra=extra)
+    (tmp_path / "d.html").write_text(render(compare(str(a), str(b)), "html"))
+    view = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme).new_page()
+    trouble: list[str] = []
+    asked: list[str] = []
+    view.on("console", lambda message: trouble.append(message.text))
+    view.on("pageerror", lambda error: trouble.append(str(error)))
+    view.on("request", lambda request: asked.append(request.url))
+    view.goto((tmp_path / "d.html").as_uri())
+    assert trouble == [] and len(asked) == 1
+    assert view.locator("h1").inner_text().startswith("B has torch 2.6.0 where A has 2.5.1")
+    assert view.evaluate("document.documentElement.scrollWidth") <= width
+    assert view.evaluate("getComputedStyle(document.querySelector('.badge')).borderRadius") == "5px"
+    assert view.locator("#only-b figure").count() == 1
