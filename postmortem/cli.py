@@ -19,6 +19,7 @@ from postmortem.commands import Group, argument, choice, flag
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
 from postmortem.run.declared import run as run_a_job
+from postmortem.watch.declared import watch
 from postmortem.writing import Format
 
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
@@ -230,6 +231,7 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
 
 
 app.add_command(run_a_job)
+app.add_command(watch)
 app.add_command(collect)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────

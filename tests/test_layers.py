@@ -18,6 +18,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("cli",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun",),  # which torchrun loads
+    ("watch",),
     ("replay", "run"),
     ("gather", "writing"),
     ("analyze",),
