@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from postmortem.errors import PathMissing
+from postmortem.gather import here
+from postmortem.gather.ranks import Rank
 from postmortem.library import load
 from postmortem.watch import follow, phases, state
+from postmortem.watch import ours as whose
 from postmortem.watch.follow import Follower
 from postmortem.watch.rhythm import Rhythm, Settings
 from postmortem.watch.state import Board
@@ -214,3 +217,31 @@ def test_the_rhythm_of_what_was_there_before(logs: Path) -> None:
     for piece in Follower([str(logs)]).new():
         state.learn(rhythm, piece)
     assert rhythm.usual == 2.0 and max(rhythm.longest.values()) == 42.0
+
+
+# ── whose ranks ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("prints", "written", "ours"),
+    [
+        ("here", 50.0, True),  # into the log
+        ("pipe:[77]", 200.0, True),  # into a pipe, whose other end nobody knows
+        ("pipe:[77]", 50.0, False),  # and the log is older than the rank
+        ("elsewhere", 200.0, False),  # into a log of another job
+    ],
+)
+def test_which_ranks_are_those_of_the_logs(
+    logs: Path, monkeypatch: pytest.MonkeyPatch, prints: str, written: float, ours: bool
+) -> None:
+    """The logs of a job that is dead, on a host where another one runs: its ranks are not this job's."""
+    log, other = logs / "rank0.log", logs.parent / "other.log"
+    log.write_text("x\n")
+    other.write_text("y\n")
+    rank = Rank(0, 4711, 1, 0, "S", 100.0, "RANK", "run-1")
+    goes = {"here": str(log), "elsewhere": str(other)}.get(prints, prints)
+    monkeypatch.setattr(here, "live", lambda _: ([rank], None))
+    monkeypatch.setattr(whose, "outputs", lambda _: {goes})
+    found = whose.Ours()
+    found.look([str(log)], (), written, 0.0, soon=True)
+    assert bool(found.found) == ours

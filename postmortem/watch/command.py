@@ -21,6 +21,7 @@ from typing import Any
 from postmortem import parsers
 from postmortem.errors import PostmortemError, UsageError
 from postmortem.library import load
+from postmortem.report.text import plural
 from postmortem.run.record import JOURNAL, make
 from postmortem.watch import life, stacks, state
 from postmortem.watch.follow import Follower
@@ -186,7 +187,7 @@ class Watch:
             "still": f"STANDS STILL for {span(quiet)}",
         }[self.judge.state]
         phase = f", {self.judge.phase}" if self.judge.phase else ""
-        here = f"{len(self.ours.found)} ranks on this host"
+        here = f"{plural(len(self.ours.found), 'rank')} on this host"
         if self.ours.several and not self.ours.found:
             here = "several jobs on this host: name one with --job"
         facts: dict[str, Any] = {

@@ -1,12 +1,13 @@
 """Which of the ranks that live on this host are those of the logs.
 
 A rank is ours if a journal of `postmortem run` among the logs names its pid, or if its output goes into one
-of them. Where that tells of none (a pipe between them), the one job whose ranks live here is taken for it,
-unless the logs are older than its ranks.
+of them. Where that tells of none, the one job whose ranks live here is taken for it: if they write into a
+pipe or a terminal, not into other files, and the logs are not older than they are.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -50,7 +51,8 @@ class Ours:
         if named:
             jobs = {(r.job, r.kind) for r in named}
             return [r for r in alive if (r.job, r.kind) in jobs]
-        jobs = {(r.job, r.kind) for r in alive if r.start < written}
+        alive = [r for r in alive if r.start < written and not any(map(os.path.isfile, outputs(r.pid)))]
+        jobs = {(r.job, r.kind) for r in alive}
         self.several = len(jobs) > 1
         return [r for r in alive if (r.job, r.kind) in jobs] if len(jobs) == 1 else []
 
