@@ -20,6 +20,7 @@ from postmortem.compare.declared import diff
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
 from postmortem.run.declared import run as run_a_job
+from postmortem.watch.declared import watch
 from postmortem.writing import Format
 
 OUTCOME_CODES = {"incident": 10, "undetermined": 11, "recovered": 12, "healthy": 0}
@@ -246,6 +247,7 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
 
 
 app.add_command(run_a_job)
+app.add_command(watch)
 app.add_command(collect)
 app.add_command(diff)
 

@@ -20,6 +20,7 @@ EXAMPLES = {
 COMMANDS = {
     "analyze": "read logs, name what failed first and why, and write a report",
     "run": "run a job as it would run alone, keep what tells why it failed, and analyze it if it does",
+    "watch": "follow the logs of a running job, and name a hang while it hangs",
     "collect": "save what a host forgets first (stacks, counters, kernel log, GPUs) into one archive",
     "diff": "say what differs between two runs: versions, settings, world, steps, first lines, verdict",
     "explain": "explain a pattern: what it means, how it looks, and what to do",
@@ -48,7 +49,7 @@ EXIT_CODES = {
     "4": "analyze --strict: undetermined",
     "5, 6, 7": "replay: another failure, no failure, could not run here",
     "8": "collect: the archive lacks what was there; the disk is full, or a host did not answer",
-    "10, 11, 12": "analyze --exit-code: incident, undetermined, recovered (healthy is 0)",
+    "10, 11, 12": "analyze --exit-code: incident, undetermined, recovered; watch: 10, a hang",
     "13": "diff --exit-code: they differ in something that matters",
     "130": "interrupted",
 }

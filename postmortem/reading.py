@@ -8,6 +8,7 @@ how much of each log is read depend on the logs alone, and results are put toget
 
 from __future__ import annotations
 
+import io
 import os
 import platform
 import threading
@@ -206,6 +207,11 @@ def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_
         rest = max(0, container.size - sum(s.size for one in reads for s in one.sources))
         reads.append(Read((), (), (), (Skip(container.label, rest, _why(error)),)))
     return Read(*(tuple(x for one in reads for x in getattr(one, field.name)) for field in fields(Read)))
+
+
+def read_piece(source: Source, data: bytes, library: Library) -> tuple[Event, ...]:
+    """What a piece of a log says: whole lines, and in front of them those that tell how lines are built."""
+    return _one(source, io.BytesIO(data), parsers.engine(library), library, LINES_EACH[1]).events
 
 
 def _why(error: Exception) -> str:

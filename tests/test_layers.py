@@ -19,6 +19,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun",),  # which torchrun loads
     ("compare",),
+    ("watch",),
     ("replay", "run"),
     ("gather", "writing"),
     ("notify",),

@@ -223,9 +223,7 @@ CGROUP_LINE = r"(?:==> )?/sys/fs/cgroup/|\d+$|max$|[a-z_]+ \d+$|-{3}|=+>"
 CGROUP_COUNTER = (
     r"(?:low|high|max|oom|oom_kill|oom_group_kill|anon|file|kernel|shmem|pgfault|(?:in)?active_\w+) \d+$"
 )
-RUN_JOURNAL = (
-    r'\{"time": "[^"]{20,40}", "host": "[^"]{1,253}", "event": "run", "message": "postmortem run on '
-)
+RUN_JOURNAL = r'\{"time": "[^"]{20,40}", "host": "[^"]{1,253}", "event": "(?:run|watch)", "message": "postmortem (?:run|watch) on '
 JSON_JOURNAL = r"\s*[\[{]"
 EXPORT = r"(?:__CURSOR=s=|__REALTIME_TIMESTAMP=\d{15,17}$)"
 SACCT = r"\s*(?:JobID|JOBID|JobIDRaw|PARTITION|NODELIST)[ |].*\b(?:State|STATE|ST|ExitCode)\b"
@@ -363,7 +361,7 @@ RULES: tuple[Rule, ...] = (
         test=lambda head: not _objects(head),
     ),
     Rule("agent", "torchrun's logger speaks", test=_launcher),
-    Rule("run", "the journal of `postmortem run`", start=RUN_JOURNAL),
+    Rule("run", "the journal of `postmortem run` or `watch`", start=RUN_JOURNAL),
     Rule("json-lines", "one JSON object a line", start=r"\s*\{", test=_objects),
 )
 

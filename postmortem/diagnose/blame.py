@@ -74,6 +74,8 @@ def told_by_the_group(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Cla
     tells: then it says why."""
     if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or not ranks:
         return root
+    if root.pattern.says_why:
+        return root
     same = [c for c in claims if c.pattern.derived and c.ranks == ranks]
     told = min(same, key=lambda c: c.pattern.category not in OF_THE_GROUP, default=None)  # no mere exit code
     if told is None:

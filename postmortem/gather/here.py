@@ -15,7 +15,7 @@ import time
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from postmortem.gather import items, ranks, readers
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 TOGETHER = 8
+SOON = 4.0  # seconds of an item that somebody waits for
 RANKS = 256  # of one host, whose stacks are taken
 DUMPS = 256
 DAY = 86400.0
@@ -51,7 +52,7 @@ class Task:
 def collected(since: float | None = None, job: str = "", alone: bool = False) -> Iterator[tuple[Row, bytes]]:
     """What this host has, first what is lost first. `job` is the id of torchrun's run or of Slurm's job,
     whose ranks alone are wanted. Who is `alone` asks the scheduler too, which otherwise one asks for all."""
-    found, row = _ranks(job)
+    found, row = live(job)
     if row:
         yield row, b""
     if since is None:
@@ -67,7 +68,7 @@ def collected(since: float | None = None, job: str = "", alone: bool = False) ->
     yield from taken([task for r in found for task in _settings(r, folders[r.job])] or [_own_settings()])
 
 
-def _ranks(job: str) -> tuple[list[Rank], Row | None]:
+def live(job: str = "") -> tuple[list[Rank], Row | None]:
     """The live ranks, and a row if the search for them did not come to its end."""
     ((row, data),) = taken([Task(SEARCH, "", SEARCH.ways)])
     lines = data.split(b"\n")[:-1]
@@ -78,6 +79,23 @@ def _ranks(job: str) -> tuple[list[Rank], Row | None]:
     return wanted[:RANKS], {**row, "file": None} if row["why"] and row["exit"] != 0 or len(
         wanted
     ) > RANKS else None
+
+
+def standing(found: Sequence[Rank]) -> Iterator[tuple[Row, bytes]]:
+    """Where these ranks of one job stand: their stacks, and what the kernel says of their processes."""
+    table = next(item for item in items.HOST if item.name == "ps.txt")
+    yield from taken(map(_soon, [*(task for r in found for task in _of_rank(r, "")), _filled(table)]))
+
+
+def stacks(pids: Iterable[int]) -> dict[int, bytes]:
+    """The stack of each process, of which one was to be had."""
+    tasks = [_filled(items.STACK, str(pid), PID=str(pid)) for pid in pids]
+    return {int(row["file"]): data for row, data in taken(map(_soon, tasks)) if row["file"]}
+
+
+def _soon(task: Task) -> Task:
+    """Somebody waits for it."""
+    return replace(task, item=replace(task.item, limit=min(task.item.limit, SOON)))
 
 
 def _folders(found: Sequence[Rank]) -> dict[str, str]:

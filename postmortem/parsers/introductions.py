@@ -33,6 +33,7 @@ _OF = re.compile(
     r"['\"]?(?P<world>\d{1,6})\b",
     re.IGNORECASE,
 )
+_BETWEEN = re.compile(r" of (?P<world>\d{1,6}) ")
 _WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
     r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})(?: of |/)(?P<world>\d{1,6})\b",
     re.IGNORECASE,
@@ -53,6 +54,7 @@ class Named(NamedTuple):
     pid: int
     host: str | None = None
     local_rank: int | None = None
+    world: int | None = None
 
 
 def learn(facts: dict[str, object], body: str) -> None:
@@ -93,4 +95,5 @@ def named(text: str, env: Envelope) -> Named | None:
     rank = whole(m["rank"])
     if env.rank not in (None, rank) or _OTHERS.search(m["between"]):
         return None
-    return Named(rank, whole(m["pid"]))
+    of = _BETWEEN.match(m["between"])
+    return Named(rank, whole(m["pid"]), world=whole(of["world"]) if of else None)

@@ -262,6 +262,8 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
     if found is None:
         return
     fields: dict[str, object] = {"pid": found.pid, "said_rank": found.rank}
+    if found.world is not None and source.kind == "run":  # of which nothing else is read
+        fields["world"] = found.world
     if found.local_rank is None:
         yield _event(source, "pid", line, found.rank, fields)
     else:

@@ -194,7 +194,7 @@ def all_receive(scene: Scene) -> Claim | None:
     if _collective(scene) != "recv":
         return None
     because = f"{capital(_all(scene))} waited in recv ({_codes(scene.views.values())}), and none sent"
-    return scene.make("ranks-all-receive", [], [v.complaint for v in scene.views.values()], because)
+    return scene.make("ranks-all-receive", [], _waits(scene), because)
 
 
 def cut_off(scene: Scene) -> Claim | None:
@@ -204,9 +204,9 @@ def cut_off(scene: Scene) -> Claim | None:
     if len(hosts) < 2 or None in hosts or len(steps) > 1 or _collective(scene) not in SAFE:
         return None
     named = listed(sorted(map(str, hosts))) if len(hosts) < 4 else f"{len(hosts)} hosts"
-    where = f"timed out in {_collective(scene)} ({_codes(scene.views.values())})"
+    where = f"{_waited(scene)} in {_collective(scene)} ({_codes(scene.views.values())})"
     because = f"No data passed between {named}: {_all(scene)} {where}"
-    made = scene.make("hosts-cut-off", [], [v.complaint for v in scene.views.values()], because)
+    made = scene.make("hosts-cut-off", [], _waits(scene), because)
     return made and replace(made, strength="silent")
 
 
@@ -216,20 +216,34 @@ def stuck_alike(scene: Scene) -> Claim | None:
     collective = _collective(scene)
     if collective is None:
         return None
-    where = f"timed out in {collective} ({_codes(scene.views.values())})"
+    where = f"{_waited(scene)} in {collective} ({_codes(scene.views.values())})"
     because = f"{_all(scene)} {where}: none was missing or late, and none had exited"
-    return scene.make("all-ranks-stuck", [], [v.complaint for v in scene.views.values()], capital(because))
+    return scene.make("all-ranks-stuck", [], _waits(scene), capital(because))
 
 
 def _collective(scene: Scene) -> str | None:
-    """The one collective in which all ranks of the job timed out, if there is one."""
+    """The one collective in which all ranks of the job timed out, or stood when somebody saw that none got on;
+    if there is one."""
     if len(scene.views) < 2 or not scene.complete:
         return None
-    places = {
-        v.place[0] if v.complaint is not None and v.place is not None else None for v in scene.views.values()
-    }
+    places = {_waits_in(scene, v) for v in scene.views.values()}
     lost = any(v.lost for v in scene.views.values())
     return places.pop() if len(places) == 1 and not lost else None
+
+
+def _waits_in(scene: Scene, view: View) -> str | None:
+    if view.place is None or (view.complaint is None and not (scene.stands_still and view.stack)):
+        return None
+    return view.place[0] if view.place[0] != "none" else None
+
+
+def _waited(scene: Scene) -> str:
+    return "timed out" if scene.waiting else "waited"
+
+
+def _waits(scene: Scene) -> list[Event | None]:
+    """Of each rank what shows that it waits."""
+    return [v.complaint or v.stack for v in scene.views.values()]
 
 
 def _all(scene: Scene) -> str:

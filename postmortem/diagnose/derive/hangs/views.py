@@ -132,6 +132,11 @@ class Scene:
         ]
 
     @property
+    def stands_still(self) -> bool:
+        """Whether somebody watched the job, and saw that no rank got on."""
+        return any(c.tells("standstill") for c in self.claims)
+
+    @property
     def world(self) -> int | None:
         """How many ranks the job has, as a launcher, NCCL or torch states it; the launchers list every
         rank that failed."""
