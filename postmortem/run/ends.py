@@ -14,7 +14,7 @@ import signal
 import time
 from collections.abc import Mapping
 
-from postmortem.run import processes
+from postmortem.run import asking, processes
 from postmortem.run.counters import Memory
 from postmortem.run.processes import Process
 from postmortem.run.record import Journal
@@ -114,11 +114,13 @@ class Watch:
                 )
             return
         number, code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, os.WEXITSTATUS(status)
+        how = f"killed by {name_of(number)}" if number else f"exited with code {code}"
+        if who.rank is not None and (code if not number else number == signal.SIGABRT) and self._first(who):
+            asking.ask(self.ranks(), f"{self._who(who)} {how}", self._journal)
         facts |= {"signal": name_of(number), "core": os.WCOREDUMP(status)} if number else {"code": code}
         if pid in self.ours:
             facts["by"] = "postmortem run"
         if who.rank is not None or number or rusage:
-            how = f"killed by {name_of(number)}" if number else f"exited with code {code}"
             self._journal.write("end", f"{self._who(who)} {how}", facts)
         if number == signal.SIGKILL and pid not in self.ours and self._memory and pid not in self._elsewhere:
             self._killed(who)

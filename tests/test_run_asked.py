@@ -1,0 +1,82 @@
+"""What ranks answered when `postmortem run` asked where they stood, read again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_run_journal import HEAD, STARTS, lines
+
+from postmortem.analyze import analyze
+from postmortem.parsers import read_text
+
+ASKED = "2026-11-20T21:20:31.000100Z node-a rank 1 (pid 4711) dumps its stacks: rank 0 (pid 4710) {how}\n"
+FRAMES = """\
+Thread 0x00007f84f0000640 (most recent call first):
+  File "/usr/lib/python3.11/threading.py", line 324 in wait
+
+Current thread 0x00007f84f4890b80 (most recent call first):
+  File "/job/train.py", line 39 in load_batch
+  File "/job/train.py", line 60 in main
+"""
+WAITED = """\
+{n} INFO [rank{rank}] train: step 6
+[rank{rank}]: Traceback (most recent call last):
+[rank{rank}]:   File "/job/train.py", line 61, in main
+[rank{rank}]:     loss.backward()
+[rank{rank}]: RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 8000ms for recv operation to complete
+"""
+ENDS = [("end", f"rank {r} (pid {4710 + r}) exited with code 1", {"pid": 4710 + r}) for r in (0, 2)]
+BY_LAUNCHER = ("end", "rank 1 (pid 4711) killed by SIGTERM", {"pid": 4711, "signal": "SIGTERM"})
+
+
+def verdict(folder: Path, how: str, *records: Any, waited: tuple[int, ...] = (0, 2)) -> dict[str, Any]:
+    """Of a run in which rank 0 ended and rank 1, which said nothing, was asked."""
+    (folder / "run.jsonl").write_text(lines(HEAD, *STARTS, *records))
+    told = "".join(WAITED.format(n=f"2026-11-20 21:20:2{rank},000", rank=rank) for rank in waited)
+    (folder / "stderr.log").write_text(told + "2026-11-20 21:20:21,500 INFO [rank1] train: step 6\n")
+    (folder / "rank1.pid4711.stacks.txt").write_text(ASKED.format(how=how) + FRAMES)
+    return dict(analyze([str(folder)]).document["verdict"])
+
+
+def test_a_rank_seen_elsewhere_when_the_others_timed_out_is_established(tmp_path: Path) -> None:
+    found = verdict(tmp_path, "exited with code 1", *ENDS, BY_LAUNCHER)
+    assert (found["category"], found["confidence"], found["culprit"]["ranks"]) == ("hang", "established", [1])
+    assert "in load_batch (train.py:39)" in found["headline"]
+
+
+def test_where_one_of_the_others_is_not_known_to_have_waited_something_is_left_to_deduce(
+    tmp_path: Path,
+) -> None:
+    found = verdict(tmp_path, "exited with code 1", ENDS[0], BY_LAUNCHER, waited=(0,))
+    assert found["confidence"] != "established"
+
+
+def test_who_loads_while_another_is_killed_does_not_hang(tmp_path: Path) -> None:
+    killed = ("end", "rank 0 (pid 4710) killed by SIGABRT", {"pid": 4710, "signal": "SIGABRT"})
+    found = verdict(tmp_path, "killed by SIGABRT", killed, BY_LAUNCHER, waited=())
+    assert found["category"] == "native-crash" and found["culprit"]["ranks"] == [0]
+
+
+def test_a_stopped_rank_is_what_the_others_waited_for(tmp_path: Path) -> None:
+    stopped = ("stopped", "rank 1 (pid 4711) is stopped (state T): rank 0 (pid 4710) exited with code 1", {})
+    verdict(tmp_path, "exited with code 1", stopped, *ENDS, BY_LAUNCHER)
+    (tmp_path / "rank1.pid4711.stacks.txt").unlink()
+    found = dict(analyze([str(tmp_path)]).document["verdict"])
+    assert (found["category"], found["confidence"], found["culprit"]["ranks"]) == ("hang", "established", [1])
+    assert "stopped by a signal" in found["headline"]
+
+
+def test_a_dump_that_was_asked_for_knows_whose_it_is_and_when() -> None:
+    (event,) = [e for e in read_text(ASKED.format(how="exited with code 1") + FRAMES) if e.kind == "stack"][
+        :1
+    ]
+    assert (event.rank, event.pid, event.fields["after"]) == (1, 4711, 0)
+    assert event.raw_time.startswith("2026-11-20T21:20:31.0001") and event.fields["code"] == "train.py:39"
+
+
+@pytest.mark.parametrize("why", ["SIGTERM came to the wrapper", "rank x (pid 1) exited", "", "rank 0 fell"])
+def test_who_was_asked_for_another_reason_names_no_rank(why: str) -> None:
+    text = ASKED.replace("rank 0 (pid 4710) {how}", why) + FRAMES
+    assert all("after" not in e.fields for e in read_text(text) if e.kind == "stack")
