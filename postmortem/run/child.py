@@ -40,7 +40,7 @@ WATCHED = (*FORWARDED, signal.SIGCHLD, signal.SIGWINCH)
 TO_ALL_S = 0.05  # a scheduler signals one process after the other
 SAME_S = 1.0  # the same signal within this time is the same wish
 LOOK_S = (0.5, 5.0)  # between two looks at the processes
-SHARE = 200  # a look takes at most this part of the time
+SHARE = 200  # a look takes at most this part of a processor's time
 GRACE_S = 10.0  # for orphaned ranks, after SIGTERM
 PR_SET_CHILD_SUBREAPER = 36
 SFD_CLOEXEC = 0o2000000
@@ -89,15 +89,17 @@ class Job:
 
     def wait(self) -> End:
         """Until the command has ended, and every rank that it left behind."""
-        began, pause = time.monotonic(), LOOK_S[0]
+        pause = LOOK_S[0]
         self.watch.look(self.pid)
         due = time.monotonic() + pause
         while self.end is None:
             self._turn(max(0.0, due - time.monotonic()))
             if time.monotonic() >= due and self.end is None:
-                began = time.monotonic()
+                began = (
+                    time.thread_time()
+                )  # on a host that has much to do a look takes long, and costs no more
                 self.watch.look(self.pid)
-                pause = min(max(LOOK_S[0], SHARE * (time.monotonic() - began)), LOOK_S[1])
+                pause = min(max(LOOK_S[0], SHARE * (time.thread_time() - began)), LOOK_S[1])
                 due = time.monotonic() + pause
         self._end_orphans()
         return self.end
