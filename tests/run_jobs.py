@@ -102,7 +102,7 @@ def begin(folder: Path, command: list[str], **more: Any) -> subprocess.Popen[byt
         return subprocess.Popen(words, cwd=folder, stdout=console, stderr=console, env=environment(), **more)
 
 
-def ranks_of(folder: Path, wanted: int = 3) -> dict[int, int]:
+def ranks_of(folder: Path, wanted: int = 3, seconds: float = 30.0) -> dict[int, int]:
     """rank -> pid, once all are there."""
 
     def look() -> dict[int, int] | None:
@@ -112,7 +112,7 @@ def ranks_of(folder: Path, wanted: int = 3) -> dict[int, int]:
             return None
         return {int(rank): pid for rank, pid in found.items()} if len(found) == wanted else None
 
-    return dict(until(look))
+    return dict(until(look, seconds))
 
 
 def launcher(folder: Path) -> int | None:

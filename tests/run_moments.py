@@ -18,6 +18,7 @@ from postmortem.analyze import analyze
 
 NUMBERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGKILL")
 TARGETS = ("wrapper", "launcher", "rank")
+PATIENCE_S = 240.0  # a job of 10 s, on a host that has much else to do
 LONGEST = 6.0  # seconds; a short job is training by then
 
 
@@ -43,11 +44,13 @@ def random_moments(number: int, seed: int) -> list[Moment]:
 def broken(folder: Path, moment: Moment) -> list[str]:
     """What did not hold: empty where all did."""
     running = begin(folder, job(folder, "healthy", ranks=2, steps=25, step=4))
-    until(lambda: any(file.read_bytes().endswith(b"\n") for file in folder.glob("runs/*/run.jsonl")))
+    until(
+        lambda: any(file.read_bytes().endswith(b"\n") for file in folder.glob("runs/*/run.jsonl")), PATIENCE_S
+    )
     _send(_target(folder, running, moment.to), moment)
     faults = [] if _readable(folder) else ["what was there in that moment was not analyzed"]
-    code = running.wait(90)
-    until(lambda: not torchrun(folder), 60)
+    code = running.wait(PATIENCE_S)
+    until(lambda: not torchrun(folder), PATIENCE_S)
     faults += [
         f"rank {r['pid']} lives on" for r in journal(folder) if r["event"] == "start" and alive(r["pid"])
     ]
@@ -57,8 +60,8 @@ def broken(folder: Path, moment: Moment) -> list[str]:
 
 def _target(folder: Path, running: subprocess.Popen[bytes], to: str) -> int:
     if to == "rank":
-        return ranks_of(folder, 2)[1]
-    return running.pid if to == "wrapper" else int(until(lambda: launcher(folder)))
+        return ranks_of(folder, 2, PATIENCE_S)[1]
+    return running.pid if to == "wrapper" else int(until(lambda: launcher(folder), PATIENCE_S))
 
 
 def _send(pid: int, moment: Moment) -> None:

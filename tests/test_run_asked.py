@@ -10,6 +10,7 @@ from test_run_journal import HEAD, STARTS, lines
 
 from postmortem.analyze import analyze
 from postmortem.parsers import read_text
+from postmortem.run.quiet import Quiet
 
 ASKED = "2026-11-20T21:20:31.000100Z node-a rank 1 (pid 4711) dumps its stacks: rank 0 (pid 4710) {how}\n"
 FRAMES = """\
@@ -74,6 +75,68 @@ def test_a_dump_that_was_asked_for_knows_whose_it_is_and_when() -> None:
     ]
     assert (event.rank, event.pid, event.fields["after"]) == (1, 4711, 0)
     assert event.raw_time.startswith("2026-11-20T21:20:31.0001") and event.fields["code"] == "train.py:39"
+
+
+STILL = "SIGTERM came; the job had printed nothing for 312 s, and before that never for more than 4 s"
+IN_A_COLLECTIVE = """\
+Current thread 0x00007f84f4890b80 (most recent call first):
+  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", line 2810 in all_reduce
+  File "/job/train.py", line 61 in main
+"""
+
+
+def stopped_from_outside(folder: Path, why: str) -> dict[str, Any]:
+    """A job whose three ranks were asked when somebody ended it, and died of that."""
+    came = ("signal", "SIGTERM came to the wrapper, passed on to 4700", {"signal": "SIGTERM"})
+    ends = [(e, m.replace("exited with code 1", "killed by SIGTERM"), f) for e, m, f in (*ENDS, BY_LAUNCHER)]
+    (folder / "run.jsonl").write_text(lines(HEAD, *STARTS, came, *ends))
+    steps = [
+        f"2026-11-20 21:1{n // 60}:{n % 60:02d},000 INFO [rank{n % 3}] train: step {n // 3} loss 2.1"
+        for n in range(60)
+    ]
+    told = "W1120 21:20:01.061000 4700 torch/distributed/elastic/agent/server/api.py:740] Received 15 death signal, shutting down workers"
+    (folder / "stderr.log").write_text("\n".join([*steps, told, ""]))
+    for rank in range(3):
+        head = ASKED.replace("rank 1 (pid 4711)", f"rank {rank} (pid {4710 + rank})").replace(
+            "rank 0 (pid 4710) {how}", why
+        )
+        (folder / f"rank{rank}.pid{4710 + rank}.stacks.txt").write_text(
+            head + (FRAMES if rank == 1 else IN_A_COLLECTIVE)
+        )
+    return dict(analyze([str(folder)]).document["verdict"])
+
+
+def test_what_stood_still_when_somebody_ended_the_job_is_named(tmp_path: Path) -> None:
+    found = stopped_from_outside(tmp_path, STILL)
+    assert (found["category"], found["culprit"]["ranks"]) == ("hang", [1])
+    assert "in load_batch (train.py:39)" in found["headline"]
+
+
+def test_where_ranks_of_a_job_that_got_on_stood_when_it_was_stopped_accuses_nobody(tmp_path: Path) -> None:
+    """In any moment one rank is at its batch, and the others wait for it."""
+    found = stopped_from_outside(tmp_path, "SIGTERM came")
+    assert found["category"] == "external-signal" and not found["culprit"]["ranks"]
+
+
+@pytest.mark.parametrize(
+    ("comes", "asked", "still"),
+    [
+        ([34, 40, 44, 48, 52, 56], 200, True),
+        ([34, 40, 44, 48, 52, 56], 100, False),  # 44 s: an evaluation
+        ([34, 40, 44, 48, 52, 100], 300, False),  # it has been silent like that before
+        ([0, 40, 44], 900, False),  # nobody knows its rhythm: it may print into a file of its own
+        ([], 900, False),
+    ],
+)
+def test_quiet_is_compared_with_the_jobs_own_rhythm(
+    tmp_path: Path, comes: list[float], asked: float, still: bool
+) -> None:
+    quiet = Quiet(tmp_path, -30)
+    for number, now in enumerate(comes, 1):
+        (tmp_path / "stdout.log").write_text("x" * number)
+        quiet.look(now)
+        quiet.look(now + 0.5)
+    assert bool(quiet.told(asked)) is still
 
 
 @pytest.mark.parametrize("why", ["SIGTERM came to the wrapper", "rank x (pid 1) exited", "", "rank 0 fell"])

@@ -40,6 +40,7 @@ _ASKED = re.compile(
     r"rank (?P<rank>\d{1,7}) \(pid (?P<pid>\d{1,10})\) (?P<what>dumps its stacks|is stopped \(state T\)): (?P<why>.{1,300})"
 )
 _AFTER = re.compile(r"rank (\d{1,7}) \(pid \d{1,10}\) (?:exited with code|killed by)")
+_STILL = re.compile(r"the job had printed nothing for (\d{1,9}) s")
 _FATAL = re.compile(r"Fatal Python error: (?P<signal>[^\n]{1,120})")
 _TERMINATE = re.compile(
     r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'"
@@ -110,10 +111,13 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
 
 def _when_asked(event: Event, asked: re.Match[str], line: str = "") -> Event:
     """A dump that `postmortem run` asked for, with what the line above it says. `after`: the rank that had
-    failed in that moment."""
+    failed in that moment. `still`: for how long the job had said nothing when somebody ended it."""
     fields = dict(event.fields) | {"asked": asked["why"]}
     if after := _AFTER.match(asked["why"]):
         fields["after"] = whole(after[1])
+    if still := _STILL.search(asked["why"]):  # what it saw from outside, as py-spy
+        fields["still"] = whole(still[1])
+        event = event._replace(speaker="tool")
     event = event._replace(rank=whole(asked["rank"]), pid=whole(asked["pid"]), fields=fields)
     stamp = times.find(line)
     if stamp is None:

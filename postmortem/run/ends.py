@@ -20,7 +20,7 @@ from postmortem.run.processes import Process
 from postmortem.run.record import Journal
 
 OOM_S = 10.0  # a large process takes this long to end at most
-FIRST_LOOKS = 5  # a process that was just forked still shows its parent's environment
+FIRST_LOOKS = 20  # a process that was just forked still shows its parent's environment
 MOST = 1024  # processes that are watched to their end
 
 

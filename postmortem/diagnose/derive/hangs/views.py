@@ -186,7 +186,7 @@ def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> boo
     (`faulthandler.register(SIGTERM)`): that shows where a victim waited, and no hang, unless the other had
     waited until a time-out. What py-spy or gdb saw stands in a file of its own."""
     if "asked" in e.fields:
-        return e.fields.get("after") not in gave_up
+        return "still" not in e.fields and e.fields.get("after") not in gave_up
     if death is None or e.speaker == "tool":
         return False
     at = moment(e)
