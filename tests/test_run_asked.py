@@ -60,8 +60,9 @@ def test_who_loads_while_another_is_killed_does_not_hang(tmp_path: Path) -> None
     assert found["category"] == "native-crash" and found["culprit"]["ranks"] == [0]
 
 
-def test_a_stopped_rank_is_what_the_others_waited_for(tmp_path: Path) -> None:
-    stopped = ("stopped", "rank 1 (pid 4711) is stopped (state T): rank 0 (pid 4710) exited with code 1", {})
+@pytest.mark.parametrize("when", ["rank 0 (pid 4710) exited with code 1", "SIGTERM came"])
+def test_a_stopped_rank_is_what_the_others_waited_for(tmp_path: Path, when: str) -> None:
+    stopped = ("stopped", f"rank 1 (pid 4711) is stopped (state T): {when}", {})
     verdict(tmp_path, "exited with code 1", stopped, *ENDS, BY_LAUNCHER)
     (tmp_path / "rank1.pid4711.stacks.txt").unlink()
     found = dict(analyze([str(tmp_path)]).document["verdict"])

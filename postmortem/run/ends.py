@@ -75,7 +75,9 @@ class Watch:
         found = self.known[pid] = processes.look(pid, parent, above)
         if not seen and len(self._handles) < MOST:
             self._hold(pid)
-        if not self._memory.holds(pid):
+        if self._memory.holds(pid):
+            self._elsewhere.discard(pid)
+        elif not seen:  # later it may be in none because it ends
             self._elsewhere.add(pid)
         if found.rank is not None:
             self._journal.write("start", f"rank {found.rank} pid {pid} runs", _facts(found))

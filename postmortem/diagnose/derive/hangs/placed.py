@@ -70,7 +70,8 @@ def witnessed(scene: Scene) -> Claim | None:
 
 def _was_seen(view: View, stack: Event) -> bool:
     """Whether a rank was asked when another had ended, and stood in no collective."""
-    return view.silent and "after" in stack.fields and not _waits(view)
+    asked = "after" in stack.fields or stack.fields.get("state") == "T"
+    return view.silent and asked and not _waits(view)
 
 
 def _waits(view: View) -> bool:

@@ -185,6 +185,8 @@ def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> boo
     """Whether a rank printed its stack when it was told to stop, after another one's end
     (`faulthandler.register(SIGTERM)`): that shows where a victim waited, and no hang, unless the other had
     waited until a time-out. What py-spy or gdb saw stands in a file of its own."""
+    if e.fields.get("state") == "T":  # nobody runs again by waiting
+        return not gave_up
     if "asked" in e.fields:
         return "still" not in e.fields and e.fields.get("after") not in gave_up
     if death is None or e.speaker == "tool":
