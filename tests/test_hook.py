@@ -64,7 +64,7 @@ def test_an_uncaught_exception_is_one_line_with_rank_host_step_and_stack(tmp_pat
     done = python(tmp_path, TRAINS)
     assert (done.returncode, done.stderr) == (1, bare(tmp_path, TRAINS).stderr)
     (record,) = noted(tmp_path)
-    assert record["rank"] == 1 and record["step"] == 17 and record["host"] == os.uname().nodename
+    assert record["rank"] == 1 and record["in_step"] == 17 and record["host"] == os.uname().nodename
     assert record["message"] == "rank 1 raised ValueError"
     assert record["traceback"] == done.stderr
     assert record["world_size"] == 2 and record["time"].endswith("Z")

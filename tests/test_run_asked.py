@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -144,3 +145,28 @@ def test_quiet_is_compared_with_the_jobs_own_rhythm(
 def test_who_was_asked_for_another_reason_names_no_rank(why: str) -> None:
     text = ASKED.replace("rank 0 (pid 4710) {how}", why) + FRAMES
     assert all("after" not in e.fields for e in read_text(text) if e.kind == "stack")
+
+
+def test_who_raised_in_a_step_had_not_done_it(tmp_path: Path) -> None:
+    """Rank 1 leaves without a word in step 6, the others lose it in the same step: nobody was behind."""
+    gone = ("end", "rank 1 (pid 4711) exited with code 3", {"pid": 4711})
+    (tmp_path / "run.jsonl").write_text(lines(HEAD, *STARTS, gone, *ENDS))
+    steps = [
+        f"2026-11-20 21:20:0{s},{r}00 INFO [rank{r}] train: step {s} loss 2.1"
+        for s in range(5)
+        for r in range(3)
+    ]
+    (tmp_path / "stderr.log").write_text("\n".join([*steps, ""]))
+    lost = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5163"
+    for rank in (0, 2):
+        trace = f'Traceback (most recent call last):\n  File "/job/train.py", line 61, in main\n    loss.backward()\n{lost}\n'
+        record = {"time": "2026-11-20T21:20:06.000000Z", "host": "node-a", "event": "exception", "rank": rank}
+        record |= {
+            "pid": 4710 + rank,
+            "in_step": 6,
+            "message": f"rank {rank} raised RuntimeError",
+            "traceback": trace,
+        }
+        (tmp_path / f"rank{rank}.pid{4710 + rank}.exceptions.jsonl").write_text(json.dumps(record) + "\n")
+    found = analyze([str(tmp_path)]).document["verdict"]
+    assert found["pattern"] == "rank-exit-without-reason" and found["culprit"]["ranks"] == [1]

@@ -175,7 +175,7 @@ def _note(
     record = _facts(now, thread)
     step = _step(trace)
     if step is not None:
-        record["step"] = step
+        record["in_step"] = step  # not "step", which would say that it had been done
     who = "process %d" % os.getpid() if record["rank"] is None else "rank %d" % record["rank"]
     where = " in thread %s" % thread[:80] if thread else ""
     record["message"] = "%s raised %s%s" % (who, kind.__name__, where)
