@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 from conftest import ROOT
 
+SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
 WRAPPER = [sys.executable, "-m", "postmortem", "run"]
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 
@@ -82,3 +84,56 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def job(folder: Path, scenario: str, ranks: int = 3, **arguments: Any) -> list[str]:
+    """The command line of a scenario's job, made ready in a folder."""
+    for name in ("trainer", scenario):
+        shutil.copy(SCENARIOS / f"{name}.py", folder)
+    arguments = {"rank": 1, "backend": "gloo", "steps": 400, "step": 6} | arguments
+    (folder / "config.json").write_text(json.dumps(arguments))
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    return [*words, f"{scenario}.py", "--config", "config.json"]
+
+
+def begin(folder: Path, command: list[str], **more: Any) -> subprocess.Popen[bytes]:
+    with (folder / "console").open("wb") as console:
+        words = wrapped(folder, *command)
+        return subprocess.Popen(words, cwd=folder, stdout=console, stderr=console, env=environment(), **more)
+
+
+def ranks_of(folder: Path, wanted: int = 3, seconds: float = 30.0) -> dict[int, int]:
+    """rank -> pid, once all are there."""
+
+    def look() -> dict[int, int] | None:
+        try:
+            found = {r["message"].split()[1]: r["pid"] for r in journal(folder) if r["event"] == "start"}
+        except (OSError, ValueError):
+            return None
+        return {int(rank): pid for rank, pid in found.items()} if len(found) == wanted else None
+
+    return dict(until(look, seconds))
+
+
+def launcher(folder: Path) -> int | None:
+    found = torchrun(folder)
+    return min(found) if found else None
+
+
+def torchrun(folder: Path) -> list[int]:
+    """Processes of this job's launcher."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
+            here = str((entry / "cwd").readlink()) == str(folder) if words else False
+        except OSError:
+            continue
+        if (
+            here
+            and b"torch.distributed.run" in words
+            and b"postmortem" not in words
+            and alive(int(entry.name))
+        ):
+            found.append(int(entry.name))
+    return found

@@ -17,7 +17,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("__main__",),
     ("cli",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
-    ("torchrun",),  # which torchrun loads
+    ("torchrun", "hook"),  # which torchrun loads, and a rank
     ("compare",),
     ("watch",),
     ("replay", "run"),
@@ -35,6 +35,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("commands", "contract", "frame", "kept", "privacy", "output", "pool"),
     (
         "gather.items",
+        "hooks",
         "overview",
         "model",
         "errors",

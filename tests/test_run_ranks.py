@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import tomllib
@@ -17,42 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from run_jobs import alive, environment, journal, kept, messages, until, wrapped
+from run_jobs import (
+    alive,
+    begin,
+    environment,
+    job,
+    kept,
+    launcher,
+    messages,
+    ranks_of,
+    torchrun,
+    until,
+)
+from run_moments import Moment, broken, random_moments
 
 from conftest import ROOT, memory_cgroup, needs
 from postmortem.analyze import analyze
 
 pytestmark = [pytest.mark.slow, needs("torch")]
-SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
-
-
-def job(folder: Path, scenario: str, ranks: int = 3, **arguments: Any) -> list[str]:
-    """The command line of a scenario's job, made ready in a folder."""
-    for name in ("trainer", scenario):
-        shutil.copy(SCENARIOS / f"{name}.py", folder)
-    arguments = {"rank": 1, "backend": "gloo", "steps": 400, "step": 6} | arguments
-    (folder / "config.json").write_text(json.dumps(arguments))
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
-    return [*torchrun, f"{scenario}.py", "--config", "config.json"]
-
-
-def begin(folder: Path, command: list[str], **more: Any) -> subprocess.Popen[bytes]:
-    with (folder / "console").open("wb") as console:
-        words = wrapped(folder, *command)
-        return subprocess.Popen(words, cwd=folder, stdout=console, stderr=console, env=environment(), **more)
-
-
-def ranks_of(folder: Path, wanted: int = 3) -> dict[int, int]:
-    """rank -> pid, once all are there."""
-
-    def look() -> dict[int, int] | None:
-        try:
-            found = {r["message"].split()[1]: r["pid"] for r in journal(folder) if r["event"] == "start"}
-        except (OSError, ValueError):
-            return None
-        return {int(rank): pid for rank, pid in found.items()} if len(found) == wanted else None
-
-    return dict(until(look))
 
 
 def verdict(folder: Path) -> dict[str, Any]:
@@ -120,7 +99,7 @@ def test_a_crash_that_prints_nothing_names_its_line(tmp_path: Path) -> None:
 def test_a_launcher_that_is_killed_leaves_no_rank(tmp_path: Path) -> None:
     running = begin(tmp_path, job(tmp_path, "healthy"))
     ranks = ranks_of(tmp_path)
-    os.kill(_launcher(tmp_path), signal.SIGKILL)
+    os.kill(launcher(tmp_path), signal.SIGKILL)
     assert running.wait(60) == -signal.SIGKILL
     assert not [pid for pid in ranks.values() if alive(pid)]
     assert any(text.startswith("the command left ranks behind: SIGTERM to") for text in messages(tmp_path))
@@ -133,7 +112,7 @@ def test_a_wrapper_that_is_killed_leaves_torchrun_to_finish(tmp_path: Path) -> N
     running.wait()
     assert all(map(alive, ranks.values()))
     until(lambda: not any(map(alive, ranks.values())), 60)
-    until(lambda: not _torchrun(tmp_path))
+    until(lambda: not torchrun(tmp_path))
     assert analyze([str(kept(tmp_path))]).document["verdict"]["outcome"] == "healthy"
 
 
@@ -203,63 +182,9 @@ def test_torchruns_own_options_stay_with_the_plugin(tmp_path: Path, installed: s
     )
 
 
-NUMBERS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGSTOP", "SIGKILL")
-
-
-@pytest.mark.parametrize("to", ["wrapper", "launcher", "rank"])
-@pytest.mark.parametrize("name", NUMBERS)
-def test_no_signal_at_no_moment_leaves_an_orphan(tmp_path: Path, name: str, to: str) -> None:
+@pytest.mark.parametrize("moment", random_moments(12, seed=3), ids=str)
+def test_no_signal_at_no_moment_leaves_an_orphan(tmp_path: Path, moment: Moment) -> None:
     """At a moment by lot: while torchrun imports, while the ranks start, while they train. SIGSTOP is followed by
-    SIGCONT, as a preemption does it. What a killed wrapper leaves runs to its end."""
-    number = signal.Signals[name]
-    running = begin(tmp_path, job(tmp_path, "healthy", ranks=2, steps=25, step=4))
-    until(lambda: any(file.read_bytes().endswith(b"\n") for file in tmp_path.glob("runs/*/run.jsonl")))
-    if to == "rank":
-        target = ranks_of(tmp_path, 2)[1]
-    else:
-        target = running.pid if to == "wrapper" else until(lambda: _launcher(tmp_path))
-    time.sleep(random.Random(f"{name} {to}").uniform(0, 6))
-    try:
-        os.kill(target, number)
-        if name == "SIGSTOP":
-            time.sleep(1)
-            os.kill(target, signal.SIGCONT)
-    except ProcessLookupError:  # it had finished before
-        pass
-    code = running.wait(90)
-    until(lambda: not _torchrun(tmp_path), 60)
-    assert not [r for r in journal(tmp_path) if r["event"] == "start" and alive(r["pid"])]
-    end = journal(tmp_path)[-1]
-    if to == "wrapper" and name == "SIGKILL":
-        assert code == -signal.SIGKILL and end["event"] != "done"
-    else:
-        assert code == (-end["signal"] or end["code"]) and end["event"] == "done"
-    assert analyze([str(kept(tmp_path))]).document["verdict"]["outcome"] in (
-        "incident",
-        "undetermined",
-        "healthy",
-    )
-
-
-def _launcher(folder: Path) -> int | None:
-    found = _torchrun(folder)
-    return min(found) if found else None
-
-
-def _torchrun(folder: Path) -> list[int]:
-    """Processes of this job's launcher."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-            here = str((entry / "cwd").readlink()) == str(folder) if words else False
-        except OSError:
-            continue
-        if (
-            here
-            and b"torch.distributed.run" in words
-            and b"postmortem" not in words
-            and alive(int(entry.name))
-        ):
-            found.append(int(entry.name))
-    return found
+    SIGCONT, as a preemption does it. What a killed wrapper leaves runs to its end. `benchmarks/run_signals.py` has
+    more moments."""
+    assert broken(tmp_path, moment) == []

@@ -36,6 +36,7 @@ class Claim:
     because: str = ""
     strength: str = "stated"
     guess: bool = False
+    witnessed: bool = False  # each rank was seen where it stood, or says itself that it waited
     step: int = 0  # of several comparisons of the ranks: how good its reasons are, 0 best
     fell_by: str = ""  # the rule that took its part away
 

@@ -1,6 +1,6 @@
 """How sure a verdict is, by one rule.
 
-established   a log line says so, that line is of this job, and the rank, GPU or host is the line's own word or a join's
+established   a log line says so, that line is of this job, and the rank, GPU or host is the line's own word or a join's; or each rank was seen where it stood when the others had waited until a timeout
 supported     a comparison of the ranks, an exit code, or a deduction stands between the line and the verdict
 hypothesis    only silence, only an end without a sender or a reason, or nothing that binds the line to this job
 """
@@ -22,7 +22,7 @@ def of(case: Case, root: Claim, ranks: tuple[int, ...]) -> Confidence:
         return "hypothesis"
     if root.strength == "ended":
         return "supported" if _says_enough(case, root) else "hypothesis"
-    return "established" if _stated(case, root, ranks) else "supported"
+    return "established" if root.witnessed or _stated(case, root, ranks) else "supported"
 
 
 def _says_enough(case: Case, root: Claim) -> bool:

@@ -9,7 +9,7 @@
 
 Most recent call first, no comma before `in`, no source lines, no time, no rank. If a C++ thread crashed there
 is no `Current thread`. Two faults may interleave. Out: one event of kind `crash`, or `stack` for a dump
-without a crash.
+without a crash. Where `postmortem run` has asked for a dump, the line above it says when, of whom, and why.
 """
 
 from __future__ import annotations
@@ -20,19 +20,27 @@ from collections.abc import Iterator
 from postmortem.digits import whole
 from postmortem.library import Signature
 from postmortem.model import Event
+from postmortem.parsers import times
 from postmortem.parsers.excerpt import Excerpt
 from postmortem.parsers.frames import code_line, collective_of, is_own
 
 OPENER = Signature(":faulthandler", r"Fatal Python error: [A-Z]", after=24576, before=4096)
 DUMP = Signature(
     ":stack-dump",
-    r"Timeout \(\d+:\d\d:\d\d|(?:Current thread|Thread) 0x[0-9a-f]{4,16} .{0,60}\(most recent call first\)",
+    r"Timeout \(\d+:\d\d:\d\d|(?:Current thread|Thread) 0x[0-9a-f]{4,16} .{0,60}\(most recent call first\)"
+    r"|rank \d{1,7} \(pid \d{1,10}\) is stopped \(state T\): ",
     after=8192,
     before=256,
 )
 
+OF_HOOK = ".stacks.txt"  # in such a file each dump has a line above it
 _THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+")
 _FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?: in (?P<func>.+))?')
+_ASKED = re.compile(
+    r"rank (?P<rank>\d{1,7}) \(pid (?P<pid>\d{1,10})\) (?P<what>dumps its stacks|is stopped \(state T\)): (?P<why>.{1,300})"
+)
+_AFTER = re.compile(r"rank (\d{1,7}) \(pid \d{1,10}\) (?:exited with code|killed by)")
+_STILL = re.compile(r"the job had printed nothing for (\d{1,9}) s")
 _FATAL = re.compile(r"Fatal Python error: (?P<signal>[^\n]{1,120})")
 _TERMINATE = re.compile(
     r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'"
@@ -78,9 +86,15 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
     Part of a crash: nothing."""
     if any("Fatal Python error" in line.text for line in excerpt.preceding()):
         return
+    if (asked := _ASKED.search(excerpt.text)) and asked["what"] != "dumps its stacks":
+        stopped: dict[str, object] = {"frames": (), "state": "T"}
+        yield _when_asked(excerpt.event("stack", next(excerpt.following()), fields=stopped), asked)
+        return
     current = excerpt.envelope.body.startswith("Current")
-    above = next((line.envelope.body for line in excerpt.preceding() if line.text.strip()), "")
-    if _FRAME.match(above) and not current:
+    over = next((line for line in excerpt.preceding() if line.text.strip()), None)
+    above = over.envelope.body if over else ""
+    asked = _ASKED.search(over.text) if over else None
+    if _FRAME.match(above) and (not current or excerpt.source.path.endswith(OF_HOOK)):
         return  # a later thread of a dump that is read already
     lines = excerpt.block()
     first = next(lines)
@@ -91,7 +105,24 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
         who = excerpt.asked_by()
         fields = stack_fields(main) | ({"writer": who.writer} if who is not None and who.writer else {})
         rank = who.rank if who is not None else None
-        yield excerpt.event("stack", first, severity="warning", fields=fields, rank=rank)
+        event = excerpt.event("stack", first, severity="warning", fields=fields, rank=rank)
+        yield _when_asked(event, asked, over.text if over else "") if asked else event
+
+
+def _when_asked(event: Event, asked: re.Match[str], line: str = "") -> Event:
+    """A dump that `postmortem run` asked for, with what the line above it says. `after`: the rank that had
+    failed in that moment. `still`: for how long the job had said nothing when somebody ended it."""
+    fields = dict(event.fields) | {"asked": asked["why"]}
+    if after := _AFTER.match(asked["why"]):
+        fields["after"] = whole(after[1])
+    if still := _STILL.search(asked["why"]):  # what it saw from outside, as py-spy
+        fields["still"] = whole(still[1])
+        event = event._replace(speaker="tool")
+    event = event._replace(rank=whole(asked["rank"]), pid=whole(asked["pid"]), fields=fields)
+    stamp = times.find(line)
+    if stamp is None:
+        return event
+    return event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
 
 
 def stack_fields(frames: list[tuple[str, int, str]]) -> dict[str, object]:

@@ -64,6 +64,9 @@ class Ran:
     ended_from_outside: str = ""
 
 
+Starts = Callable[[Plan, Place, int], list[Process]]  # what a plan starts, with the port of the store
+
+
 # ── what is started ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -180,7 +183,7 @@ def processes(plan: Plan, made: Place, port: int) -> list[Process]:
 
 
 @contextlib.contextmanager
-def run(plan: Plan, progress: Progress | None = None) -> Iterator[Ran]:
+def run(plan: Plan, progress: Progress | None = None, started: Starts | None = None) -> Iterator[Ran]:
     """Run the plan to its end; the folder lives as long as the context."""
     wants = replace(plan.wants or plan.scenario.wants, hosts=plan.hosts)
     if wants.memory_mb and plan.memory_mb:
@@ -195,7 +198,7 @@ def run(plan: Plan, progress: Progress | None = None) -> Iterator[Ran]:
             _occupy(stack, port)
         ran = Ran(plan, made, time.time())
         before = kernel.read()
-        _watch(ran, processes(plan, made, port), progress)
+        _watch(ran, (started or processes)(plan, made, port), progress)
         time.sleep(0.3)  # the kernel log is written a moment after the process is gone
         ran.kernel = kernel.since(before, kernel.read()) if plan.kernel_log else []
         if made.cgroup and not plan.kernel_log:

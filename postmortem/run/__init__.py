@@ -4,6 +4,8 @@
     command.py     the command: a folder, the child, its end, the verdict
     child.py       starts it, passes signals on, waits for it and for what it leaves behind
     ends.py        which process is which rank, how it ended, and whether the OOM killer did it
+    asking.py      where the living ranks stand when the first one fails, or somebody ends the job
+    quiet.py       whether the job stood still then
     tee.py         the process between the child and the terminal: it copies both streams to files
     processes.py   what /proc tells of the job's processes: rank, signals caught, how one ended
     counters.py    the memory cgroup, pressure and the kernel's log, before and after

@@ -29,10 +29,12 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from postmortem.run import processes
+from postmortem.run import asking, processes
 from postmortem.run.counters import Memory
 from postmortem.run.ends import Watch, name_of
+from postmortem.run.quiet import Quiet
 from postmortem.run.record import Journal, say
 from postmortem.run.tee import FORWARDED, Tee, resize
 
@@ -40,7 +42,7 @@ WATCHED = (*FORWARDED, signal.SIGCHLD, signal.SIGWINCH)
 TO_ALL_S = 0.05  # a scheduler signals one process after the other
 SAME_S = 1.0  # the same signal within this time is the same wish
 LOOK_S = (0.5, 5.0)  # between two looks at the processes
-SHARE = 200  # a look takes at most this part of the time
+SHARE = 200  # a look takes at most this part of a processor's time
 GRACE_S = 10.0  # for orphaned ranks, after SIGTERM
 PR_SET_CHILD_SUBREAPER = 36
 SFD_CLOEXEC = 0o2000000
@@ -60,8 +62,9 @@ class End:
 class Job:
     """The command, from its start to its end."""
 
-    def __init__(self, journal: Journal, memory: Memory) -> None:
+    def __init__(self, journal: Journal, memory: Memory, folder: Path | None = None) -> None:
         self.journal = journal
+        self.quiet = Quiet(folder, time.monotonic())
         self.watch = Watch(journal, memory)
         self.end: End | None = None
         self.pid = 0
@@ -89,15 +92,16 @@ class Job:
 
     def wait(self) -> End:
         """Until the command has ended, and every rank that it left behind."""
-        began, pause = time.monotonic(), LOOK_S[0]
+        pause = LOOK_S[0]
         self.watch.look(self.pid)
         due = time.monotonic() + pause
         while self.end is None:
             self._turn(max(0.0, due - time.monotonic()))
             if time.monotonic() >= due and self.end is None:
-                began = time.monotonic()
+                began = time.thread_time()  # on a busy host a look takes long, and costs no more
                 self.watch.look(self.pid)
-                pause = min(max(LOOK_S[0], SHARE * (time.monotonic() - began)), LOOK_S[1])
+                self.quiet.look(time.monotonic())
+                pause = min(max(LOOK_S[0], SHARE * (time.thread_time() - began)), LOOK_S[1])
                 due = time.monotonic() + pause
         self._end_orphans()
         return self.end
@@ -131,6 +135,9 @@ class Job:
     def _heard(self, number: int, sender: int) -> None:
         """A signal came to us."""
         name, now = name_of(number), time.monotonic()
+        if not self.watch.asked_to_stop:  # while they still stand where they stood
+            still = self.quiet.told(now)
+            asking.ask(self.watch.ranks(), f"{name} came{'; ' if still else ''}{still}", self.journal)
         self.watch.asked_to_stop = True
         facts: dict[str, object] = {"signal": name}
         if sender:

@@ -71,7 +71,7 @@ def _run(command: Sequence[str], wishes: Wishes, folder: Path | None) -> End:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         streams = [stream("stdout", 1), stream("stderr", 2)]
-        job = Job(journal, memory)
+        job = Job(journal, memory, folder)
         tee = Tee(streams, folder)
     except (OSError, AttributeError) as error:  # no descriptors or processes left, or a very old kernel
         say(f"nothing is kept of this run, which goes on alone: {error}")

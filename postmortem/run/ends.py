@@ -14,13 +14,13 @@ import signal
 import time
 from collections.abc import Mapping
 
-from postmortem.run import processes
+from postmortem.run import asking, processes
 from postmortem.run.counters import Memory
 from postmortem.run.processes import Process
 from postmortem.run.record import Journal
 
 OOM_S = 10.0  # a large process takes this long to end at most
-FIRST_LOOKS = 5  # a process that was just forked still shows its parent's environment
+FIRST_LOOKS = 20  # a process that was just forked still shows its parent's environment
 MOST = 1024  # processes that are watched to their end
 
 
@@ -75,7 +75,9 @@ class Watch:
         found = self.known[pid] = processes.look(pid, parent, above)
         if not seen and len(self._handles) < MOST:
             self._hold(pid)
-        if not self._memory.holds(pid):
+        if self._memory.holds(pid):
+            self._elsewhere.discard(pid)
+        elif not seen:  # later it may be in none because it ends
             self._elsewhere.add(pid)
         if found.rank is not None:
             self._journal.write("start", f"rank {found.rank} pid {pid} runs", _facts(found))
@@ -114,11 +116,13 @@ class Watch:
                 )
             return
         number, code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, os.WEXITSTATUS(status)
+        how = f"killed by {name_of(number)}" if number else f"exited with code {code}"
+        if who.rank is not None and (code if not number else number == signal.SIGABRT) and self._first(who):
+            asking.ask(self.ranks(), f"{self._who(who)} {how}", self._journal)
         facts |= {"signal": name_of(number), "core": os.WCOREDUMP(status)} if number else {"code": code}
         if pid in self.ours:
             facts["by"] = "postmortem run"
         if who.rank is not None or number or rusage:
-            how = f"killed by {name_of(number)}" if number else f"exited with code {code}"
             self._journal.write("end", f"{self._who(who)} {how}", facts)
         if number == signal.SIGKILL and pid not in self.ours and self._memory and pid not in self._elsewhere:
             self._killed(who)

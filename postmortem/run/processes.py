@@ -102,6 +102,12 @@ def ended(pid: int) -> tuple[int | None, int]:
     return int(fields[49]), int(fields[1])
 
 
+def state(pid: int) -> str:
+    """`T` where a signal has stopped it, as the kernel has it; empty where it has ended."""
+    text = read(f"{PROC}/{pid}/stat")
+    return text[text.rfind(b")") + 2 :][:1].decode("ascii", "replace")
+
+
 def reaped(handle: int) -> int | None:
     """How a process ended that its parent has reaped already, by its pidfd; Linux 6.15 and later know."""
     asked = bytearray(struct.pack("Q", PIDFD_INFO_EXIT) + b"\0" * (PIDFD_INFO_SIZE - 8))

@@ -5,6 +5,7 @@
         stdout.log  stderr.log     both streams, each line behind the time at which it came
         dmesg.txt                  the kernel's new lines, where this user may read them
         error.json  fr_0 ...       what torch wrote on its way out
+        rank1.pid6940.*            what a rank wrote of itself: an exception, and its stacks when asked
         report.html                the analysis, after a failure
 
 Each record is one write to a file opened for appending: what is in it is whole, whoever kills the wrapper.
@@ -61,7 +62,7 @@ class Journal:
     """`run.jsonl`: appends records, and never raises. Without a folder it writes nothing."""
 
     def __init__(self, folder: Path | None, host: str) -> None:
-        self._host = host
+        self.host = host
         self._file = -1
         if folder is not None:
             try:
@@ -76,7 +77,7 @@ class Journal:
             return
         record = {
             "time": stamp(time.time()),
-            "host": self._host,
+            "host": self.host,
             "event": event,
             "message": message,
             **(facts or {}),

@@ -3,6 +3,8 @@ names.
 
     PYTHONFAULTHANDLER=1        a crash prints the Python lines it came from
 
+PYTHONPATH is the exception: our folder stands in front of what the user has there.
+
 `docs/how-to/run.md` has what each costs, as measured. What costs more than nothing is not here: C++
 stacks (a first error takes a second), TORCH_DISTRIBUTED_DEBUG=DETAIL (four times the time of a small
 collective), NCCL_DEBUG=INFO.
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOM = 1 << 30  # free bytes that ranks' own files need: a rank whose log cannot be written fails
+HOOKS = Path(__file__).resolve().parent.parent / "hooks"  # for PYTHONPATH
 OLD = (2, 9)  # before, the variables of the recorder had other names
 
 
@@ -64,6 +67,12 @@ def table(folder: Path, torch: tuple[int, int] | None) -> tuple[Switch, ...]:
             {"PET_LOG_DIR": f"{folder}/torchelastic", "PET_TEE": "3"},
             ("PET_LOG_DIR", "PET_TEE", "PET_REDIRECTS"),
         ),
+        Switch(
+            "hook",
+            "uncaught exceptions with step and stack, and each rank's stacks when the first one fails",
+            {"POSTMORTEM_HOOK": str(folder), "PYTHONPATH": str(HOOKS)},
+            ("POSTMORTEM_HOOK",),
+        ),
     )
 
 
@@ -81,6 +90,8 @@ def environment(
         names = switch.chosen_by or tuple(switch.sets)
         if switch.name not in left_out and not any(name in user for name in names):
             added.update(switch.sets)
+    if "PYTHONPATH" in added:
+        added["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOOKS), user.get("PYTHONPATH")]))
     return added
 
 

@@ -108,6 +108,20 @@ def test_a_stack_printed_while_dying_shows_no_hang() -> None:
     assert view(undated._replace(context=()), *dead).stack is not None
 
 
+def test_a_stack_that_was_asked_for_when_another_ended_counts_if_that_one_had_waited_until_a_timeout() -> (
+    None
+):
+    """`postmortem run` asks all ranks when the first one fails. Beside one that raised or was killed they show
+    where victims were."""
+    asked = said(5, kind="stack", fields={"asked": "rank 0 (pid 7) exited with code 1", "after": 0})
+    stopped = said(5, kind="stack", fields={"asked": "SIGTERM came to the wrapper"})
+    waited = claim(WAITED, said(5, rank=0), ranks=(0,))
+    raised = claim(RAISED, said(5, rank=0), ranks=(0,))
+    assert view(asked, claims=[waited], ranks=(0, 1)).stack is asked
+    assert view(asked, claims=[raised], ranks=(0, 1)).stack is None
+    assert view(stopped, claims=[waited], ranks=(0, 1)).stack is None
+
+
 def test_how_far_it_came_and_what_it_said_last() -> None:
     seen = view(*steps(1, 3, 9, 5, at=NOON))
     assert seen.step == 9

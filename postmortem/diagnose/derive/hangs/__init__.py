@@ -22,6 +22,7 @@ STEPS: tuple[Callable[[Scene], Claim | None], ...] = (
     stated.laggards,
     counted.differ,
     counted.behind,
+    placed.witnessed,
     placed.stacks,
     placed.sampled,
     placed.left,

@@ -11,7 +11,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.views import Scene, View, at_odds, minority, overtaken_ranks
+from postmortem.diagnose.derive.hangs.views import (
+    PROOF,
+    Scene,
+    View,
+    at_odds,
+    minority,
+    overtaken_ranks,
+)
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.model import Event
 
@@ -46,6 +53,32 @@ def stacks(scene: Scene) -> Claim | None:
     odd, majority = minority(groups)
     proof = [stacked[r] for r in sorted(stacked, key=lambda r: r not in odd)]
     return scene.make("ranks-in-different-collectives", odd, proof, at_odds(odd, majority, _told(groups)))
+
+
+def witnessed(scene: Scene) -> Claim | None:
+    """Who was seen elsewhere in the moment in which those that waited gave up. Where all others waited,
+    nothing is left to deduce."""
+    views = scene.views.values()
+    outside = {v.rank: v.stack for v in views if v.stack and _was_seen(v, v.stack)}
+    others = [v for v in views if v.rank not in outside]
+    if not (outside and scene.waiting and scene.complete and all(map(_waits, others))):
+        return None
+    claim = _elsewhere(scene, outside, list(outside))
+    proof = [*(claim.events if claim else ()), *filter(None, (v.proof for v in others))]
+    return claim and replace(claim, witnessed=True, events=tuple(proof[:PROOF]))
+
+
+def _was_seen(view: View, stack: Event) -> bool:
+    """Whether a rank was asked when another had ended, and stood in no collective."""
+    asked = "after" in stack.fields or stack.fields.get("state") == "T"
+    return view.silent and asked and not _waits(view)
+
+
+def _waits(view: View) -> bool:
+    """Whether a rank says that it waited, or was seen in a collective."""
+    if view.complaint is not None or view.lost is not None:
+        return True
+    return view.silent and view.stack is not None and bool(view.stack.fields.get("collective"))
 
 
 def _elsewhere(scene: Scene, stacked: dict[int, Event], outside: list[int]) -> Claim | None:
@@ -91,6 +124,8 @@ def _doing(e: Event) -> str:
     """`stuck loading data (train.py:39)`, `in upload (train.py:23)`, `in select, called at train.py:46`."""
     found = e.fields.get("frames")
     frames = found if isinstance(found, tuple) else ()
+    if e.fields.get("state") == "T":
+        return "stopped by a signal"
     work = next((words for part, words in WORK for file, _, _ in frames if part in file), "")
     if work:
         return f"{work} ({_code(e)})"

@@ -7,7 +7,7 @@ And what all comparisons of ranks end in: who is in the minority, and the claim 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -157,9 +157,10 @@ def scene(case: Case, claims: Sequence[Claim]) -> Scene:
     """One view for every rank of the job."""
     views = {r: View(r, case.end_of(r)) for r in case.registry.ranks[:MOST]}
     dying = _first_death(case)
+    gave_up = case.ranks_of(c.event for c in claims if c.tells("wait"))
     for e in case.events:
         rank = case.rank_of(e)
-        if rank is not None and not (e.kind == "stack" and _while_dying(e, dying)):
+        if rank is not None and not (e.kind == "stack" and _while_dying(e, dying, gave_up)):
             _see(views.setdefault(rank, View(rank, case.end_of(rank))), e)
     for c in claims:
         rank = case.rank_of(c.event)
@@ -185,10 +186,14 @@ def _first_death(case: Case) -> Event | None:
     return min((e for e in told if e is not None), key=lambda e: (e.at is None, e.at or 0.0), default=None)
 
 
-def _while_dying(e: Event, death: Event | None) -> bool:
+def _while_dying(e: Event, death: Event | None, gave_up: Collection[int]) -> bool:
     """Whether a rank printed its stack when it was told to stop, after another one's end
-    (`faulthandler.register(SIGTERM)`): that shows where a victim waited, and no hang. What py-spy or gdb
-    saw stands in a file of its own."""
+    (`faulthandler.register(SIGTERM)`): that shows where a victim waited, and no hang, unless the other had
+    waited until a time-out. What py-spy or gdb saw stands in a file of its own."""
+    if e.fields.get("state") == "T":  # nobody runs again by waiting
+        return not gave_up
+    if "asked" in e.fields:
+        return "still" not in e.fields and e.fields.get("after") not in gave_up
     if death is None or e.speaker == "tool":
         return False
     at = moment(e)
