@@ -18,6 +18,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("cli",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun",),  # which torchrun loads
+    ("history",),
     ("replay", "run"),
     ("gather", "writing"),
     ("analyze",),
@@ -40,6 +41,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
         "digits",
         "vocabulary",
         "process",
+        "fingerprint",
     ),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}
