@@ -1,16 +1,15 @@
 """Hosts, GPUs, racks and switches that are at fault more often than chance explains.
 
-    host  gpu-017  at fault in 6 of 9 jobs, expected 0.4 (q < 0.001): 4 to 15 times the fleet's rate
+    host  gpu-017: at fault in 6 of 9 jobs, expected 0.4 (q < 0.001); 14 to 61 times the usual rate
 
-Each unit has failures `n` against an exposure `E`: the hours that its jobs ran, or the number of its jobs
-where hours are not known. Rates differ between healthy units, too: they are drawn from a Gamma
-distribution, which is fitted to the fleet (empirical Bayes), so `n` is negative binomial. Its tail is the
-p-value of a unit, and Benjamini and Hochberg's step turns those into q-values: of the units that are
-accused, at most that share is wrong. Units that are accused are left out and the fleet is fitted again,
-because lemons make the rest look bad.
+Each unit has failures against an exposure: the hours that its jobs ran, or the number of its jobs where
+hours are not known. Healthy units differ, too: their rates are drawn from a Gamma distribution, which is
+fitted to the fleet (empirical Bayes), so failures are negative binomial. Its tail is the p-value of a unit;
+Benjamini and Hochberg's step makes q-values of them: of the units that are accused, at most that share is
+accused wrongly.
 
-Counted is a job whose verdict is about hardware, is more than a guess, and names the host; once for a job
-and a cause, so that a requeue loop is one failure. Pure: no store, no clock.
+What counts is a job whose verdict is about hardware, is more than a guess, and names the host; once for a
+job and a cause, so that a requeue loop is one failure. Pure: no store, no clock.
 """
 
 from __future__ import annotations
@@ -29,7 +28,9 @@ from postmortem.report.text import line
 HARDWARE = ("gpu-hardware", "gpu-fault", "native-crash", "network", "peer-lost")
 FEWEST = 3  # failures below which nobody is accused
 TIMED = 0.9  # share of jobs with known hours from which hours are the exposure
-ROUNDS = 10
+SPREADS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+USUAL_SPREAD = 0.25  # what is believed of the spread before anything is seen: rates differ by half
+RATES = 40
 MOST_GPUS = 64
 
 
@@ -65,7 +66,7 @@ class Judged:
     exposure: float
     hours: bool
     expected: float
-    times: float  # the fleet's rate, shrunk towards 1 where data are few
+    times: float  # the healthy hosts' rate, shrunk towards the fleet's where data are few
     low: float
     high: float  # 90 % of what is believed of `times`
     p: float
@@ -195,56 +196,68 @@ def _places(found: Fleet, accused: set[str]) -> Iterator[list[Unit]]:
 
 
 def _judged(units: Sequence[Unit], rate: float, hours: bool) -> list[Judged]:
-    """Fit, accuse, and fit again without the accused, until nobody is added."""
     units = [u for u in units if u.exposure > 0]
-    accused: set[int] = set()
-    found: list[Judged] = []
-    for _ in range(ROUNDS):
-        usual = _fitted([u for i, u in enumerate(units) if i not in accused])
-        p = [_tail(len(u.blamed), *_expectation(u, usual, i in accused)) for i, u in enumerate(units)]
-        q = adjusted(p)
-        found = [_one(u, usual, i in accused, p[i], q[i], rate, hours) for i, u in enumerate(units)]
-        now = {i for i, each in enumerate(found) if each.lemon}
-        if now <= accused:
-            break
-        accused |= now
+    if not any(u.blamed for u in units):
+        return []
+    usual = _fitted([len(u.blamed) for u in units], [u.exposure for u in units])
+    p = [_tail(len(u.blamed), usual.rate * u.exposure, usual.spread) for u in units]
+    q = adjusted(p)
+    prior = _prior(units, usual)
+    found = [_one(u, usual, prior, p[i], q[i], rate, hours) for i, u in enumerate(units)]
     return sorted(found, key=lambda each: (each.p, -each.faults, each.name))
 
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """The fleet: failures and exposure of all, and how much rates differ (1 / shape of the Gamma)."""
+    """The healthy units: failures per exposure, and how much their rates differ (1 / shape of the Gamma)."""
 
-    faults: float
-    exposure: float
+    rate: float
     spread: float
 
 
-def _fitted(units: Sequence[Unit]) -> Usual:
-    """By moments: what the squares exceed those of chance is the spread of the rates."""
-    faults, exposure = float(sum(len(u.blamed) for u in units)), sum(u.exposure for u in units)
-    mean = faults / exposure if exposure else 0.0
-    expected = [mean * u.exposure for u in units]
-    squares = sum(e * e for e in expected)
-    excess = sum((len(u.blamed) - e) ** 2 - e for u, e in zip(units, expected, strict=True))
-    return Usual(faults, exposure, max(excess / squares, 0.0) if squares else 0.0)
+def _fitted(faults: Sequence[int], exposure: Sequence[float]) -> Usual:
+    """The most likely rate and spread, by what is not unusual: each unit counts up to a bound, as one of
+    which it is known that it has no more. So lemons neither raise the rate nor widen the spread that hides
+    them."""
+    import numpy as np
+
+    n, e = np.array(faults), np.array(exposure)
+    mean = n.sum() / e.sum()
+    bound = np.floor(mean * e + 2 * np.sqrt(mean * e) + 1).astype(int)
+    n, e, bound = n[n <= bound], e[n <= bound], bound[n <= bound]
+    least = 0.5 / e.sum()  # half a failure: a fleet in which nothing else failed yet accuses not everybody
+    best, found = -math.inf, Usual(mean, SPREADS[0])
+    for spread in SPREADS:
+        prior = math.log(spread) - spread / USUAL_SPREAD
+        for rate in np.geomspace(least, max(2 * mean, 2 * least), RATES):
+            log = np.log1p(spread * rate * e)
+            term = -log / spread
+            sure, total = np.where(n == 0, term, 0.0), np.exp(term)
+            for k in range(int(bound.max())):
+                term = term + np.log(rate * e * (1 + spread * k) / (k + 1)) - log
+                sure = np.where(n == k + 1, term, sure)
+                total += np.where(k < bound, np.exp(term), 0.0)
+            likely = float((sure - np.log(total)).sum()) + prior
+            if likely > best:
+                best, found = likely, Usual(float(rate), spread)
+    return found
 
 
-def _expectation(unit: Unit, usual: Usual, left_out: bool) -> tuple[float, float]:
-    """What this unit would have at the rate of all others, and the spread. Half a failure more keeps a
-    fleet in which nothing else failed yet from accusing everybody."""
-    faults = usual.faults - (0 if left_out else len(unit.blamed))
-    exposure = usual.exposure - (0 if left_out else unit.exposure)
-    if exposure <= 0:
-        return float(len(unit.blamed)), usual.spread
-    return (faults + 0.5) / exposure * unit.exposure, usual.spread
+def _prior(units: Sequence[Unit], usual: Usual) -> tuple[float, float]:
+    """Shape and rate of the Gamma that all units come from, lemons too, by moments: what a unit's own rate
+    is shrunk towards. In multiples of the usual rate."""
+    expected = [usual.rate * u.exposure for u in units]
+    mean = sum(len(u.blamed) for u in units) / sum(expected)
+    excess = sum((len(u.blamed) - mean * e) ** 2 - mean * e for u, e in zip(units, expected, strict=True))
+    spread = max(excess / sum((mean * e) ** 2 for e in expected), USUAL_SPREAD)
+    return 1 / spread, 1 / spread / mean
 
 
-def _one(unit: Unit, usual: Usual, left_out: bool, p: float, q: float, rate: float, hours: bool) -> Judged:
-    expected, spread = _expectation(unit, usual, left_out)
-    n = len(unit.blamed)
-    shape = 1 / max(spread, 0.25)  # a prior as wide as one that says: rates differ by half, at least
-    a, b = shape + n, shape + expected
+def _one(
+    unit: Unit, usual: Usual, prior: tuple[float, float], p: float, q: float, rate: float, hours: bool
+) -> Judged:
+    n, expected = len(unit.blamed), usual.rate * unit.exposure
+    a, b = prior[0] + n, prior[1] + expected
     return Judged(
         unit.kind, unit.name, n, unit.jobs, round(unit.exposure, 3), hours, round(expected, 4),
         round(a / b, 2), round(_gamma(a, 0.05) / b, 2), round(_gamma(a, 0.95) / b, 2), p, q,
@@ -253,20 +266,13 @@ def _one(unit: Unit, usual: Usual, left_out: bool, p: float, q: float, rate: flo
 
 
 def _tail(n: int, mean: float, spread: float) -> float:
-    """The chance of `n` failures or more, where rates have this spread: negative binomial, Poisson where it
-    is 0."""
-    if n <= 0 or mean <= 0:
-        return 1.0
-    total, log = 0.0, -mean if spread < 1e-9 else -math.log1p(spread * mean) / spread
+    """The chance of `n` failures or more where rates have this spread: the tail of the negative binomial."""
+    total, log = 0.0, -math.log1p(spread * mean) / spread
     for k in range(n):
         total += math.exp(log)
-        log += math.log(mean * (1 + spread * k)) - math.log(k + 1) - math.log1p(spread * mean)
-    return min(max(1.0 - total, _floor(n, log)), 1.0)
-
-
-def _floor(n: int, log: float) -> float:
-    """The first term of the tail, where 1 minus the rest has no digits left."""
-    return math.exp(log) if log > -700 else 0.0
+        log += math.log(mean * (1 + spread * k) / (k + 1)) - math.log1p(spread * mean)
+    first = math.exp(log) if log > -700 else 0.0  # of the tail, where 1 minus the rest has no digits left
+    return min(max(1.0 - total, first), 1.0)
 
 
 def adjusted(p: Sequence[float]) -> list[float]:
@@ -300,7 +306,7 @@ def sentence(each: Judged) -> str:
     )
     told = f"{name}: at fault {over}, expected {_figure(each.expected)} ({_q(each.q)})"
     if each.lemon:
-        return f"{told}; {_figure(each.low)} to {_figure(each.high)} times the fleet's rate"
+        return f"{told}; {_figure(each.low)} to {_figure(each.high)} times the usual rate"
     if each.faults < FEWEST:
         return f"{told}; too few to accuse it"
     return f"{told}; chance explains that"
