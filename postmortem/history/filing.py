@@ -6,7 +6,6 @@ seconds.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,23 +83,13 @@ def seen(store: Store, own: Row) -> Seen:
         told["since"] = since
     if own.cause is None:
         return told
-    others = [r for r in store.rows(cause=own.cause) if r["uid"] != own.uid]
-    if not others:
+    times, first, host = store.same(own.cause, own.uid)
+    if not times or first is None:
         return told
-    told |= {
-        "times": len(others),
-        "since": others[-1]["when"],
-        "last": others[0]["when"],
-        "id": others[0]["uid"][:12],
-    }
-    hosts = Counter(
-        i["name"]
-        for i in store.involved(cause=own.cause)
-        if i["kind"] == "host" and i["fault"] and i["uid"] != own.uid
-    )
-    if hosts and len(others) > 1:
-        name, times = max(hosts.items(), key=lambda item: (item[1], item[0]))
-        told |= {"host": name, "there": times}
+    last = next(r for r in store.rows(cause=own.cause, limit=2) if r["uid"] != own.uid)
+    told |= {"times": times, "since": first, "last": last["when"], "id": last["uid"][:12]}
+    if host and times > 1:
+        told |= {"host": host[0], "there": host[1]}
     if written := store.notes(cause=own.cause):
         told |= {"note": line(written[-1]["text"], NOTE), "noted": written[-1]["noted"]}
     return told

@@ -133,6 +133,23 @@ class Store:
             ).one()
         return int(count), first
 
+    def same(self, cause: str, but: str) -> tuple[int, str | None, tuple[str, int] | None]:
+        """How many others have this cause, since when, and the host most often at fault in them. Counted by
+        the database: a cause may have ten thousand incidents of a thousand hosts each."""
+        own = (incidents.c.cause == cause, incidents.c.uid != but)
+        times = sa.func.count().label("times")
+        blamed = (
+            sa.select(involved.c.name, times)
+            .join(incidents, incidents.c.uid == involved.c.uid)
+            .where(*own, involved.c.kind == "host", involved.c.fault)
+            .group_by(involved.c.name)
+            .order_by(times.desc(), involved.c.name)
+        )
+        with self._begun(reads=True) as c:
+            count, first = c.execute(sa.select(sa.func.count(), sa.func.min(_WHEN)).where(*own)).one()
+            host = c.execute(blamed.limit(1)).first()
+        return int(count), first, (host[0], int(host[1])) if host else None
+
     def find(self, start: str) -> str:
         """The uid that begins so, as `list` shows it."""
         query = sa.select(incidents.c.uid).where(incidents.c.uid.startswith(start.lower(), autoescape=True))
