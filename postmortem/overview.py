@@ -25,6 +25,7 @@ COMMANDS = {
     "diff": "say what differs between two runs: versions, settings, world, steps, first lines, verdict",
     "explain": "explain a pattern: what it means, how it looks, and what to do",
     "patterns": "list, show, test, lint or extend the pattern library",
+    "history": "file verdicts, and ask what came before: how often, on which hosts, and what helped",
     "replay": "reproduce a failure in miniature with real processes, and check that the verdict is the same",
     "schema": "print the JSON Schema of the incident document, its brief, an event of ndjson or a diff",
     "completion": "print what makes a shell complete commands, options and names at TAB",
@@ -39,6 +40,7 @@ NOTIFY = "POSTMORTEM_NOTIFY"
 ENVIRONMENT = {
     "POSTMORTEM_DEBUG=1": "shows tracebacks",
     f"{NOTIFY}=URL": "is --notify of analyze, out of the process list",
+    "POSTMORTEM_HISTORY=FILE|URL": "is where analyze files each verdict",
 }
 
 EXIT_CODES = {
@@ -49,6 +51,7 @@ EXIT_CODES = {
     "4": "analyze --strict: undetermined",
     "5, 6, 7": "replay: another failure, no failure, could not run here",
     "8": "collect: the archive lacks what was there; the disk is full, or a host did not answer",
+    "9": "history: the store is down, locked, too new or not there (analyze --history only says so)",
     "10, 11, 12": "analyze --exit-code: incident, undetermined, recovered; watch: 10, a hang",
     "13": "diff --exit-code: they differ in something that matters",
     "130": "interrupted",

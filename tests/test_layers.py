@@ -19,6 +19,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun", "hook"),  # which torchrun loads, and a rank
     ("compare",),
+    ("history",),
     ("watch",),
     ("replay", "run"),
     ("gather", "writing"),
@@ -45,6 +46,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
         "late",
         "vocabulary",
         "process",
+        "fingerprint",
     ),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}

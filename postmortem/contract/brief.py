@@ -128,5 +128,7 @@ class Brief(TypedDict):
     """Of what `--notify` sends alone: as the launcher or the scheduler names it"""
     report: NotRequired[str]
     """Of what `--notify` sends alone: where the report is, as `--report-url` says"""
+    history: NotRequired[str]
+    """How often the same was seen before, where the verdict was filed: one sentence"""
     more: NotRequired[More]
     """What was left out"""

@@ -3,7 +3,6 @@ postmortem/incident/1)."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -23,6 +22,7 @@ from postmortem.diagnose import (
     missing,
     order,
     reasons,
+    traits,
 )
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -55,14 +55,15 @@ def write(
         _row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])
     ]
     scenario = (root.pattern.replay or None) if root else None
+    told, ranks = _verdict(solution, evidence), accounts.ranks(solution)
     return {
         "schema": contract.SCHEMA,
-        "verdict": _verdict(solution, evidence),
+        "verdict": told,
         "chain": chain,
         "alternatives": reasons.alternatives(solution),
         "unexplained": [_unexplained(c, against) for c, against in solution.account.rest[:ROWS]],
         "findings": findings,
-        "ranks": accounts.ranks(solution),
+        "ranks": ranks,
         "stacks": stacks(case, solution.ranks),
         "clocks": [accounts.clock(c) for c in timeline.clocks_at(_moment(root))],
         "sources": accounts.sources(timeline, sources),
@@ -71,7 +72,7 @@ def write(
         "attempts": history.rows(solution),
         "other_jobs": [_other(s) for s in others],
         "replay": {"scenario": scenario, "arguments": hint.arguments(solution) if root else {}},
-        "fingerprint": _fingerprint(root),
+        "fingerprint": traits.printed(solution, told, ranks),
         "tool": {"version": __version__, "library": case.library.digest},
         "trace": [{"step": i + 1, "text": text} for i, text in enumerate(list(case.notes)[:TRACE])],
     }
@@ -325,14 +326,3 @@ def _unexplained(c: Claim, against: str) -> contract.Unexplained:
         "where": str(c.event.where),
         "because": against,
     }
-
-
-def _fingerprint(root: Claim | None) -> str | None:
-    """The same for the same failure on other hosts at other times: pattern, line of code, exception class,
-    collective."""
-    if root is None:
-        return None
-    fields = root.event.fields
-    operation = str(fields.get("op") or fields.get("collective") or "")
-    parts = (root.pattern.id, _code(root) or "", str(fields.get("type") or ""), operation)
-    return hashlib.sha256("|".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,231 @@
+"""Measures the fingerprint on pairs of incidents: of those that it calls the same, how many are
+(precision), and of those that are the same, how many it finds (recall).
+
+    python benchmarks/fingerprints.py                    all samples, each in its variants
+    python benchmarks/fingerprints.py --replays DIR      and runs of scenarios: DIR/SCENARIO.1,
+    DIR/SCENARIO.2, … python benchmarks/fingerprints.py --show             and every pair of samples that it
+    gets wrong
+
+Prints the table of docs/fleet.md. What is the same is known: two runs of one scenario of the recorder are,
+with the same value of the parameters that change what fails (KINDS); samples that were made by hand are
+told in BY_HAND. A variant is the same incident as others would have it: on other hosts, with other pids and
+folders; after the code was edited; cut at either end; in six of the envelopes that collectors put around
+lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import random
+import re
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from envelopes import ENVELOPES, arrived  # noqa: E402
+
+from postmortem.analyze import Options, analyze  # noqa: E402
+
+SAMPLES = ROOT / "sample_logs"
+KINDS = ("error", "at_end", "loud", "stall")  # parameters that change what fails; the others say who and when
+SAME = {  # scenarios that fail of the same
+    "restart-fails-again": "a shard with a wrong checksum",
+    "restart-recovers": "a shard with a wrong checksum",
+}
+UNTOLD = {  # what no line of the logs tells: of a cause, or of one sample
+    "lightning-rank-killed": "a rank that vanished",  # nobody reports its end, as truth.json grants
+    "host-oom-kept-graph": "host-oom-rank",  # a rank's memory grew; what was in it, no log holds
+    "swallowed-exception loud=0": "skipped-collective",  # nobody printed the exception
+}
+BY_HAND = {
+    "accelerate-rank-killed": "rank-sigkill",
+    "elastic-recovers-on-one-console": "rank-sigkill",
+    "lightning-rank-killed": "rank-sigkill",
+    "slurm-task-killed": "rank-sigkill",
+    "spawn-oom-beside-other-jobs": "host-oom-rank",
+}
+CONSOLES = (".log", ".err", ".out")
+WRAPPED = 6  # envelopes of each sample
+Text = Callable[[str], str]
+Known = tuple[str, str, str | None]  # sample, label, fingerprint
+
+
+def label(sample: Path) -> str:
+    """The cause, as whoever made the sample knows it."""
+    if sample.name in BY_HAND:
+        return BY_HAND[sample.name]
+    made = re.search(r"replay\.record ([a-z0-9-]+)(.*)", (sample / "README.md").read_text())
+    if not made:
+        return sample.name
+    kinds = [s for s in re.findall(r"--set (\S+)", made[2]) if s.partition("=")[0] in KINDS]
+    return " ".join((SAME.get(made[1], made[1]), *sorted(k for k in kinds if k != "stall=30")))
+
+
+# ── variants ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def elsewhere(document: dict[str, Any], chance: random.Random) -> Text:
+    """Other hosts, pids and folders, each the same one everywhere."""
+    new = {host: f"gpu{chance.randrange(1000, 9999)}" for host in document["job"]["hosts"]}
+    pids = {r["pid"] for r in document["ranks"]} | set(document["verdict"]["culprit"]["pids"])
+    for pid in sorted(str(p) for p in pids if p and p > 99):
+        new[pid] = str(chance.randrange(10 ** (len(pid) - 1), 10 ** len(pid)))
+    words = re.compile("|".join(rf"(?<![\w.-]){re.escape(w)}(?![\w])" for w in new) or r"(?!)")
+    return lambda text: words.sub(lambda m: new[m[0]], text).replace("/opt/train/run/", "/home/bob/exp-17/")
+
+
+def edited(text: str) -> str:
+    """Seven lines were added at the top of each of the user's files."""
+    moved = re.compile(
+        r'((?<!/site-packages)/(?:run|job)[\w-]*/[\w/]+\.py", line |\b(?:train|trainer)\.py:)(\d+)'
+    )
+    return moved.sub(lambda m: f"{m[1]}{int(m[2]) + 7}", text)
+
+
+def beginning(text: str) -> str:
+    """The first quarter is gone: the log was rotated."""
+    lines = text.splitlines(keepends=True)
+    return "".join(lines[len(lines) // 4 :]) if len(lines) >= 40 else text
+
+
+def end(decisive: set[str]) -> Text:
+    """The last fifth never reached the disk, but for what the verdict rests on: without that it is no
+    longer the same incident."""
+
+    def cut(text: str) -> str:
+        lines = text.splitlines(keepends=True)
+        last = max((i for i, line in enumerate(lines) if line.strip() in decisive), default=-1)
+        return "".join(lines[: max(last + 1, len(lines) * 4 // 5)])
+
+    return cut
+
+
+def changed(logs: Path, folder: Path, what: Text, hosts: bool = False) -> Path:
+    copy = Path(tempfile.mkdtemp(dir=folder)) / "logs"
+    shutil.copytree(logs, copy)
+    for path in [p for p in copy.rglob("*") if p.is_file()]:
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        path.write_text(what(text))
+    for path in [p for p in copy.iterdir() if hosts and what(p.name) != p.name]:
+        path.rename(copy / what(path.name))
+    return copy
+
+
+def wrapped(logs: Path, folder: Path, name: str) -> Path:
+    copy = Path(tempfile.mkdtemp(dir=folder)) / "logs"
+    shutil.copytree(logs, copy)
+    for path in (p for p in copy.rglob("*") if p.is_file() and p.suffix in CONSOLES):
+        if text := path.read_text(errors="replace"):
+            path.write_text(ENVELOPES[name](arrived(text.splitlines(), "node-a")))
+    return copy
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def read(logs: Path) -> dict[str, Any]:
+    return dict(analyze([str(logs)], Options(workers=1)).document)
+
+
+def of_sample(sample: Path) -> dict[str, list[str | None]]:
+    """The fingerprints of a sample, by the kind of its variants."""
+    logs, chance = sample / "logs", random.Random(sample.name)
+    document = read(logs)
+    decisive = {e["text"].strip() for e in document["verdict"]["evidence"][:4]}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def of(what: Text, hosts: bool = False) -> str | None:
+            found: str | None = read(changed(logs, folder, what, hosts))["fingerprint"]
+            return found
+
+        return {
+            "as recorded": [document["fingerprint"]],
+            "other hosts, pids, folders": [of(elsewhere(document, chance), True) for _ in range(2)],
+            "code edited": [of(edited)],
+            "beginning cut": [of(beginning)],
+            "end cut": [of(end(decisive))],
+            "in an envelope": [
+                read(wrapped(logs, folder, kind))["fingerprint"]
+                for kind in chance.sample(sorted(ENVELOPES), WRAPPED)
+            ],
+        }
+
+
+def pairs(known: Iterable[Known]) -> tuple[int, int, int]:
+    """Pairs that are the same and found, called the same and not, the same and missed. Fast: by counts."""
+    both, prints, labels = Counter[tuple[str, str]](), Counter[str](), Counter[str]()
+    for number, (_, cause, mark) in enumerate(known):
+        mark = mark or f"none {number}"  # what has no root is like nothing
+        both[cause, mark] += 1
+        prints[mark] += 1
+        labels[cause] += 1
+    found, called, same = (sum(n * (n - 1) // 2 for n in c.values()) for c in (both, prints, labels))
+    return found, called - found, same - found
+
+
+def row(name: str, known: list[Known]) -> str:
+    found, wrong, missed = pairs(known)
+    precision = found / (found + wrong) if found + wrong else 1.0
+    recall = found / (found + missed) if found + missed else 1.0
+    return f"| {name} | {len(known):,} | {found + missed:,} | {precision:.3f} | {recall:.3f} |"
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--replays", type=Path)
+    options.add_argument("--show", action="store_true")
+    chosen = options.parse_args()
+    samples = sorted(p for p in SAMPLES.iterdir() if (p / "logs").is_dir())
+    samples = [p for p in samples if not p.name.startswith("healthy")]
+    with ProcessPoolExecutor() as pool:
+        every = dict(zip(samples, pool.map(of_sample, samples), strict=True))
+        replays = sorted(p for p in chosen.replays.iterdir() if p.is_dir()) if chosen.replays else []
+        runs = [
+            (p.name, SAME.get(s := p.name.rpartition(".")[0], s), d["fingerprint"])
+            for p, d in zip(replays, pool.map(read, replays), strict=True)
+        ]
+    recorded: list[Known] = [(p.name, label(p), own["as recorded"][0]) for p, own in every.items()]
+    print("| incidents | number | pairs that are the same | precision | recall |\n|---|---:|---:|---:|---:|")
+    print(row("the samples as recorded", recorded))
+    for kind in next(iter(every.values())):
+        if kind != "as recorded":
+            print(
+                row(
+                    f"and each {kind}",
+                    [*recorded, *((p.name, label(p), m) for p, own in every.items() for m in own[kind])],
+                )
+            )
+    if runs:
+        print(row("and runs of the scenarios", [*recorded, *runs]))
+    whole = [(p.name, label(p), m) for p, own in every.items() for marks in own.values() for m in marks]
+    print(row("**all together**", [*whole, *runs]))
+    told = [(name, UNTOLD.get(name, UNTOLD.get(cause, cause)), mark) for name, cause, mark in (*whole, *runs)]
+    print(row("**all, by what the logs can tell**", told))
+    if chosen.show:
+        for a, b in itertools.combinations([*recorded, *runs], 2):
+            if (a[1] == b[1]) != (a[2] == b[2] is not None):
+                print("called the same" if a[1] != b[1] else "missed", a[0], b[0])
+        for path, own in every.items():
+            lost = {kind for kind, marks in own.items() for m in marks if m != own["as recorded"][0]}
+            if lost:
+                print("changed:", path.name, *sorted(lost))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
