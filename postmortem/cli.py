@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from postmortem import commands, output, overview, process, resources, writing
+from postmortem.agents.declared import mcp
 from postmortem.commands import Group, argument, choice, flag
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
@@ -231,6 +232,7 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
 
 app.add_command(run_a_job)
 app.add_command(collect)
+app.add_command(mcp)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "analyze": "read logs, name what failed first and why, and write a report",
     "run": "run a job as it would run alone, keep what tells why it failed, and analyze it if it does",
     "collect": "save what a host forgets first (stacks, counters, kernel log, GPUs) into one archive",
+    "mcp": "answer an agent's questions about failed jobs by the Model Context Protocol, on stdin and stdout",
     "explain": "explain a pattern: what it means, how it looks, and what to do",
     "patterns": "list, show, test, lint or extend the pattern library",
     "replay": "reproduce a failure in miniature with real processes, and check that the verdict is the same",
