@@ -160,7 +160,8 @@ TOOLS = (
         "details",
         "Read a part of the incident document",
         "Gives a table behind the verdict: `ranks` (state, exit, last step, last line of each), `stacks` "
-        "of a hang, `alternatives` that were rejected and why, `skipped` files, and others.",
+        "of a hang, all `evidence`, the `chain` of what followed, `alternatives` that were rejected and "
+        "why, `skipped` files, and others.",
         {
             "paths": PATHS,
             "part": _said("string", "Which one.", enum=list(tools.PARTS)),

@@ -29,9 +29,10 @@ from postmortem.report.events import SEVERITIES, Row
 
 Asked = Mapping[str, Any]
 ROWS, ROWS_MOST = 40, 500
+TOLD = 0.001  # seconds to which times are told
 AROUND, LINES_MOST = 5, 200
 LEAST = {"evidence": 5, "chain": 0, "missing": 3}  # rows of a brief's lists
-WIDE = 600  # characters of a log line in an answer
+WIDE = 400  # characters of a log line in an answer
 EXPLANATION = 10_000
 
 
@@ -75,34 +76,46 @@ def _verdict(incident: view.Incident) -> Answer:
     """The brief with its strongest lines, and without the chain, which repeats them with the words of
     `explain`: half of its bytes."""
     brief: Answer = json.loads(render_brief(incident))
-    more = brief.get("more", {})
+    more = brief.pop("more", {})
     for name, most in LEAST.items():
-        kept = brief.pop(name, [])
+        kept = brief.get(name, [])
         if left := max(0, len(kept) - most) + more.get(name, 0):
             more[name] = left
-        if kept[:most]:
+        if kept:
             brief[name] = kept[:most]
-    return brief | ({"more": more} if more else {})
+    return {name: value for name, value in {**brief, "more": more}.items() if value not in ([], {})}
 
 
 # ── what is behind it ───────────────────────────────────────────────────────────────────────────────────────
 
 PARTS = (
-    "ranks", "stacks", "attempts", "alternatives", "unexplained", "chain", "findings", "clocks", "sources",
-    "skipped", "job", "other_jobs", "trace",
+    "ranks", "stacks", "evidence", "chain", "attempts", "alternatives", "unexplained", "findings", "clocks",
+    "sources", "skipped", "job", "other_jobs", "trace",
 )  # fmt: skip
 
 
 def details(desk: Desk, asked: Asked, case: Case) -> Answer:
     name, first = asked["part"], asked.get("after", 0)
-    found = case.document["ledger"]["skipped"] if name == "skipped" else case.document[name]
-    rows = list(found) if isinstance(found, list | tuple) else [found]
+    rows = _table(case, name)
     if name == "ranks":  # the odd ones first, as in the report
         rows.sort(key=lambda row: (view.oddness(row), row["rank"]))
         wanted = set(asked.get("ranks", ()))
         rows = [row for row in rows if not wanted or row["rank"] in wanted]
     kept = answers.fitting(map(answers.short, rows[first:]), asked.get("limit", ROWS))
     return {"part": name, **answers.page("rows", rows, first, kept)}
+
+
+def _table(case: Case, name: str) -> list[Any]:
+    document = case.document
+    if name == "skipped":
+        return list(document["ledger"]["skipped"])
+    if name == "chain":  # with addresses in place of numbers
+        return list(json.loads(render_brief(case)).get("chain", ()))
+    if name == "evidence":  # `lines` gives the lines around it
+        context = {"context", "context_before"}
+        return [{k: v for k, v in row.items() if k not in context} for row in document["verdict"]["evidence"]]
+    found = document[name]
+    return list(found) if isinstance(found, list | tuple) else [found]
 
 
 def timeline(desk: Desk, asked: Asked, case: Case) -> Answer:
@@ -127,8 +140,8 @@ def _chosen(rows: Iterable[Row], asked: Asked) -> Iterator[Row]:
             and (not hosts or row.host in hosts)
             and (not kinds or row.kind in kinds)
             and (not pattern or row.pattern == pattern)
-            and (since is None or row.time >= since)  # no comparison holds for an unknown time
-            and (until is None or row.time <= until)
+            and (since is None or row.time >= since - TOLD)  # no comparison holds for an unknown time
+            and (until is None or row.time <= until + TOLD)
             and (not words or words in row.text.casefold())
         ):
             yield row
@@ -177,8 +190,8 @@ def lines(desk: Desk, asked: Asked, case: Case) -> Answer:
     kept = answers.fitting(rows, LINES_MOST, ROOM)
     last = low + len(kept) - 1
     found: Answer = {"file": what.file, "lines": kept}
-    if last < high or high - low + 1 == LINES_MOST:
-        found["next"] = {"where": f"{what.file}:{last + 1}-{max(high, last + 2 * AROUND)}"}
+    if last < high or seen.more:
+        found["next"] = {"where": f"{what.file}:{last + 1}-{max(high, what.last)}"}
     return found | ({"incomplete": text.sentence(seen.note, 300)} if seen.note else {})
 
 

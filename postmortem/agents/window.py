@@ -44,6 +44,7 @@ class Window:
     first: int
     lines: tuple[bytes, ...]
     asked: tuple[int, int] = (1, 0)
+    more: bool = False  # of those that were asked for, behind the last one
     note: str = ""
 
 
@@ -103,9 +104,8 @@ def _read(stream: Readable, what: Wanted, stopped: Callable[[], bool]) -> Window
         first, last = max(1, number - what.most + 1), number
     if number < first and not note:
         raise PostmortemError(f"{what.file} has {number:,} lines", f"ask for {what.file}:end")
-    return Window(
-        held[0][0] if held else 1, tuple(line for _, line in held), (first, min(last, number)), note
-    )
+    start, lines = held[0][0] if held else 1, tuple(line for _, line in held)
+    return Window(start, lines, (first, min(last, number)), last < min(number, what.last), note)
 
 
 def _lines(stream: Readable, stopped: Callable[[], bool]) -> Iterator[tuple[int, bytes]]:
