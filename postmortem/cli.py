@@ -19,6 +19,8 @@ from postmortem.agents.declared import mcp
 from postmortem.commands import Group, argument, choice, flag
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
+from postmortem.history.declared import history
+from postmortem.history.declared import where as in_history
 from postmortem.run.declared import run as run_a_job
 from postmortem.writing import Format
 
@@ -133,6 +135,7 @@ pattern_folders = click.option(
 @flag("--no-redact", help="Do not mask secrets found in the logs.")
 @flag("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
 @click.option("--anonymise-map", metavar="FILE", type=Path, help="Anonymize, and write the mapping to FILE.")
+@in_history
 @flag("--strict", help="Exit 4 if the cause stays undetermined.")
 @flag("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
 @flag("--open", "open_", help="Open the HTML report in a browser.")
@@ -156,6 +159,7 @@ def analyze(
     no_redact: bool,
     anonymise: bool,
     anonymise_map: Path | None,
+    where: str | None,
     strict: bool,
     exit_code: bool,
     open_: bool,
@@ -193,7 +197,12 @@ def analyze(
     bar = nullcontext() if quiet else output.progress_bar()
     with _engine(dask, executor) as engine, bar as progress:
         incident = read(paths, Options(**chosen, executor=engine, progress=progress))
-    if anonymise or anonymise_map:
+    hide = anonymise or anonymise_map is not None
+    if where:
+        from postmortem.history import filing
+
+        incident = filing.filed(incident, where, next(iter(pages), None), paths, hide)
+    if hide:
         from postmortem.report import pseudonyms
 
         incident = pseudonyms.put(incident, anonymise_map)
@@ -233,6 +242,7 @@ def code(outcome: str, strict: bool, exit_code: bool) -> int:
 app.add_command(run_a_job)
 app.add_command(collect)
 app.add_command(mcp)
+app.add_command(history)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,7 +6,8 @@ PostmortemError
 ├── NothingReadable    the paths hold no log that could be read       exit 3
 ├── PatternError       a pattern file is wrong; names file and line   exit 2
 ├── ReplayError        a replay could not be done here                exit 7
-└── CollectError       an archive lacks what was there                exit 8
+├── CollectError       an archive lacks what was there                exit 8
+└── HistoryError       the history cannot be read  or written         exit 9
 
 Each error carries one sentence for the user and, where there is one, the next step. `cli.py` catches the
 root of the tree once; nothing else in the package prints an error or exits.
@@ -62,6 +63,12 @@ class CollectError(PostmortemError):
     """An archive lacks what was there: the disk was full, or a host did not answer."""
 
     exit_code = 8
+
+
+class HistoryError(PostmortemError):
+    """The history cannot be read or written: it is down, locked, too new, or not there."""
+
+    exit_code = 9
 
 
 def refusal(error: BaseException) -> PostmortemError | None:

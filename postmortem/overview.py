@@ -24,6 +24,7 @@ COMMANDS = {
     "mcp": "answer an agent's questions about failed jobs by the Model Context Protocol, on stdin and stdout",
     "explain": "explain a pattern: what it means, how it looks, and what to do",
     "patterns": "list, show, test, lint or extend the pattern library",
+    "history": "file verdicts, and ask what came before: how often, on which hosts, and what helped",
     "replay": "reproduce a failure in miniature with real processes, and check that the verdict is the same",
     "schema": "print the JSON Schema of the incident document, its brief, or an event of ndjson",
     "completion": "print what makes a shell complete commands, options and names at TAB",
@@ -34,7 +35,10 @@ OPTIONS = {
     "--version": "print the version",
 }
 
-ENVIRONMENT = {"POSTMORTEM_DEBUG=1": "shows tracebacks"}
+ENVIRONMENT = {
+    "POSTMORTEM_DEBUG=1": "shows tracebacks",
+    "POSTMORTEM_HISTORY=FILE|URL": "is where analyze files each verdict",
+}
 
 EXIT_CODES = {
     "0": "the report was written, whatever it says",
@@ -44,6 +48,7 @@ EXIT_CODES = {
     "4": "analyze --strict: undetermined",
     "5, 6, 7": "replay: another failure, no failure, could not run here",
     "8": "collect: the archive lacks what was there; the disk is full, or a host did not answer",
+    "9": "history: the store is down, locked, too new or not there (analyze --history only says so)",
     "10, 11, 12": "analyze --exit-code: incident, undetermined, recovered (healthy is 0)",
     "130": "interrupted",
 }

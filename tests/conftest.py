@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import postgres
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -37,7 +39,7 @@ CHROMIUMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 
 def needs(*what: str) -> pytest.MarkDecorator:
     """Mark a test that wants `what` of this machine:
-    browser, root, gpu, cgroup, netns, slurm, index, a module, or a command."""
+    browser, root, gpu, cgroup, netns, slurm, postgresql, index, a module, or a command."""
     return pytest.mark.needs(*what)
 
 
@@ -95,6 +97,8 @@ def lacking(what: str) -> str:
     if what == "slurm":
         daemons = (name for name in ("munged", "slurmctld", "slurmd", "sbatch") if not shutil.which(name))
         return f"{gone} is not installed" if (gone := next(daemons, "")) else ""
+    if what == "postgresql":
+        return "" if postgres.programs() else "no PostgreSQL server (initdb, pg_ctl) is installed"
     if what == "index":
         asking = ("-m", "pip", "--retries", "0", "--timeout", "10", "index", "versions", "pebble")
         return (
@@ -196,7 +200,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def pytest_report_header() -> str:
     lacks = [
         reason
-        for what in ("browser", "root", "gpu", "cgroup", "netns", "slurm", "rg", "gdb")
+        for what in ("browser", "root", "gpu", "cgroup", "netns", "slurm", "postgresql", "rg", "gdb")
         if (reason := lacking(what))
     ]
     return "this machine lacks: " + ("; ".join(lacks) if lacks else "nothing the suite can use")

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +21,8 @@ import postmortem
 from conftest import ROOT, SAMPLES, solved
 from postmortem import Incident, Options, analyze, report, resources
 from postmortem.cli import OUTCOME_CODES, Shape, run
+from postmortem.history import filing, rows
+from postmortem.history.store import opened
 from postmortem.model import Outcome
 
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -43,14 +46,25 @@ def validator(name: str, closed: bool = False) -> jsonschema.Draft202012Validato
 
 @pytest.fixture(scope="module")
 def rare(tmp_path_factory: pytest.TempPathFactory) -> Incident:
-    """What no sample has: a GPU to blame, a second job, a file that ends early."""
+    """What no sample has: a GPU to blame, a second job, a file that ends early, a history."""
     logs = tmp_path_factory.mktemp("rare")
     shutil.copytree(HANG / "logs", logs / "a")
     shutil.copytree(SAMPLES / "bad-label-one-rank" / "logs", logs / "b")
     (logs / "dmesg.txt").write_text(XID)
     whole = gzip.compress(b"step 1 loss 2\n" * 20_000)
     (logs / "rank9.log.gz").write_bytes(whole[: len(whole) // 2])
-    return analyze([str(logs)], Options(job="a"))
+    found = analyze([str(logs)], Options(job="a"))
+    where = str(logs.parent / "fleet.db")
+    with opened(where, make=True) as history:  # a host that had it twice, and what helped
+        for number in range(2):
+            own = rows.row(found.document)
+            seen = (rows.Involved("host", "gpu-017", True),)
+            history.file(
+                replace(own, uid=f"{number:064x}", happened=f"2026-11-1{number}T03:12:08.000Z", involved=seen)
+            )
+        history.note(f"{1:064x}", "reseated")
+    filed: Incident = filing.filed(found, where, None, [str(logs)], hide=False)
+    return filed
 
 
 def written(incident: Incident, name: str) -> list[Any]:

@@ -19,6 +19,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
     ("agents",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun",),  # which torchrun loads
+    ("history",),
     ("replay", "run"),
     ("gather", "writing"),
     ("analyze",),
@@ -41,6 +42,7 @@ FLOORS = (  # from the roof down; a room may import rooms of floors below its ow
         "digits",
         "vocabulary",
         "process",
+        "fingerprint",
     ),
 )
 FLOOR = {room: -height for height, rooms in enumerate(FLOORS) for room in rooms}

@@ -124,5 +124,7 @@ class Brief(TypedDict):
     """What was not read, where anything was not"""
     fingerprint: str | None
     """As in the incident document"""
+    history: NotRequired[str]
+    """How often the same was seen before, where the verdict was filed: one sentence"""
     more: NotRequired[More]
     """What was left out"""

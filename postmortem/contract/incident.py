@@ -284,6 +284,30 @@ class Tool(TypedDict):
     """Digest of the pattern files"""
 
 
+class Seen(TypedDict):
+    """What the history told of the same failure when the verdict was filed; the verdict itself does not
+    count."""
+
+    incidents: Count
+    """All that was filed before, of whatever cause"""
+    times: Count
+    """How many of them have this cause: the same `fingerprint`, on whatever hardware"""
+    since: NotRequired[Time]
+    """The first of those `times`; where there are none, the first of all"""
+    last: NotRequired[Time]
+    """The latest of those `times`"""
+    id: NotRequired[str]
+    """Its ID, for `postmortem history show`"""
+    host: NotRequired[str]
+    """The host most often at fault in them; where there were several"""
+    there: NotRequired[Count]
+    """In how many of them"""
+    note: NotRequired[str]
+    """The latest note that somebody attached to one of them: what helped"""
+    noted: NotRequired[Time]
+    """When it was written"""
+
+
 class TraceStep(TypedDict):
     """A note of the reasoning."""
 
@@ -327,7 +351,10 @@ class Document(TypedDict):
     replay: Replay
     """What a replay takes over"""
     fingerprint: str | None
-    """The same for the same failure on other hosts at other times; null where there is no root"""
+    """The same for the same failure at other times, in other files, on other hosts; where hardware is at
+    fault, a second part behind a hyphen tells which. Null where there is no root"""
+    history: NotRequired[Seen]
+    """Where the verdict was filed (`--history`): how often the same was seen before"""
     tool: Tool
     """What wrote the document"""
     trace: list[TraceStep]

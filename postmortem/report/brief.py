@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from postmortem.contract.brief import SCHEMA
-from postmortem.report import attempts, collective, text, view
+from postmortem.report import attempts, collective, recurrence, text, view
 from postmortem.report import json as plain
 
 LIMIT = 8192
@@ -65,6 +65,7 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         ],
         "incomplete": text.sentence(view.incomplete(document), 200),
         "fingerprint": _short(document.get("fingerprint"), 80),
+        "history": text.sentence(recurrence.sentence(document), max(wide, 200)),
     }
     if (attempt := view.whole(verdict.get("attempt"))) is not None:
         brief["attempt"] = attempt

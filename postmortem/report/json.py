@@ -25,7 +25,7 @@ from postmortem.report import view
 ORDER = (
     "schema", "outcome", "category", "pattern", "headline", "confidence", "attempt", "because", "culprit",
     "evidence", "actions", "missing", "verdict", "chain", "alternatives", "findings", "ranks", "stacks",
-    "clocks", "sources", "ledger", "job", "other_jobs", "replay", "fingerprint", "trace", "tool",
+    "clocks", "sources", "ledger", "job", "other_jobs", "replay", "fingerprint", "history", "trace", "tool",
     "id", "role", "entity", "state", "source", "path", "line", "end_line", "text", "what", "would_tell",
     "how", "kind", "time", "uncertainty_s", "rank", "host", "pid", "gpus", "pids", "code", "context",
     "before", "after",

@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from postmortem.report import attempts, collective, labels, ranks, stands, text, view
+from postmortem.report import attempts, collective, labels, ranks, recurrence, stands, text, view
 from postmortem.report.parts import Parts
 
 LOSSES = 20
@@ -127,6 +127,8 @@ def _verdict(document: view.Document) -> list[str]:
         out.append(" · ".join(culprit))
     if stuck := collective.sentence(document):
         out.append(f"**stuck in** {prose(stuck)}")
+    if seen := recurrence.sentence(document):
+        out.append(f"**history** {prose(seen)}")
     return out + [_excerpt(proof) for proof in view.proofs(document)[:1]]
 
 

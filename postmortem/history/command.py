@@ -1,0 +1,241 @@
+"""`postmortem history`: the words around the store."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import re
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from postmortem import output
+from postmortem.errors import PathMissing, PostmortemError, UsageError
+from postmortem.history import lemons
+from postmortem.history.filing import seen, warning
+from postmortem.history.place import VARIABLE, place
+from postmortem.history.rows import Row, kept, row, stamp
+from postmortem.history.store import opened
+from postmortem.replay import documents
+from postmortem.report import recurrence, text
+from postmortem.report.json import dump, harmless
+
+SHORT = 12  # characters of an ID that are shown
+SUFFIXES = (".html", ".htm", ".json")
+UNITS = {"h": 3600, "d": 86400, "w": 7 * 86400, "y": 365 * 86400}
+NOTE = 2000
+
+
+def _where(where: str | None) -> str:
+    if where:
+        return where
+    raise UsageError("no history is named", f"--history FILE or URL, or set {VARIABLE}")
+
+
+# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def add(paths: Sequence[str], where: str | None, anonymise: bool) -> None:
+    """File documents; what is none in a folder is passed over, what is named must be one."""
+    where = _where(where)
+    at = place(where)
+    if at.network:
+        output.say(f"postmortem: {warning(at)}")
+    new = old = 0
+    with opened(where, make=True) as store:
+        for path in _documents(paths):
+            try:
+                found = documents.read(path)
+            except PostmortemError:
+                if str(path) in paths:
+                    raise
+                continue
+            if store.file(_row(found, path, where, anonymise)):
+                new += 1
+            else:
+                old += 1
+    if not new and not old:
+        raise UsageError(
+            f"{', '.join(paths)}: no report of analyze", "give its HTML or JSON, or a folder of them"
+        )
+    output.say(f"{text.plural(new, 'incident')} added" + (f", {old} known already" if old else ""))
+
+
+def _documents(paths: Iterable[str]) -> Iterator[Path]:
+    for name in paths:
+        path = Path(name)
+        if path.is_dir():
+            yield from sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+        elif path.exists():
+            yield path
+        else:
+            raise PathMissing(f"{name} does not exist", "name a report of analyze, or a folder of them")
+
+
+def _row(document: dict[str, Any], path: Path, where: str, anonymise: bool) -> Row:
+    report = str(path.absolute()) if path.suffix.lower() != ".json" else ""
+    if not anonymise:
+        return row(document, report)
+    from postmortem.history.pseudonyms import Keyed, hidden, key
+
+    names = Keyed(key(place(where)))
+    return row(hidden(document, names), names.path(report))
+
+
+def note(where: str | None, incident: str, said: str) -> None:
+    """Attach a note."""
+    told = kept(" ".join(said.split()), NOTE)
+    if not told:
+        raise UsageError("the note is empty", 'postmortem history note ID "what helped"')
+    with opened(_where(where)) as store:
+        uid = store.find(incident)
+        store.note(uid, told, _author())
+    output.say(f"noted on {uid[:SHORT]}")
+
+
+def _author() -> str | None:
+    try:
+        return kept(getpass.getuser())
+    except (OSError, KeyError, ImportError):
+        return None
+
+
+def forget(where: str | None, ids: Sequence[str], keep: str | None) -> None:
+    """Delete incidents by ID, and those that are too old."""
+    if not ids and keep is None:
+        raise UsageError("nothing to forget", "name IDs, or an age: --keep 180d")
+    before = stamp(time.time() - age(keep)) if keep is not None else None
+    with opened(_where(where)) as store:
+        count = store.forget([store.find(name) for name in ids], before)
+    output.say(f"{text.plural(count, 'incident')} forgotten")
+
+
+def age(words: str) -> float:
+    """Seconds of `180d`, `52w`, `12h`, `2y`."""
+    match = re.fullmatch(r"(\d{1,5})([hdwy])", words.strip().lower())
+    if match is None:
+        raise UsageError(f"--keep {words} is no age", "write it like this: --keep 180d")
+    return int(match[1]) * UNITS[match[2]]
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def listing(where: str | None, asked: dict[str, Any], as_json: bool) -> str:
+    """A line for each incident."""
+    with opened(_where(where)) as store:
+        rows = store.rows(**asked)
+    if as_json:
+        return _json(rows)
+    lines = [_line(each) for each in rows]
+    return "\n".join(lines) if lines else "no incidents"
+
+
+def _line(each: dict[str, Any]) -> str:
+    what = each["category"] or each["outcome"]
+    return text.line(
+        f"{each['uid'][:SHORT]}  {each['when'][:16].replace('T', ' ')}  {what:<20}  {each['headline']}", 300
+    )
+
+
+def show(where: str | None, incident: str, as_json: bool) -> str:
+    """All that is kept of one."""
+    with opened(_where(where)) as store:
+        uid = store.find(incident)
+        (found,) = store.rows(uid=uid)
+        involved = [dict(each) for each in store.involved(uid=uid)]
+        notes = [dict(each) for each in store.notes(uid=uid)]
+        same = seen(store, _again(found))
+    if as_json:
+        found["involved"] = [{n: each[n] for n in ("kind", "name", "fault")} for each in involved]
+        found["notes"] = [{n: each[n] for n in ("noted", "author", "text")} for each in notes]
+        return _json({**found, "history": same})
+    return "\n".join(_shown(found, involved, notes, recurrence.sentence({"history": same})))
+
+
+def _again(found: dict[str, Any]) -> Row:
+    """A row of the store as it was filed."""
+    return Row(**{name: found[name] for name in Row.__slots__ if name in found})
+
+
+def _shown(
+    found: dict[str, Any], involved: list[dict[str, Any]], notes: list[dict[str, Any]], same: str
+) -> Iterator[str]:
+    yield text.sentence(found["headline"], 1000)
+    fault = [each["name"] for each in involved if each["fault"]]
+    facts = {
+        "id": found["uid"][:SHORT],
+        "when": found["when"],
+        "outcome": " · ".join(
+            filter(None, (found["outcome"], found["category"], found["pattern"], found["confidence"]))
+        ),
+        "at fault": ", ".join(fault[:8]),
+        "job": found["job"] or "",
+        "size": text.plural(found["world_size"], "rank") if found["world_size"] else "",
+        "hosts": str(sum(each["kind"] == "host" for each in involved) or ""),
+        "code": found["code"] or "",
+        "fingerprint": found["fingerprint"] or "",
+        "seen": same,
+        "report": found["report"] or "",
+        "logs": found["logs"] or "",
+    }
+    for name, value in facts.items():
+        if value:
+            yield f"  {name:<12} {text.line(value, 1000)}"
+    for each in notes:
+        author, said = text.line(each["author"] or "", 80), text.line(each["text"], NOTE)
+        yield f"  {'note':<12} {each['noted'][:10]} {author}: {said}"
+
+
+def hosts(
+    where: str | None,
+    asked: dict[str, Any],
+    mapping: Path | None,
+    categories: str | None,
+    rate: float,
+    as_json: bool,
+) -> str:
+    """What is at fault more often than chance explains."""
+    counted = lemons.HARDWARE if not categories else tuple(filter(None, re.split(r"[,\s]+", categories)))
+    places = lemons.mapping(_read(mapping)) if mapping else {}
+    with opened(_where(where)) as store:
+        fleet = lemons.fleet(store.rows(**asked), store.involved(**asked), places, counted)
+    judged = lemons.judge(fleet, rate)
+    if as_json:
+        return _json([each.plain() for each in judged])
+    return "\n".join(lemons.table(judged, rate))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig", "replace")
+    except OSError as error:
+        raise UsageError(f"--map {path}: {error.strerror}", "name a CSV file with a column host") from None
+
+
+def export(where: str | None, asked: dict[str, Any], out: str, anonymise: bool) -> None:
+    """Write the table."""
+    from postmortem.history.export import table, written
+    from postmortem.privacy.anonymise import Anonymiser
+
+    form = "ndjson" if out == "-" else Path(out).suffix.lstrip(".").lower()
+    if out != "-":
+        output.check_target(Path(out))
+    with opened(_where(where)) as store:
+        found = table(
+            store.rows(**asked),
+            store.involved(**asked),
+            store.notes(**asked),
+            Anonymiser() if anonymise else None,
+        )
+    made = written(found, form)
+    if out == "-":
+        output.data(made)
+        return
+    output.write_file(Path(out), made)
+    output.say(f"wrote {out}: {text.plural(len(found), 'incident')}")
+
+
+def _json(value: Any) -> str:
+    return harmless(dump(json.loads(json.dumps(value, default=str)), indent=1, order=False))

@@ -1,0 +1,517 @@
+"""The store of verdicts: the same incident once, by however many writers, and never at the cost of a verdict."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import postgres
+from conftest import ROOT, SAMPLES, Command, needs, solved
+from postmortem import output
+from postmortem.errors import HistoryError, UsageError
+from postmortem.history import command, filing, store
+from postmortem.history.place import network, place
+from postmortem.history.rows import Involved, Row, row, stamp, uid
+from postmortem.history.schema import KNOWN, metadata
+from postmortem.history.store import opened
+from postmortem.report import recurrence
+
+OOM = SAMPLES / "oom-on-second-host"
+FORK = multiprocessing.get_context("fork")
+ON_BOTH = [
+    pytest.param("sqlite", id="sqlite"),
+    pytest.param("postgresql", id="postgresql", marks=needs("postgresql")),
+]
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    with postgres.cluster() as url:
+        yield url
+
+
+@pytest.fixture
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of either kind."""
+    if request.param == "sqlite":
+        return str(tmp_path / "fleet.db")
+    url: str = request.getfixturevalue("server")
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("drop schema public cascade; create schema public")
+    return url
+
+
+both = pytest.mark.parametrize("where", ON_BOTH, indirect=True)
+
+
+def incident(number: int, **more: Any) -> Row:
+    """One of many: the sample's verdict on another day, on two hosts."""
+    hosts = (Involved("host", "node-b", True), Involved("host", f"node-{number}", False))
+    own = replace(row(solved(OOM).document), uid=f"{number:064x}", involved=hosts)
+    return replace(own, happened=stamp(1_795_000_000 + 86_400 * number), **more)
+
+
+# ── the same incident once ──────────────────────────────────────────────────────────────────────────────────
+
+
+@both
+def test_an_incident_is_filed_once_and_a_later_reading_of_it_corrects_the_row(where: str) -> None:
+    """A nightly job analyzes the same folder again, with a newer postmortem that knows better."""
+    document = solved(OOM).document
+    verdict = {**document["verdict"], "category": "storage", "headline": "The disk was full."}
+    better = {**document, "verdict": verdict, "tool": {"version": "9", "library": "f"}}
+    with opened(where, make=True) as history:
+        assert history.file(row(document, report="a.html"))
+        history.note(uid(document), "batch of 8 fits")
+        assert not history.file(row(document))
+        assert not history.file(row(better))
+        (kept,) = history.rows()
+        assert (kept["category"], kept["report"]) == ("storage", "a.html")  # it lies there still
+        assert [n["text"] for n in history.notes()] == ["batch of 8 fits"]
+        fault = [(i["name"], i["fault"]) for i in history.involved(uid=kept["uid"])]
+        assert fault == [("node-b", True), ("node-a", False)]
+
+
+def test_the_content_tells_incidents_apart_and_not_where_the_logs_lie() -> None:
+    """Crash loops write logs of the same names and sizes, an hour later; an archive of the folder is the same."""
+    document = solved(OOM).document
+    moved = [{**s, "path": "bundle.tar.gz!/" + s["path"]} for s in document["sources"]]
+    assert uid({**document, "sources": moved[::-1]}) == uid(document)
+    later = [{**a, "begin": a["begin"] and "2026-11-22" + a["begin"][10:]} for a in document["attempts"]]
+    later[0]["end"] = "2026-11-22T13:18:42.796Z"
+    assert uid({**document, "attempts": later}) != uid(document)
+    timeless = {**document, "attempts": [{"begin": None, "end": None}]}
+    pid = [{**e, "text": e["text"].replace("11721", "4711")} for e in document["verdict"]["evidence"]]
+    other = {**timeless, "verdict": {**document["verdict"], "evidence": pid}}
+    assert uid(timeless) != uid(other)  # no line has a time: then the lines themselves tell
+
+
+def test_samples_are_different_incidents() -> None:
+    cases = [p for p in SAMPLES.iterdir() if p.is_dir()]
+    assert len({uid(solved(case).document) for case in cases}) == len(cases) > 80
+
+
+@both
+def test_what_no_database_takes_is_cleaned(where: str) -> None:
+    """NUL breaks PostgreSQL, half of a surrogate pair breaks both, and integers of a document have no end."""
+    document: Any = {
+        "verdict": {
+            "outcome": "\0",
+            "headline": "a\0b\udcff" * 900,
+            "category": 3,
+            "culprit": {"hosts": ["h\0"]},
+        },
+        "job": {"id": "\ud800", "world_size": 10**30, "hosts": ["h\0", "h\0", "x" * 9999]},
+        "attempts": [{"begin": "0001-01-01T00:00:00Z", "end": 7}, 3],
+        "ranks": None,
+        "fingerprint": ["\0"],
+    }
+    with opened(where, make=True) as history:
+        assert history.file(row(document, "r\0", "l\udc80"))
+        (kept,) = history.rows()
+        assert kept["headline"].startswith("a\ufffdb\ufffd") and len(kept["headline"]) == 1000
+        assert kept["job"] == "\ufffd" and kept["world_size"] is None and kept["outcome"] == "undetermined"
+        assert sorted(len(i["name"]) for i in history.involved()) == [2, 255]
+
+
+# ── many writers, and writers that are killed ───────────────────────────────────────────────────────────────
+
+
+def _add(where: str, number: int, gate: Any) -> None:
+    gate.wait()
+    with opened(where, make=True) as history:
+        history.file(incident(number))
+        history.file(incident(999))  # everybody has this one, too
+    os._exit(0)
+
+
+@both
+def test_fifty_processes_that_add_at_once_lose_nothing(where: str) -> None:
+    """They make the store, too: none of them has found it there."""
+    incident(0)
+    gate = FORK.Barrier(50)
+    writers = [FORK.Process(target=_add, args=(where, n, gate)) for n in range(50)]
+    for writer in writers:
+        writer.start()
+    for writer in writers:
+        writer.join(120)
+    assert [writer.exitcode for writer in writers] == [0] * 50
+    with opened(where) as history:
+        assert {r["uid"] for r in history.rows()} == {f"{n:064x}" for n in (*range(50), 999)}
+        assert len(history.involved()) == 2 * 51
+
+
+def _add_until_killed(where: str, first: int, said: int) -> None:
+    with opened(where, make=True) as history:
+        for number in range(first, first + 1000):
+            history.file(incident(number))
+            os.write(said, f"{number}\n".encode())
+
+
+def killed(where: str, times: int) -> set[int]:
+    """Kill a writer at so many moments, seeded: while it opens, makes the tables, or writes its first, second or third
+    incident. Return what they said was filed."""
+    chance, filed = random.Random(19), set[int]()
+    for turn in range(times):
+        reader, writer = os.pipe()
+        child = FORK.Process(target=_add_until_killed, args=(where, 1000 * turn, writer))
+        child.start()
+        os.close(writer)
+        with os.fdopen(reader) as said:
+            first = [said.readline() for _ in range(chance.randrange(4))]
+            time.sleep(chance.uniform(0.0, 0.02))
+            os.kill(child.pid or 0, signal.SIGKILL)
+            child.join()
+            filed |= {int(line) for line in (*first, *said)}
+    return filed
+
+
+@pytest.mark.parametrize(
+    "where",
+    [ON_BOTH[0], pytest.param("postgresql", id="postgresql", marks=[needs("postgresql"), pytest.mark.slow])],
+    indirect=True,
+)
+def test_a_writer_killed_at_any_of_100_moments_corrupts_nothing(where: str) -> None:
+    incident(0)
+    filed = killed(where, 100)
+    assert len(filed) > 20, "they were killed before they wrote anything"
+    with opened(where) as history:
+        kept = {int(r["uid"], 16) for r in history.rows()}
+        assert filed <= kept  # what was said to be filed is there, and what was not said is whole
+        assert len(history.involved()) == 2 * len(kept)
+        assert history.file(incident(999_999))
+    if not where.startswith("postgresql"):
+        with closing(sqlite3.connect(where)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+# ── a store that is ill costs a sentence ────────────────────────────────────────────────────────────────────
+
+
+def newer(path: Path) -> None:
+    with opened(str(path), make=True):
+        pass
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+
+
+def something_else(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE photos (name TEXT)")
+
+
+def no_database(path: Path) -> None:
+    path.write_text("step 1 loss 2\n" * 1000)
+
+
+def torn(path: Path) -> None:
+    with opened(str(path), make=True) as history:
+        history.file(incident(1))
+    path.write_bytes(path.read_bytes()[:512] + b"\xff" * 9000)
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (newer, "was written by a newer postmortem (tables 9999, this program knows 0001)"),
+        (something_else, "is a database of something else"),
+        (no_database, "is no SQLite database"),
+        (torn, "is no SQLite database"),
+    ],
+)
+def test_an_ill_store_changes_neither_the_verdict_nor_the_exit_code(
+    make: Callable[[Path], None], told: str, in_process: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "fleet.db"
+    make(path)
+    before = path.read_bytes()
+    done = in_process("analyze", OOM / "logs", "--history", path, "--exit-code", "-f", "json", "-q")
+    assert done.returncode == 10
+    assert "history" not in json.loads(done.stdout)
+    assert "not filed in the history" in done.stderr and told in done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 2
+    assert path.read_bytes() == before  # and it was left as it was
+    asked = in_process("history", "list", "--history", path)
+    assert asked.returncode == 9 and told in asked.stderr
+
+
+def test_so_does_one_that_is_locked(
+    in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(filing, "PATIENCE_S", 0.2)
+    path = tmp_path / "fleet.db"
+    with opened(str(path), make=True):
+        pass
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        done = in_process("analyze", OOM / "logs", "--history", path, "-f", "json", "-q")
+    assert done.returncode == 0 and "is locked by another program" in done.stderr
+    assert json.loads(done.stdout)["verdict"]["category"] == "host-oom"
+
+
+def test_so_does_a_server_that_is_down_and_its_password_is_not_told(in_process: Command) -> None:
+    url = "postgresql://ops:hunter2@127.0.0.1:1/postmortem"
+    done = in_process("analyze", OOM / "logs", "--history", url, "-f", "json", "-q")
+    assert done.returncode == 0 and "onnection refused" in done.stderr
+    assert "ops:***@127.0.0.1" in done.stderr and "hunter2" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("where", [ON_BOTH[1]], indirect=True)
+def test_a_newer_server_is_left_alone(where: str) -> None:
+    import psycopg
+
+    with opened(where, make=True) as history:
+        history.file(incident(1))
+    with psycopg.connect(where) as connection:
+        connection.execute("update alembic_version set version_num = '9999'")
+    with pytest.raises(HistoryError, match="newer postmortem"), opened(where):
+        pass
+
+
+def test_without_the_extra_the_command_to_install_it_is_said(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['sqlalchemy'] = None; from postmortem.__main__ import main; main()"
+    command = [sys.executable, "-c", code, "analyze", OOM / "logs", "-q", "-o", tmp_path / "a.html"]
+    env = {**os.environ, "POSTMORTEM_HISTORY": str(tmp_path / "fleet.db"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0 and (tmp_path / "a.html").exists()
+    assert "pip install 'torch-postmortem[history]'" in done.stderr
+
+
+def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
+    code = (
+        "import sys; from postmortem.cli import run; "
+        f"run(['analyze', {str(OOM / 'logs')!r}, '-q', '-o', {str(tmp_path / 'a.html')!r}]); "
+        "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "POSTMORTEM_HISTORY"} | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["set()"]
+
+
+# ── where it lies ───────────────────────────────────────────────────────────────────────────────────────────
+
+MOUNTS = """\
+22 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+30 22 0:40 / /home rw,relatime shared:1 - nfs4 filer:/home rw
+31 30 8:2 / /home/scratch\\040disk rw - xfs /dev/nvme0n1 rw
+32 22 0:41 / /lustre rw - lustre mds@o2ib:/fs rw
+33 22 0:42 / /mnt/ssh rw - fuse.sshfs me@host: rw
+garbage
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/alice/fleet.db", "nfs4"),
+        ("/home/scratch disk/fleet.db", ""),
+        ("/homes/fleet.db", ""),
+        ("/lustre/a/b/fleet.db", "lustre"),
+        ("/mnt/ssh/fleet.db", "fuse.sshfs"),
+        ("/var/lib/fleet.db", ""),
+    ],
+)
+def test_a_network_file_system_is_recognised(path: str, kind: str) -> None:
+    assert network(Path(path), MOUNTS) == kind
+
+
+def test_sqlite_on_a_network_file_system_is_said_to_be_unsafe_with_the_way_out(
+    in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is filed all the same, without the shared memory that such a file system does not have."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(f"1 1 0:4 / {tmp_path} rw - nfs4 filer:/x rw\n")
+    monkeypatch.setattr("postmortem.history.place.MOUNTS", mounts)
+    path = tmp_path / "fleet.db"
+    done = in_process("analyze", OOM / "logs", "--history", path, "-q", "-f", "json")
+    assert "is on nfs4, where SQLite is not safe for writers on several hosts" in done.stderr
+    assert "use a PostgreSQL URL" in done.stderr and "history" in json.loads(done.stdout)
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
+def test_a_local_file_has_its_log_ahead(tmp_path: Path) -> None:
+    with opened(str(tmp_path / "fleet.db"), make=True):
+        pass
+    with closing(sqlite3.connect(tmp_path / "fleet.db")) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+@pytest.mark.parametrize("where", ["mysql://db/x", "", "http://host/fleet.db"])
+def test_what_is_no_store_is_refused(where: str) -> None:
+    with pytest.raises(HistoryError):
+        place(where)
+
+
+# ── versions of the tables ──────────────────────────────────────────────────────────────────────────────────
+
+
+@both
+def test_the_migrations_make_the_tables_that_the_program_knows(where: str) -> None:
+    from alembic.autogenerate import compare_metadata
+    from alembic.config import Config
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
+
+    folder = Path(store.__file__).parent / "migrations"
+    config = Config()
+    config.set_main_option("script_location", str(folder))
+    script = ScriptDirectory.from_config(config)
+    assert [r.revision for r in script.walk_revisions()][::-1] == list(KNOWN)
+    with opened(where, make=True) as history, history.engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+
+
+# ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_verdict_says_how_often_the_same_was_seen_and_what_helped(
+    in_process: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "fleet.db"
+    cause = row(solved(OOM).document).cause
+    with opened(str(path), make=True) as history:
+        for number, host in enumerate(("gpu-017", "gpu-017", "gpu-4", "gpu-017", "gpu-017", "node-b")):
+            own = (Involved("host", host, True),)
+            history.file(replace(incident(number), involved=own, cause=cause))
+        history.file(replace(incident(7), cause="another"))
+    noted = in_process("history", "note", f"{0:064x}", "batch of 8 fits", "--history", path)
+    assert noted.returncode == 0, noted.stderr
+    asked = ("analyze", OOM / "logs", "--history", path, "-o", tmp_path / "a.html", "-f", "html")
+    said = " ".join(in_process(*asked).stderr.split())
+    assert "seen 6 times since 18 November 2026, 4 of them on gpu-017; last on 23 November 2026" in said
+    assert "last time: batch of 8 fits" in said
+    assert "4 of them on gpu-017" in (tmp_path / "a.html").read_text()
+    brief = in_process("analyze", OOM / "logs", "--history", path, "-f", "json", "--brief", "-q")
+    assert "seen 6 times" in json.loads(brief.stdout)["history"]  # and not 7: it is no history of itself
+    shown = in_process("history", "show", f"{0:064x}"[:40], "--history", path)
+    assert shown.returncode == 9 and "several incidents begin with" in shown.stderr
+
+
+def test_the_first_one_is_said_to_be_new(in_process: Command, tmp_path: Path) -> None:
+    asked = ("analyze", OOM / "logs", "--history", tmp_path / "fleet.db", "-f", "json", "-q")
+    first = json.loads(in_process(*asked).stdout)
+    assert first["history"]["times"] == 0 and first["history"]["incidents"] == 0
+    assert recurrence.sentence(first) == "not seen before in the history (it begins with this one)"
+    assert json.loads(in_process(*asked).stdout)["history"] == first["history"]
+
+
+def test_reports_of_the_past_are_added_and_listed_and_forgotten(in_process: Command, tmp_path: Path) -> None:
+    folder, path = tmp_path / "old", tmp_path / "fleet.db"
+    folder.mkdir()
+    for name in ("oom-on-second-host", "skipped-collective"):
+        in_process("analyze", SAMPLES / name / "logs", "-q", "-o", folder / f"{name}.html")
+    (folder / "notes.json").write_text("{}")
+    history = ("--history", path)
+    assert "2 incidents added" in in_process("history", "add", folder, *history).stderr
+    assert "0 incidents added, 2 known already" in in_process("history", "add", folder, *history).stderr
+    assert in_process("history", "add", folder / "notes.json", *history).returncode == 2
+    listed = in_process("history", "list", "--category", "host-oom", *history).stdout.splitlines()
+    assert len(listed) == 1 and "Rank 3 on node-b was killed" in listed[0]
+    assert in_process("history", "list", "--host", "node-b", *history).stdout.splitlines() == listed
+    assert in_process("history", "list", "--host", "node-a", *history).stdout == "no incidents\n"
+    shown = in_process("history", "show", listed[0][:12], *history).stdout
+    assert "at fault" in shown and str(folder / "oom-on-second-host.html") in shown
+    assert "1 incident forgotten" in in_process("history", "forget", listed[0][:12], *history).stderr
+    assert "0 incidents forgotten" in in_process("history", "forget", "--keep", "100y", *history).stderr
+    assert "1 incident forgotten" in in_process("history", "forget", "--keep", "0h", *history).stderr
+    assert in_process("history", "list", *history).stdout == "no incidents\n"
+
+
+@both
+def test_forgetting_takes_the_notes_and_the_hosts_along(where: str) -> None:
+    with opened(where, make=True) as history:
+        for number in range(3):
+            history.file(incident(number))
+            history.note(f"{number:064x}", "reseated")
+        assert history.forget(before=incident(1).happened) == 1
+        assert history.forget([f"{1:064x}"]) == 1
+        assert {n["uid"] for n in history.notes()} == {i["uid"] for i in history.involved()} == {f"{2:064x}"}
+
+
+@pytest.mark.parametrize("words", ["180", "d", "-3d", "3 months", "999999d"])
+def test_an_age_is_a_number_and_a_unit(words: str) -> None:
+    assert command.age("180d") == 180 * 86400
+    with pytest.raises(UsageError):
+        command.age(words)
+
+
+# ── tables for others ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "ndjson"])
+def test_an_export_is_read_by_pandas_as_it_was_written(
+    form: str, in_process: Command, tmp_path: Path
+) -> None:
+    import pandas as pd
+
+    path, out = tmp_path / "fleet.db", tmp_path / f"all.{form}"
+    with opened(str(path), make=True) as history:
+        for number in range(3):
+            history.file(incident(number, headline='a, "b"\nc', hours=1.5))
+        history.note(f"{0:064x}", "reseated")
+    done = in_process("history", "export", "-o", out, "--history", path)
+    assert done.returncode == 0, done.stderr
+    read = {"parquet": pd.read_parquet, "csv": pd.read_csv, "ndjson": lambda p: pd.read_json(p, lines=True)}
+    found = read[form](out)
+    assert list(found["hosts"]) == ["node-b node-2", "node-b node-1", "node-b node-0"]
+    assert list(found["headline"]) == ['a, "b"\nc'] * 3 and list(found["hours"]) == [1.5] * 3
+    assert pd.to_datetime(found["time"], utc=True).is_monotonic_decreasing
+    assert found["note"].iloc[2] == "reseated" and list(found["hosts_at_fault"]) == ["node-b"] * 3
+
+
+def test_an_export_without_names_has_one_pseudonym_for_a_host_in_all_rows(
+    in_process: Command, tmp_path: Path
+) -> None:
+    path = tmp_path / "fleet.db"
+    with opened(str(path), make=True) as history:
+        for number in range(3):
+            history.file(incident(number, report="/home/alice/runs/a.html"))
+    out = in_process("history", "export", "-o", "-", "--anonymise", "--history", path).stdout
+    assert "node-" not in out and "alice" not in out
+    rows = [json.loads(line) for line in out.splitlines()]
+    assert len({r["hosts_at_fault"] for r in rows}) == 1 and len({r["hosts"] for r in rows}) == 3
+    assert all(r["hosts_at_fault"] in r["headline"] for r in rows)
+
+
+def test_a_store_without_names_knows_a_host_again(in_process: Command, tmp_path: Path) -> None:
+    """Two incidents with node-b at fault: pseudonyms of a report count from 1 each time, those of a store do not."""
+    path = tmp_path / "fleet.db"
+    for name in ("oom-on-second-host", "sigkill-on-second-host"):
+        logs = SAMPLES / name / "logs"
+        done = in_process("analyze", logs, "--anonymise", "--history", path, "-f", "json", "-q")
+        assert "not filed" not in done.stderr and "history" in json.loads(done.stdout)
+    with opened(str(path)) as history:
+        assert "node-" not in json.dumps([history.rows(), history.involved()])
+        hosts = [i["name"] for i in history.involved() if i["fault"]]
+    assert len(hosts) == 2 and len(set(hosts)) == 1 and hosts[0].startswith("host-")
+    key = tmp_path / "fleet.db.key"
+    assert key.stat().st_mode & 0o007 == 0 and len(key.read_text()) > 32
+
+
+def test_the_environment_files_every_analysis(
+    in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POSTMORTEM_HISTORY", str(tmp_path / "fleet.db"))
+    monkeypatch.setattr(output, "width", lambda: 200)
+    in_process("analyze", OOM / "logs", "-q", "-f", "json")
+    assert "Rank 3 on node-b" in in_process("history", "list").stdout
+    monkeypatch.delenv("POSTMORTEM_HISTORY")
+    asked = in_process("history", "list")
+    assert asked.returncode == 2 and "--history FILE or URL, or set POSTMORTEM_HISTORY" in asked.stderr
