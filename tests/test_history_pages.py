@@ -14,7 +14,7 @@ import pytest
 from report_cases import PAYLOADS
 from test_report_browser import ELEMENTS
 
-from conftest import SCREENS
+from conftest import SAMPLES, SCREENS
 from postmortem.history import trends
 from postmortem.history.pages import link, pages
 
@@ -195,6 +195,17 @@ def test_nothing_that_a_log_says_becomes_markup() -> None:
     for name, page in hostile(tuple(PAYLOADS)).items():
         tags = Counter(re.findall(r"<(script|img|iframe|svg|style|object|form|input)\b", page))
         assert tags == Counter(re.findall(r"<(script|img|iframe|svg|style|object|form|input)\b", plain[name]))
+
+
+def test_the_command_writes_the_site(tmp_path: Path, in_process: Any) -> None:
+    """A recorded run, filed and shown: its row leads to its report by a relative path."""
+    pytest.importorskip("sqlalchemy")
+    logs = str(SAMPLES / "oom-on-second-host" / "logs")
+    in_process("analyze", logs, "--quiet", "--history", "fleet.db", "--output", "run.html")
+    in_process("history", "report", "--history", "fleet.db", "--output", "site")
+    assert {path.name for path in (tmp_path / "site").iterdir()} == {"index.html", "2026-11.html"}
+    month = (tmp_path / "site" / "2026-11.html").read_text()
+    assert "../run.html" in links(month) and "Rank 3 on node-b was killed" in month
 
 
 # ── in a browser ────────────────────────────────────────────────────────────────────────────────────────────

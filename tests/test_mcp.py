@@ -35,14 +35,14 @@ def environment() -> dict[str, str]:
 
 
 @asynccontextmanager
-async def connected(*roots: Path, errors: Path | None = None) -> Any:
+async def connected(*roots: Path, options: tuple[str, ...] = ()) -> Any:
     """The SDK's client, and a server of its own."""
     from mcp.client.client import Client
     from mcp.client.stdio import StdioServerParameters, stdio_client
 
-    words = [*SERVER[1:], *(word for root in roots for word in ("--root", str(root)))]
+    words = [*SERVER[1:], *options, *(word for root in roots for word in ("--root", str(root)))]
     server = StdioServerParameters(command=SERVER[0], args=words, env=environment())
-    with (errors or Path(os.devnull)).open("w") as stderr:
+    with Path(os.devnull).open("w") as stderr:
         async with Client(stdio_client(server, errlog=stderr)) as client:
             yield client
 
@@ -269,6 +269,33 @@ def test_every_part_of_the_document_can_be_asked_for() -> None:
         strict=True,
     ):
         assert found["part"] == part and len(found["rows"]) == min(found["found"], 40)
+
+
+def test_a_history_tells_when_the_same_was_seen(jobs: Path, tmp_path: Path) -> None:
+    """The fingerprint of a verdict leads to its earlier incident and to the note on what helped."""
+    pytest.importorskip("sqlalchemy")
+    store = tmp_path / "fleet.db"
+    words = [sys.executable, "-m", "postmortem"]
+    options = ["--quiet", "--history", str(store), "--output", str(tmp_path / "r.html")]
+    subprocess.run([*words, "analyze", str(OOM), *options], env=environment(), check=True)
+    listed = subprocess.run(
+        [*words, "history", "list", "--history", str(store), "--json"],
+        env=environment(), check=True, capture_output=True,
+    )  # fmt: skip
+    uid = json.loads(listed.stdout)[0]["uid"]
+    note = [*words, "history", "note", uid, "a loss list \x1b[31mkept the graph", "--history", str(store)]
+    subprocess.run(note, env=environment(), check=True)
+
+    @talk(jobs, options=("--history", str(store)))
+    async def found(client: Any) -> list[Any]:
+        brief = marked(await client.call_tool("analyze", {"paths": ["17"]}))["brief"]
+        asked = [{"fingerprint": brief["fingerprint"]}, {"fingerprint": "0" * 16}, {"host": "node-b"}]
+        return [marked(await client.call_tool("history", given)) for given in asked]
+
+    same, none, there = found
+    (row,) = same["rows"]
+    assert row["category"] == "host-oom" and "\\x1b[31mkept the graph" in row["notes"][0]
+    assert none["rows"] == [] and there["rows"] == same["rows"]
 
 
 # ── the same question twice ─────────────────────────────────────────────────────────────────────────────────
@@ -554,6 +581,7 @@ SENSELESS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("verdict", {"path": "logs/rank0.log"}, "is no report of postmortem"),
     ("verdict", {"path": "logs"}, "logs is a folder"),
     ("incidents", {"path": "logs/rank0.log"}, "logs/rank0.log is a file"),
+    ("history", {}, "this server has no history"),
     ("drop_table", {}, "there is no tool drop_table"),
 )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from postmortem.errors import PathMissing, UsageError
+from postmortem.history.declared import where
 
 
 @click.command()
@@ -27,7 +28,8 @@ from postmortem.errors import PathMissing, UsageError
     multiple=True,
     help="A folder of your own patterns; repeatable.",
 )
-def mcp(roots: tuple[Path, ...], folders: tuple[Path, ...]) -> None:
+@where
+def mcp(roots: tuple[Path, ...], folders: tuple[Path, ...], where: str | None) -> None:
     """Answer an agent's questions about failed jobs by the Model Context Protocol, on stdin and stdout."""
     if find_spec("mcp") is None:
         raise UsageError("postmortem mcp needs the MCP SDK", "pip install 'torch-postmortem[mcp]'")
@@ -36,4 +38,4 @@ def mcp(roots: tuple[Path, ...], folders: tuple[Path, ...]) -> None:
             raise PathMissing(f"{folder} is not a folder", "name an existing folder")
     from postmortem.agents import server
 
-    server.serve(roots or (Path(),), [folder.resolve() for folder in folders])
+    server.serve(roots or (Path(),), [folder.resolve() for folder in folders], where)

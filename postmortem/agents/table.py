@@ -175,6 +175,24 @@ TOOLS = (
         reads=("paths",),
     ),
     Tool(
+        "history",
+        "Ask what came before",
+        "Gives incidents that were filed, the latest first, with the notes of people on what helped. With "
+        "the `fingerprint` of a verdict: when the same was seen, and where.",
+        {
+            "fingerprint": _said("string", "Of a verdict; the part before a hyphen is the cause alone."),
+            "category": _said("string", "Such as host-oom."),
+            "host": _said("string", "At fault."),
+            "job": _said("string", "Id of the job."),
+            "since": _said("string", "ISO 8601; UTC."),
+            "until": _said("string", "ISO 8601; UTC."),
+            "after": AFTER,
+            "limit": LIMIT,
+        },
+        PAGE,
+        tools.history,
+    ),
+    Tool(
         "explain",
         "Explain a pattern",
         "Explains a pattern of a verdict: what it means, how it looks, what to do, and what it is confused "

@@ -23,6 +23,7 @@ from postmortem.collect.names import printable
 from postmortem.commands import moment
 from postmortem.errors import UsageError
 from postmortem.library import catalogue
+from postmortem.privacy import Redactor
 from postmortem.report import text, view
 from postmortem.report.brief import render_brief
 from postmortem.report.events import SEVERITIES, Row
@@ -42,6 +43,7 @@ class Desk:
 
     roots: Roots
     patterns: tuple[Path, ...] = ()
+    history: str | None = None
     stopped: Callable[[], bool] = lambda: False
 
 
@@ -193,6 +195,43 @@ def lines(desk: Desk, asked: Asked, case: Case) -> Answer:
     if last < high or seen.more:
         found["next"] = {"where": f"{what.file}:{last + 1}-{max(high, what.last)}"}
     return found | ({"incomplete": text.sentence(seen.note, 300)} if seen.note else {})
+
+
+FILED = (
+    "when", "outcome", "category", "pattern", "confidence", "headline", "fingerprint", "code", "job",
+    "world_size", "lost_rank_hours", "report",
+)  # fmt: skip
+
+
+def history(desk: Desk, asked: Asked) -> Answer:
+    if not desk.history:
+        raise UsageError("this server has no history", "a person may start it with --history FILE|URL")
+    from postmortem.history.store import opened
+
+    conditions = {name: asked[name] for name in ("category", "host", "job", "fingerprint") if name in asked}
+    if "-" not in conditions.get("fingerprint", "-"):
+        conditions["cause"] = conditions.pop("fingerprint")
+    for name in ("since", "until"):
+        if (at := moment(asked.get(name), name)) is not None:
+            conditions[name] = _iso(at)
+    with opened(desk.history) as store:
+        found, written = store.rows(**conditions), store.notes(**conditions)
+    said: dict[str, list[str]] = {}
+    for note in written:
+        said.setdefault(note["uid"], []).append(f"{note['noted'][:10]}: {note['text']}")
+    first = asked.get("after", 0)
+    told = (
+        {**{name: row[name] for name in FILED}, "notes": said.get(row["uid"], [])[-3:]}
+        for row in found[first:]
+    )
+    kept = answers.fitting(map(answers.short, told), asked.get("limit", ROWS))
+    return answers.page("rows", found, first, [_clean(row) for row in kept])
+
+
+def _clean(row: Answer) -> Answer:
+    cleaned = Redactor().document(row)
+    assert isinstance(cleaned, dict)
+    return cleaned
 
 
 def explain(desk: Desk, asked: Asked) -> Answer:

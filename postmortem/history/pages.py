@@ -12,7 +12,7 @@ from __future__ import annotations
 import html
 import math
 import os
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,7 +189,10 @@ def _drawing(periods: Sequence[Period], tones: Mapping[str, int], monthly: bool)
 
 def _column(period: Period, tones: Mapping[str, int], x: float, wide: float, scale: float) -> list[Bar]:
     bars, y = [], float(HEIGHT - BOTTOM)
-    for name, count in sorted(period.counts.items(), key=lambda item: tones.get(item[0], COLOURS)):
+    counts: Counter[str] = Counter()
+    for name, count in period.counts.items():
+        counts[name if name in tones else OTHERS] += count
+    for name, count in sorted(counts.items(), key=lambda item: tones.get(item[0], COLOURS)):
         y -= count * scale
         said = f"{period.begin.isoformat()}: {category(name)}, {count}"
         bars.append(Bar(x + wide * 0.08, y, wide * 0.84, count * scale, tones.get(name, COLOURS), said))
