@@ -67,16 +67,22 @@ class Cases:
     async def read(self, paths: tuple[Path, ...], fresh: bool, told: Told) -> Case:
         """The analysis of these paths; `fresh` reads again where a file has changed since."""
         lock = self._locks.setdefault(paths, anyio.Lock())
+        try:
+            return await self._locked(lock, paths, fresh, told)
+        finally:
+            if not lock.statistics().tasks_waiting:
+                self._locks.pop(paths, None)
+
+    async def _locked(self, lock: anyio.Lock, paths: tuple[Path, ...], fresh: bool, told: Told) -> Case:
         async with lock:
             case = self._kept.get(paths)
             if case is None or (fresh and case.stamp != await to_thread.run_sync(self.roots.stamp, paths)):
                 async with self._room:
                     case = await self._read(paths, told)
                 self._keep(case)
-            self._kept.move_to_end(paths) if paths in self._kept else None
-        if not lock.statistics().tasks_waiting:
-            self._locks.pop(paths, None)
-        return case
+            if paths in self._kept:  # one that is too large does not stay
+                self._kept.move_to_end(paths)
+            return case
 
     def _keep(self, case: Case) -> None:
         self._kept.pop(case.paths, None)
