@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from postmortem.align import Timeline
+    from postmortem.privacy import Redactor
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ class Incident:
     """Whether texts are the logs' own, secrets included (`redact=False`)"""
     redacted: bool = False
     """Whether secrets are masked in the timeline too"""
+    redactor: Redactor | None = field(default=None, repr=False, compare=False)
+    """What masked them, for texts that are shown later; `redactor.text(line)`"""
 
     def _repr_html_(self) -> str:
         from postmortem import report
@@ -162,7 +165,7 @@ def _diagnose(
     document, timeline = _concluded(timeline, sources, library, ledger, options, usual)
     cleaned = cast(Document, redactor.document(document))
     timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
-    return Incident(cleaned, timeline, redacted=True)
+    return Incident(cleaned, timeline, redacted=True, redactor=redactor)
 
 
 def _within(timeline: Timeline, ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:

@@ -15,12 +15,14 @@ from typing import Any
 import click
 
 from postmortem import commands, output, overview, process, resources, writing
+from postmortem.agents.declared import mcp
 from postmortem.commands import Group, argument, choice, flag
 from postmortem.compare.declared import diff
 from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
 from postmortem.history.declared import history
 from postmortem.history.declared import where as in_history
+from postmortem.replay.declared import replay
 from postmortem.run.declared import run as run_a_job
 from postmortem.watch.declared import watch
 from postmortem.writing import Format
@@ -50,12 +52,6 @@ class Shell(StrEnum):
     bash = "bash"
     zsh = "zsh"
     fish = "fish"
-
-
-class Backend(StrEnum):
-    auto = "auto"
-    nccl = "nccl"
-    gloo = "gloo"
 
 
 def run(arguments: list[str]) -> int:
@@ -259,11 +255,12 @@ app.add_command(run_a_job)
 app.add_command(watch)
 app.add_command(collect)
 app.add_command(diff)
+app.add_command(mcp)
 app.add_command(history)
+app.add_command(replay)
 
 # ── patterns ────────────────────────────────────────────────────────────────────────────────────────────────
 
-as_json = flag("--json", "as_json", help="As JSON.")
 pattern_id = argument("pattern", metavar="PATTERN", help="The id of a pattern.")
 some_ids = argument("ids", metavar="[PATTERN]...", nargs=-1, help="Only these patterns.")
 
@@ -298,7 +295,7 @@ def completion(shell: str) -> None:
 
 
 @patterns_app.command("list")
-@as_json
+@flag("--json", "as_json", help="As JSON.")
 @pattern_folders
 def patterns_list(as_json: bool, folders: tuple[Path, ...]) -> None:
     """List all patterns, one per line."""
@@ -357,51 +354,3 @@ def patterns_new(name: str, line: str, folder: Path | None) -> None:
 
     path = skeleton.write(name, line, _folder(folder) if folder else None)
     output.say(f"wrote {path}\n  fill in what `postmortem patterns lint {path.stem}` asks for")
-
-
-# ── replay ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@app.command()
-@argument("what", metavar="SCENARIO|REPORT", required=False, help="A scenario, or a report.")
-@flag("--list", "listed", help="List the scenarios and what each needs.")
-@click.option("--set", "set_", metavar="KEY=VALUE", multiple=True, help="A parameter, such as rank=2.")
-@click.option("--nproc", type=click.IntRange(1, 64), metavar="N", help="Number of ranks.")
-@click.option(
-    "--backend",
-    type=choice(Backend),
-    default="auto",
-    help="auto: nccl if every rank has a GPU, otherwise gloo.",
-)
-@click.option("--write", metavar="FILE", type=Path, help="Write a stand-alone script instead of running it.")
-@click.option("--keep", metavar="DIR", type=Path, help="Keep the logs of the replay.")
-@click.option("--record", metavar="DIR", type=Path, help="Store the run as a sample incident.")
-@click.option("--attach", metavar="REPORT", type=Path, help="Add the result to this report.")
-@as_json
-@click.pass_context
-def replay(
-    context: click.Context,
-    what: str | None,
-    listed: bool,
-    set_: tuple[str, ...],
-    nproc: int | None,
-    backend: str,
-    write: Path | None,
-    keep: Path | None,
-    record: Path | None,
-    attach: Path | None,
-    as_json: bool,
-) -> None:
-    """Reproduce a failure in miniature with real processes, and check that the verdict is the same."""
-    from postmortem.replay import command
-
-    if listed:
-        output.data(command.listing(as_json))
-        return
-    if not what:
-        raise UsageError(
-            "nothing to replay",
-            "name a scenario of `postmortem replay --list`, or a report of `postmortem analyze`",
-        )
-    wishes = command.Wishes(set_, nproc or 0, backend, write, keep, record, attach, as_json)
-    context.exit(command.execute(what, wishes))

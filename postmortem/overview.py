@@ -23,6 +23,7 @@ COMMANDS = {
     "watch": "follow the logs of a running job, and name a hang while it hangs",
     "collect": "save what a host forgets first (stacks, counters, kernel log, GPUs) into one archive",
     "diff": "say what differs between two runs: versions, settings, world, steps, first lines, verdict",
+    "mcp": "answer an agent's questions about failed jobs by the Model Context Protocol, on stdin and stdout",
     "explain": "explain a pattern: what it means, how it looks, and what to do",
     "patterns": "list, show, test, lint or extend the pattern library",
     "history": "file verdicts, and ask what came before: how often, on which hosts, and what helped",

@@ -16,6 +16,7 @@ PACKAGE = ROOT / "postmortem"
 FLOORS = (  # from the roof down; a room may import rooms of floors below its own, and itself
     ("__main__",),
     ("cli",),
+    ("agents",),
     ("library.lint", "library.trial"),  # two modules that stand above their room
     ("torchrun", "hook"),  # which torchrun loads, and a rank
     ("compare",),

@@ -237,5 +237,21 @@ def export(where: str | None, asked: dict[str, Any], out: str, anonymise: bool) 
     output.say(f"wrote {out}: {text.plural(len(found), 'incident')}")
 
 
+def report(where: str | None, asked: dict[str, Any], folder: Path) -> None:
+    """Write the pages, the overview last: it leads to none that is not there."""
+    from postmortem.history.pages import INDEX, pages
+
+    with opened(_where(where)) as store:
+        rows, involved = store.rows(**asked), store.involved(**asked)
+    made = pages(rows, involved, time.time(), folder.absolute())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder}: {error.strerror}", "name a folder that you may write") from None
+    for name in sorted(made, key=lambda name: name == INDEX):
+        output.write_file(folder / name, made[name])
+    output.say(f"wrote {folder / INDEX}: {text.plural(len(rows), 'incident')}")
+
+
 def _json(value: Any) -> str:
     return harmless(dump(json.loads(json.dumps(value, default=str)), indent=1, order=False))

@@ -164,6 +164,17 @@ def export(where: str | None, out: str, anonymise: bool, **asked: Any) -> None:
     command.export(where, _asked(**asked), out, anonymise)
 
 
+@history.command("report")
+@where
+@asking
+@click.option("--output", "-o", "folder", metavar="DIR", type=Path, required=True, help="Where the pages go.")
+def report(where: str | None, folder: Path, **asked: Any) -> None:
+    """Write a static site: incidents over time, causes, hosts, and a page for each month."""
+    from postmortem.history import command
+
+    command.report(where, _asked(**asked), folder)
+
+
 @history.command("forget")
 @argument("incidents", metavar="[ID]...", nargs=-1, help="Incidents to delete.")
 @click.option("--keep", metavar="AGE", help="Delete all that happened longer ago, such as 180d or 52w.")

@@ -9,7 +9,7 @@ gives the same bytes. What stands in a pickle or a core is never shown at all an
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from postmortem.privacy import named, pem
 from postmortem.privacy.learnt import LEARNABLE, Learnt
@@ -110,6 +110,19 @@ class Redactor:
     def marked(self, secret: str) -> str:
         """The mark of a secret that was found."""
         return self._marks[secret]
+
+    def memory(self) -> list[tuple[str, str, bool]]:
+        """Each secret with its mark, and whether it is looked for where it stands bare."""
+        return [(secret, mark, secret in self._learnt) for secret, mark in self._marks.items()]
+
+    def recall(self, memory: Iterable[tuple[str, str, bool]]) -> None:
+        """Know the secrets of another one by the same marks."""
+        for secret, mark, bare in memory:
+            kind, _, number = mark.removeprefix("[REDACTED:").rstrip("]").rpartition(":")
+            self._marks[secret] = mark
+            self._counts[kind] = max(self._counts.get(kind, 0), int(number))
+            if bare:
+                self._learn(secret, mark)
 
     @property
     def learnt(self) -> int:

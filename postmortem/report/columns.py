@@ -56,7 +56,7 @@ def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS)
     timed, note = lanes.inside(document, timed)
     if all(row.time == timed[0].time for row in timed):
         return None
-    timed = _once(timed)
+    timed = once(timed)
     limit -= int(LANE * len({(row.host, row.rank) for row in timed}))
     kept, notes = thinned(timed, limit, set(_cited(document)))
     by_lane: dict[LaneKey, list[Row]] = {}
@@ -97,7 +97,7 @@ def _by_value(host: str) -> tuple[tuple[int, str], ...]:
     )
 
 
-def _once(rows: Iterable[Row]) -> list[Row]:
+def once(rows: Iterable[Row]) -> list[Row]:
     """One event for each line and lane, the worst reading of it:
     a line may be an exception, an exit and a pattern at once."""
     best: dict[tuple[str, int | None, str, int | None, str], Row] = {}

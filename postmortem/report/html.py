@@ -14,6 +14,7 @@ import base64
 import hashlib
 import html
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -56,21 +57,14 @@ def render_html(incident: view.Incident) -> str:
     """Return the whole page."""
     from markupsafe import Markup
 
-    folder = resources.folder("reports")
-    style, dark, theme, script = (
-        (folder / name).read_text(encoding="utf-8")
-        for name in ("styles/report.css", "styles/dark.css", "scripts/theme.js", "scripts/report.js")
-    )
-    style, dark = (re.sub(r"\s*([{};,])\s*", r"\1", sheet) for sheet in (style, dark))  # blanks are for us
+    style, dark, theme = sheets()
+    script = (resources.folder("reports") / "scripts" / "report.js").read_text(encoding="utf-8")
     try:
         with uncollected():
             parts = page(incident)
         return template().render(
             parts,
-            policy=(
-                f"default-src 'none'; style-src '{digest(style)}' '{digest(dark)}'; "
-                f"script-src '{digest(theme)}' '{digest(script)}'; base-uri 'none'; form-action 'none'"
-            ),
+            policy=policy((style, dark), (theme, script)),
             style=Markup(style),
             dark=Markup(dark),
             theme=Markup(theme),
@@ -103,6 +97,23 @@ def replay_section(replay: dict[str, Any]) -> str:
     return environment().get_template("replay.html").render(replay=replay).rstrip("\n") + "\n"
 
 
+def sheets() -> tuple[str, str, str]:
+    """The style of a page, what dark mode changes, and the script that chooses it."""
+    folder = resources.folder("reports")
+    style, dark, theme = (
+        (folder / name).read_text(encoding="utf-8")
+        for name in ("styles/report.css", "styles/dark.css", "scripts/theme.js")
+    )
+    style, dark = (re.sub(r"\s*([{};,])\s*", r"\1", sheet) for sheet in (style, dark))  # blanks are for us
+    return style, dark, theme
+
+
+def policy(styles: Iterable[str], scripts: Iterable[str]) -> str:
+    """What a page may load and run: its own, by their names, and nothing else."""
+    own, run = (" ".join(f"'{digest(content)}'" for content in those) for those in (styles, scripts))
+    return f"default-src 'none'; style-src {own}; script-src {run}; base-uri 'none'; form-action 'none'"
+
+
 def digest(content: str) -> str:
     """The name of a style or script in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
@@ -121,7 +132,7 @@ def template() -> Template:
 
 
 def environment() -> Environment:
-    """The templates, and what they may call."""
+    """What fills in templates: autoescape, and nothing that acts leaves as it is."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     from postmortem.report.compiled import Compiled

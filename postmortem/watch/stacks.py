@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from postmortem.gather import here
 from postmortem.gather.ranks import Rank
+from postmortem.hooks.postmortem_hook import SIGNAL
 from postmortem.run import processes
 from postmortem.run.command import PACKAGE
 from postmortem.run.record import JOURNAL, Journal
@@ -36,7 +37,6 @@ from postmortem.run.record import JOURNAL, Journal
 if TYPE_CHECKING:
     from postmortem.gather.here import Row
 
-ASKED = signal.SIGRTMIN + 7  # the signal at which a rank writes its own stacks
 ANSWER_S, ANSWER = 0.3, 1 << 20
 STACKS = ".stacks.txt"  # how a file of a rank's own stacks is called
 ANALYSIS_S = 300.0
@@ -139,19 +139,19 @@ def _opened(pid: int, descriptor: int) -> str:
 def _asked(r: Rank, folder: Path) -> str:
     """Ask a rank that registered faulthandler to write its stacks: into its log, or into a file that it keeps
     open for them, of which we take what is new."""
-    if not processes.catches(r.pid, ASKED):
+    if not processes.catches(r.pid, SIGNAL):
         return ""
     with contextlib.suppress(OSError):
         file = _kept_open(r.pid)
         before = file.stat().st_size if file else 0
-        os.kill(r.pid, ASKED)
+        os.kill(r.pid, SIGNAL)
         time.sleep(ANSWER_S)
         if file:
             with file.open("rb") as answer:
                 answer.seek(before)
                 data = answer.read(ANSWER)
             (folder / f"rank{r.number}.pid{r.pid}.asked.txt").write_bytes(data)
-        return f"its own handler of signal {int(ASKED)} was asked for the stack"
+        return f"its own handler of signal {SIGNAL} was asked for the stack"
     return ""
 
 

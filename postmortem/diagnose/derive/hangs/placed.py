@@ -229,7 +229,7 @@ def all_receive(scene: Scene) -> Claim | None:
     if _collective(scene) != "recv":
         return None
     because = f"{capital(_all(scene))} waited in recv ({_codes(scene.views.values())}), and none sent"
-    return scene.make("ranks-all-receive", [], _waits(scene), because)
+    return scene.make("ranks-all-receive", [], _standing(scene), because)
 
 
 def cut_off(scene: Scene) -> Claim | None:
@@ -241,7 +241,7 @@ def cut_off(scene: Scene) -> Claim | None:
     named = listed(sorted(map(str, hosts))) if len(hosts) < 4 else f"{len(hosts)} hosts"
     where = f"{_waited(scene)} in {_collective(scene)} ({_codes(scene.views.values())})"
     because = f"No data passed between {named}: {_all(scene)} {where}"
-    made = scene.make("hosts-cut-off", [], _waits(scene), because)
+    made = scene.make("hosts-cut-off", [], _standing(scene), because)
     return made and replace(made, strength="silent")
 
 
@@ -253,7 +253,7 @@ def stuck_alike(scene: Scene) -> Claim | None:
         return None
     where = f"{_waited(scene)} in {collective} ({_codes(scene.views.values())})"
     because = f"{_all(scene)} {where}: none was missing or late, and none had exited"
-    return scene.make("all-ranks-stuck", [], _waits(scene), capital(because))
+    return scene.make("all-ranks-stuck", [], _standing(scene), capital(because))
 
 
 def _collective(scene: Scene) -> str | None:
@@ -276,7 +276,7 @@ def _waited(scene: Scene) -> str:
     return "timed out" if scene.waiting else "waited"
 
 
-def _waits(scene: Scene) -> list[Event | None]:
+def _standing(scene: Scene) -> list[Event | None]:
     """Of each rank what shows that it waits."""
     return [v.complaint or v.stack for v in scene.views.values()]
 

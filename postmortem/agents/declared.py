@@ -1,0 +1,41 @@
+"""The command line of `postmortem mcp`. What costs time is imported when it runs."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from postmortem.errors import PathMissing, UsageError
+from postmortem.history.declared import where
+
+
+@click.command()
+@click.option(
+    "--root",
+    "roots",
+    metavar="DIR",
+    type=Path,
+    multiple=True,
+    help="Only what lies below it is read; default: the working directory.",
+)
+@click.option(
+    "--patterns",
+    "folders",
+    metavar="DIR",
+    type=Path,
+    multiple=True,
+    help="A folder of your own patterns; repeatable.",
+)
+@where
+def mcp(roots: tuple[Path, ...], folders: tuple[Path, ...], where: str | None) -> None:
+    """Answer an agent's questions about failed jobs by the Model Context Protocol, on stdin and stdout."""
+    if find_spec("mcp") is None:
+        raise UsageError("postmortem mcp needs the MCP SDK", "pip install 'torch-postmortem[mcp]'")
+    for folder in folders:
+        if not folder.is_dir():
+            raise PathMissing(f"{folder} is not a folder", "name an existing folder")
+    from postmortem.agents import server
+
+    server.serve(roots or (Path(),), [folder.resolve() for folder in folders], where)
