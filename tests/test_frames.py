@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postmortem.parsers.frames import code_line, collective_in, collective_of
+from postmortem.parsers.frames import code_line, collective_in, collective_of, is_only_printed
 
 OWN = ("/work/train.py", 41, "main")
 
@@ -22,6 +22,22 @@ OWN = ("/work/train.py", 41, "main")
 )
 def test_a_librarys_frame_is_not_the_users(file: str) -> None:
     assert code_line([OWN, (file, 7, "run")]) == "train.py:41"
+
+
+@pytest.mark.parametrize(
+    ("file", "func", "passes"),
+    [
+        ("/usr/lib64/python3.9/multiprocessing/util.py", "_run_finalizers", True),
+        ("C:\\Python311\\Lib\\multiprocessing\\resource_tracker.py", "main", True),
+        ("/usr/lib/python3.12/multiprocessing/resource_sharer.py", "_ResourceSharer._serve", True),
+        ("/usr/lib/python3.12/weakref.py", "finalize._exitfunc", True),
+        ("/usr/lib64/python3.9/multiprocessing/process.py", "_bootstrap", False),
+        ("/work/util.py", "_run_finalizers", False),
+    ],
+)
+def test_what_clears_up_behind_python_prints_and_goes_on(file: str, func: str, passes: bool) -> None:
+    assert is_only_printed([(file, 300, func), OWN]) is passes
+    assert not is_only_printed([OWN, (file, 300, func)])
 
 
 def test_a_path_of_windows_is_shown_by_its_name() -> None:

@@ -103,6 +103,22 @@ CASES = {
         "healthy",
         "",
     ),
+    "a shell that says in Chinese that its command was killed": (
+        "Writing metrics: logdir/scores.jsonl\n已杀死\n",  # dreamerv3 issue 203
+        "incident",
+        "killed by SIGKILL",
+    ),
+    # pytorch issue 91943: the other node was stopped; until torch 2.1 no line of a watchdog has a prefix
+    "an abort whose reason stands above without a name": (
+        (
+            "terminate called after throwing an instance of 'std::runtime_error'\n"
+            "  what():  NCCL error: unhandled system error, NCCL version 21.0.3\n"
+            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 0 (pid: 2019) "
+            "of binary: /usr/bin/python\n"
+        ),
+        "incident",
+        "communication layer ended the process",
+    ),
 }
 
 

@@ -23,6 +23,11 @@ WORDS = {  # as launchers, shells and schedulers call signals
     "kill": 9, "killed": 9, "segv": 11, "segmentation fault": 11, "bus": 7, "bus error": 7, "abrt": 6,
     "abort": 6, "aborted": 6, "fpe": 8, "floating point exception": 8, "ill": 4, "illegal instruction": 4,
     "illegal hardware instruction": 4, "term": 15, "terminated": 15,
+    # the C library's names in other languages
+    "已杀死": 9, "強制結束": 9, "強制終了": 9, "getötet": 9, "processus arrêté": 9, "terminado (killed)": 9, "убито": 9,
+    "ucciso": 9, "段错误": 11, "程式記憶體區段錯誤": 11, "speicherzugriffsfehler": 11, "erreur de segmentation": 11,
+    "violación de segmento": 11, "ошибка сегментирования": 11, "falha de segmentação": 11,
+    "errore di segmentazione": 11,
 }  # fmt: skip
 
 

@@ -44,6 +44,19 @@ def before_signal(frames: list[tuple[str, int, str]]) -> list[tuple[str, int, st
     return frames
 
 
+# CPython Lib/: each prints what it was handed and goes on, so nothing dies of it
+_PRINTS = re.compile(
+    r"(?:^|[\\/])(?:multiprocessing[\\/](?:util\.py:_run_finalizers|resource_tracker\.py:main"
+    r"|resource_sharer\.py:_serve)|weakref\.py:_exitfunc)$"
+)
+
+
+def is_only_printed(frames: list[tuple[str, int, str]]) -> bool:
+    """Whether a part of Python's own library that clears up called the rest, and prints what is raised
+    there."""
+    return bool(frames) and bool(_PRINTS.search(f"{frames[0][0]}:{frames[0][2].rsplit('.', 1)[-1]}"))
+
+
 _PACKAGES = ("torch", "numpy", "lightning", "transformers", "accelerate", "deepspeed", "ray")
 
 

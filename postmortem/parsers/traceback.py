@@ -26,7 +26,14 @@ from postmortem.library import Signature
 from postmortem.model import Event
 from postmortem.parsers import boxed, carried, circumstances, rank_table, utterances
 from postmortem.parsers.excerpt import Excerpt, Line
-from postmortem.parsers.frames import before_signal, code_line, collective_in, collective_of, is_own
+from postmortem.parsers.frames import (
+    before_signal,
+    code_line,
+    collective_in,
+    collective_of,
+    is_only_printed,
+    is_own,
+)
 from postmortem.privacy import cut
 
 OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
@@ -86,8 +93,7 @@ class _Reading:
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
-    """Read the traceback that starts on the excerpt's line.
-    One that the end of the log cuts off accuses nobody, but is no good end."""
+    """Read the traceback that starts here. One that the log's end cuts off accuses nobody, but is no good end."""
     opener = excerpt.envelope.body
     at = opener.find("Traceback (most recent call last)")
     lead = opener[:at].strip()
@@ -364,12 +370,12 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["chained"] = True
     if announced := excerpt.announced() or excerpt.told_again(str(fields["message"]), reading.last):
         fields[announced] = True
+    if is_only_printed(reading.frames):
+        fields["ignored"] = True
     if reading.carried:
         fields["carried"] = True
-    if "[rank" in "".join(excerpt.envelope.key):
-        fields["excepthook"] = (
-            True  # torch >= 2.2 prefixes what nobody caught (torch/distributed/c10d excepthook)
-        )
+    if "[rank" in "".join(excerpt.envelope.key):  # torch >= 2.2 prefixes what nobody caught (its excepthook)
+        fields["excepthook"] = True
     fields |= circumstances.around(excerpt)
     rank = circumstances.told_rank(excerpt)
     actor = circumstances.told_pid(excerpt, bool(reading.frames)) if rank is None else None

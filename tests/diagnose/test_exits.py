@@ -52,6 +52,16 @@ def test_a_complaint_accounts_for_an_end_by_itself_but_not_for_a_kill() -> None:
     assert found([claim(LOST, ranks=(1,))], *exits(r1=-24)) == [("rank-exit-cpu-limit", (1,))]
 
 
+def test_an_abort_is_accounted_for_by_an_exception_of_the_communication_layer_without_a_name() -> None:
+    """`terminate called …`, and below it what the library complains of: as many ranks may have aborted so."""
+    abort = claim(pattern("abort", None, role="symptom"), event("terminate called after throwing", line=4))
+    said = [abort, claim(LOST, event("  what():  NCCL error: unhandled system error", line=5))]
+    assert found(said, *exits(r1=-6)) == []
+    assert found(said, *exits(r1=-11)) == [("rank-exit-crash-signal", (1,))]
+    assert len(found(said, *exits(r1=-6, r2=-6))) == 2
+    assert found([abort], *exits(r1=-6)) == [("rank-exit-crash-signal", (1,))]
+
+
 @pytest.mark.parametrize(
     "word",
     [

@@ -31,11 +31,9 @@ PATIENCE_S = 25.0  # torchrun kills what did not obey SIGTERM within 30 s
 
 def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """Claims from exit codes for ranks that nothing else accounts for."""
-    explained = _explained(case, claims)
     caused = {r for c in claims if c.role == "cause" for r in c.ranks}
-    own = {r for r in case.ended("own") if r not in explained | caused and case.ends[r].code == 1}
-    if len(own) <= _nameless(case, claims):
-        explained |= own
+    explained = _explained(case, claims)
+    explained |= _without_a_name(case, claims, explained | caused)
     found = []
     for rank, end in sorted(case.ends.items()):
         if rank not in caused and end.told_by is not None and _speaks(case, rank, end, rank in explained):
@@ -71,6 +69,15 @@ def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
     return found
 
 
+def _without_a_name(case: Case, claims: Sequence[Claim], known: set[int]) -> set[int]:
+    """Further ranks of whose end a line tells that names none: of one kind there are no more ends than such
+    lines."""
+    own = {r for r in case.ended("own") if case.ends[r].code == 1} - known
+    aborted = {r for r in case.ended("crash") if case.ends[r].signal == "SIGABRT"} - known
+    raised = own if len(own) <= _nameless(case, claims) else set()
+    return raised | (aborted if len(aborted) <= _aborting(case, claims) else set())
+
+
 def _nameless(case: Case, claims: Sequence[Claim]) -> int:
     """How many processes died of an exception before they had a group: until then torch puts no `[rank0]:`
     before a traceback, so on a common console nobody knows whose it is."""
@@ -78,6 +85,14 @@ def _nameless(case: Case, claims: Sequence[Claim]) -> int:
     known = {(e.where.source, e.where.line) for c in early for e in c.events}
     raised = [e for e in case.of_kind("exception") if case.rank_of(e) is None and life.uncaught(e)]
     return sum(1 for e in raised if (e.where.source, e.where.line) in known)
+
+
+def _aborting(case: Case, claims: Sequence[Claim]) -> int:
+    """How many processes without a name aborted on an exception whose message, right below, is a complaint
+    of others: before torch 2.2 the watchdog's words have no `[rank0]:`."""
+    below = {(c.event.where.source, (c.event.where.line or 0) - 1) for c in claims if c.role == "symptom"}
+    said = [e for c in claims if c.role == "symptom" for e in c.events if "terminate called after" in e.text]
+    return sum(1 for e in said if case.rank_of(e) is None and (e.where.source, e.where.line) in below)
 
 
 def _speaks(case: Case, rank: int, end: Ending, explained: bool) -> bool:
