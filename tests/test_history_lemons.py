@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_history import incident
+from test_history_store import incident
 
 from conftest import Command
 from postmortem.errors import UsageError
