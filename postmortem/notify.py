@@ -134,8 +134,9 @@ class Message:
 
     @property
     def lines(self) -> list[str]:
-        """The headline, the facts, the first thing to do."""
-        return [self.brief["headline"], self.facts, *self.brief.get("actions", [])[:1]]
+        """The headline, the facts, whether it was seen before, the first thing to do."""
+        seen = [self.brief["history"]] if self.brief.get("history") else []
+        return [self.brief["headline"], self.facts, *seen, *self.brief.get("actions", [])[:1]]
 
 
 def message(incident: Incident, link: str = "") -> Message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -349,6 +350,19 @@ def test_analyze_tells_and_ends_as_it_would_without(server: Server, tmp_path: Pa
     assert done.returncode == 10 and (tmp_path / "postmortem-report.html").stat().st_size > 10_000
     assert "notify slack: not sent: Connection refused" in done.stderr
     assert not [word for word in TOKEN.split("/") if word in done.stderr + done.stdout]
+
+
+def test_who_is_told_hears_that_it_was_seen_before(server: Server, tmp_path: Path) -> None:
+    """With a history, the second message says so: the night shift need not look it up."""
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "POSTMORTEM_NOTIFY": server.url("slack")}
+    for run in ("monday", "tuesday"):
+        logs = shutil.copytree(OOM / "logs", tmp_path / run)
+        (logs / f"{run}.log").write_text(f"the job of {run}\n")  # another job, and the same failure
+        command = [sys.executable, "-m", "postmortem", "analyze", run, "--history", "fleet.db", "--quiet"]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+    first, second = (body["text"] for _, _, body in server.asked)
+    assert "\nnot seen before in the history" in first and "\nseen once, on " in second
 
 
 def test_nothing_is_imported_for_who_is_not_asked_for(tmp_path: Path) -> None:
