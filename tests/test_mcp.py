@@ -15,6 +15,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,9 @@ def talk(*roots: Path, **asked: Any) -> Callable[[Callable[[Any], Awaitable[Any]
             async with connected(*roots, **asked) as client:
                 return await said(client)
 
-        return asyncio.run(asyncio.wait_for(main(), 120))
+        # in a thread: where tests of the browser ran before, this one has a loop that runs
+        with ThreadPoolExecutor(1) as beside:
+            return beside.submit(asyncio.run, asyncio.wait_for(main(), 120)).result()
 
     return run
 

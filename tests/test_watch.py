@@ -19,8 +19,8 @@ from gathered import HANG, ranks, verdict
 
 from conftest import ROOT, Command, needs
 from postmortem.gather import child
+from postmortem.hooks.postmortem_hook import SIGNAL
 from postmortem.run import processes
-from postmortem.watch import stacks
 from postmortem.watch.command import Watch, Wishes, command_of
 from postmortem.watch.rhythm import Settings
 
@@ -223,7 +223,7 @@ def test_where_no_tool_may_look_a_rank_that_catches_the_signal_is_asked(
     text = f"""\
 import faulthandler, os
 if os.environ["RANK"] == "1":
-    faulthandler.register({int(stacks.ASKED)})
+    faulthandler.register({SIGNAL})
 {HANG}"""
     logs = tmp_path / "job"
     logs.mkdir()

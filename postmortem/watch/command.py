@@ -263,10 +263,10 @@ class Watch:
         self.screen.tell(name.lower(), facts, "\n".join(told))
 
     def _resumed(self, silent: float) -> None:
-        self.screen.tell("resumed", {"after_s": round(silent, 1)}, f"it moves again, after {span(silent)}")
-        if self.folder is not None:
+        if self.folder is not None:  # before it is said: who hears of it may end us
             stacks.forget(self.folder)
         self.folder = None
+        self.screen.tell("resumed", {"after_s": round(silent, 1)}, f"it moves again, after {span(silent)}")
 
     def _end(self, why: str) -> int:
         named = f"; hangs named: {self.named}" if self.named else ""
