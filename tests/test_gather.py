@@ -113,6 +113,25 @@ def test_ranks_of_other_jobs_are_left_out(tmp_path: Path, run: str) -> None:
     assert not [name for name in members(archive) if "/rank" in name]
 
 
+def test_under_srun_the_rank_is_the_program_and_not_what_wraps_it(tmp_path: Path, run: str) -> None:
+    """`srun postmortem run -- python train.py`: both processes have the task's number."""
+    from postmortem.gather import ranks as found
+
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"}
+    env["SLURM_JOB_ID"] = run
+    program = "import time; print('up', flush=True); time.sleep(60)"
+    command = [sys.executable, "-m", "postmortem", "run", "--folder", str(tmp_path / "kept"), "--"]
+    with subprocess.Popen(
+        [*command, sys.executable, "-c", program], cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True
+    ) as wrapper:
+        try:
+            assert wrapper.stdout and "up" in wrapper.stdout.readline()
+            mine = [r for r in found.chosen(list(found.candidates())) if run in r.ids]
+            assert [(r.number, r.parent) for r in mine] == [(3, wrapper.pid)] and not mine[0].children
+        finally:
+            wrapper.terminate()
+
+
 def test_workers_of_a_loader_are_children_and_not_ranks() -> None:
     """They inherit RANK. Under srun the agent has a task's number, and its ranks have their own."""
     from postmortem.gather.ranks import Rank, chosen

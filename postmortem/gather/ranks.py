@@ -82,7 +82,7 @@ def candidates() -> Iterator[Rank]:
             continue
         try:
             # the name of the file that runs: a launcher's shell has the variables too
-            if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python"):
+            if not os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("python") or _ours(pid):
                 continue
             state, parent, start = status(pid)
             uid = os.stat(f"/proc/{pid}").st_uid
@@ -91,6 +91,13 @@ def candidates() -> Iterator[Rank]:
             continue
         if found is not None:
             yield Rank(pid=pid, parent=parent, uid=uid, state=state, start=booted + start / ticks, **found)
+
+
+def _ours(pid: int) -> bool:
+    """Whether it is `postmortem` itself: what wraps a rank under srun has the rank's number too."""
+    with open(f"/proc/{pid}/cmdline", "rb") as file:
+        words = file.read(4096).split(b"\0")
+    return b"postmortem" in (os.path.basename(word) for word in words[1:4])
 
 
 def _ancestors() -> set[int]:
