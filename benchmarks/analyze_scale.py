@@ -132,13 +132,14 @@ class Bench:
     """Commands run in turn, `runs` times after one that warms the page cache."""
 
     def __init__(self, folder: Path, runs: int, seed: int, scale: float) -> None:
+        from corpus import gates
+
         from postmortem import parsers
         from postmortem.library import load
-        from postmortem.scan import gate_of
 
         self.folder, self.runs, self.seed, self.scale = folder, runs, seed, scale
         self.gates = folder / "gates"
-        self.gates.write_bytes(b"".join(gate_of(s) + b"\n" for s in [*load().signatures(), *parsers.OPENERS]))
+        self.gates.write_bytes(gates([*load().signatures(), *parsers.OPENERS]))
 
     def rg(self, path: Path, jobs: int = 1) -> list[str]:
         return [*RG, f"-j{jobs}", "-f", str(self.gates), str(path)]

@@ -12,10 +12,11 @@ arguments give the same bytes.
 from __future__ import annotations
 
 import random
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -64,6 +65,14 @@ def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")
                 if said <= set(roles):
                     found.append((pattern.id, text.encode()))
     return found
+
+
+def gates(signatures: Iterable[Any]) -> bytes:
+    """The gates as ripgrep reads them with --no-unicode, one a line: letters beyond ASCII as their bytes."""
+    from postmortem.scan import gate_of
+
+    every = b"".join(gate_of(signature) + b"\n" for signature in signatures)
+    return re.sub(rb"[\x80-\xff]", lambda m: b"\\x%02X" % m[0][0], every)
 
 
 def make(

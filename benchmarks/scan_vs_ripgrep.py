@@ -196,12 +196,13 @@ def main() -> None:
     if arguments.child:
         child(arguments.child)
         return
+    import corpus
+
     from postmortem.library import load
-    from postmortem.scan import gate_of
 
     with tempfile.TemporaryDirectory(dir=arguments.dir) as folder:
         gates = Path(folder) / "gates"
-        gates.write_bytes(b"".join(gate_of(s) + b"\n" for s in load().signatures()))
+        gates.write_bytes(corpus.gates(load().signatures()))
         log = make_log(Path(folder) / "rank0.log", arguments.mib << 20, arguments.seed, arguments.every)
         print(
             f"log         {arguments.mib} MiB, {log.lines} lines, {len(gates.read_bytes().splitlines())} "

@@ -291,7 +291,7 @@ def test_the_scan_costs_less_than_one_and_a_half_times_ripgrep_and_finds_everyth
     made = corpus.make(tmp_path / "logs", ranks=8, size=6 << 20, seed=21)
     signatures = [*load().signatures(), *parsers.OPENERS]
     gates = tmp_path / "gates"
-    gates.write_bytes(b"".join(scan.gate_of(s) + b"\n" for s in signatures))
+    gates.write_bytes(corpus.gates(signatures))
     engine = scan.Engine.compile(signatures)
     found: dict[str, Scanned] = {}
 
