@@ -10,18 +10,19 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from postmortem import late
 from postmortem.errors import HistoryError
 
 VARIABLE = "POSTMORTEM_HISTORY"  # of the environment: where every analysis files its verdict
 MOUNTS = Path("/proc/self/mountinfo")
 # Locks of SQLite do not hold between hosts there, and the shared memory of its WAL does not exist.
-NETWORK = re.compile(
+NETWORK = late.regex(
     r"nfs\d?|cifs|smb\d?|smbfs|lustre|gpfs|beegfs|ceph|9p|afs|pvfs2|orangefs|panfs|wekafs|vastnfs|glusterfs|virtiofs"
     r"|fuse\.(?!fuse-overlayfs|lxcfs|ntfs).+"
 )
-_POSTGRES = re.compile(r"(?i)postgres(?:ql)?(?:\+psycopg)?://")
-_SCHEME = re.compile(r"(?i)([a-z][a-z0-9+.-]{1,40})://")
-_PASSWORD = re.compile(r"(?<=://)([^/?#@]*?):[^@/]*@|(?<=[?&]password=)[^&]+")
+_POSTGRES = late.regex(r"(?i)postgres(?:ql)?(?:\+psycopg)?://")
+_SCHEME = late.regex(r"(?i)([a-z][a-z0-9+.-]{1,40})://")
+_PASSWORD = late.regex(r"(?<=://)([^/?#@]*?):[^@/]*@|(?<=[?&]password=)[^&]+")
 
 
 @dataclass(frozen=True, slots=True)
