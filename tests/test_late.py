@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from postmortem import late
+from postmortem.parsers import times
 
 SOURCE = r"(?P<name>step) (?P<n>\d+)"
 TEXT = "step 7, Step 8"
@@ -50,3 +51,13 @@ def test_two_threads_may_ask_first() -> None:
     for one in threads:
         one.join()
     assert found == [True] * 8
+
+
+def test_a_match_knows_the_real_one() -> None:
+    """`m.re is FORM` is never true of a late one. The stamps of c10's logger, whose nine digits say nothing, are
+    told by it: their form is compiled at once."""
+    ours = late.regex(SOURCE)
+    found = ours.search(TEXT)
+    assert found is not None and found.re is not ours
+    glog, plain = times.find("W1120 21:05:00.130980890 x"), times.find("2026-11-20 21:05:00.130980890 x")
+    assert glog and plain and glog.sigma != plain.sigma

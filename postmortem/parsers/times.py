@@ -34,7 +34,7 @@ _ISO = late.regex(
     rf"(?P<Y>\d{{4}})[-/](?P<M>\d\d)[-/](?P<D>\d\d)[T _]{_CLOCK}(?P<p> ?[AP]M\b)?"
     rf"(?P<z>Z| ?UTC|[+-]\d\d:?\d\d)?(?!\d)"
 )
-_GLOG = late.regex(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
+_GLOG = re.compile(rf"\b[IWEFDV](?P<M>\d{{1,2}}?)(?P<D>\d\d) {_CLOCK}")
 _CTIME = late.regex(
     rf"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) (?P<b>[A-Z][a-z]{{2}}) +(?P<D>\d\d?) {_CLOCK} (?P<Y>\d{{4}})"
 )
@@ -101,7 +101,9 @@ def from_match(m: re.Match[str]) -> Stamp | None:
     digits = g.get("f") or ""
     fraction = float(f"0.{digits}") if digits else 0.0
     zone, clock = _zone(g.get("z"))
-    return Stamp(whole + fraction - zone, clock, m[0], _sigma(digits, m.re is _GLOG))
+    return Stamp(
+        whole + fraction - zone, clock, m[0], _sigma(digits, m.re is _GLOG)
+    )  # so it is compiled at once
 
 
 def epoch(year: int, month: int, day: int, hour: int, minute: int, second: int) -> float | None:
