@@ -16,9 +16,9 @@ import click
 
 from postmortem import commands, output, overview, process, resources, writing
 from postmortem.agents.declared import mcp
-from postmortem.commands import Group, argument, choice, flag
+from postmortem.commands import Group, argument, choice, flag, pattern_folders
 from postmortem.compare.declared import diff
-from postmortem.errors import PathMissing, PostmortemError, UsageError, ours, refusal
+from postmortem.errors import PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
 from postmortem.history.declared import history
 from postmortem.history.declared import where as in_history
@@ -88,15 +88,6 @@ def _explain(error: Exception) -> int:
 
 
 # ── analyze ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-pattern_folders = click.option(
-    "--patterns",
-    "folders",
-    metavar="DIR",
-    type=Path,
-    multiple=True,
-    help="A folder of your own patterns; repeatable.",
-)
 
 
 @app.command()
@@ -197,8 +188,8 @@ def analyze(
         "job": job,
         "since": commands.moment(since, "--since"),
         "until": commands.moment(until, "--until"),
-        "patterns": tuple(map(_folder, folders)),
-        "baseline": _folder(baseline) if baseline else None,
+        "patterns": tuple(map(commands.folder, folders)),
+        "baseline": commands.folder(baseline) if baseline else None,
         "redact": not no_redact,
     }
     if jobs:
@@ -238,12 +229,6 @@ def _engine(dask: str | None, executor: str | None) -> AbstractContextManager[An
     return pool.dask(dask) if dask else pool.made_by(str(executor))
 
 
-def _folder(path: Path) -> Path:
-    if not path.is_dir():
-        raise PathMissing(f"{path} is not a folder", "name an existing folder")
-    return path
-
-
 def code(outcome: str, strict: bool, exit_code: bool) -> int:
     """Return what `analyze` ends with."""
     if exit_code:
@@ -272,7 +257,7 @@ def explain(pattern: str, folders: tuple[Path, ...]) -> None:
     """Explain a pattern: what it means, how it looks, and what to do."""
     from postmortem.library import catalogue
 
-    output.data(catalogue.explain(catalogue.find(pattern, map(_folder, folders))))
+    output.data(catalogue.explain(catalogue.find(pattern, map(commands.folder, folders))))
 
 
 @app.command()
@@ -301,7 +286,7 @@ def patterns_list(as_json: bool, folders: tuple[Path, ...]) -> None:
     """List all patterns, one per line."""
     from postmortem.library import catalogue
 
-    output.data(catalogue.listing(map(_folder, folders), as_json))
+    output.data(catalogue.listing(map(commands.folder, folders), as_json))
 
 
 @patterns_app.command("show")
@@ -311,7 +296,7 @@ def patterns_show(pattern: str, folders: tuple[Path, ...]) -> None:
     """Show everything about one pattern: explanation, regular expressions, links, examples."""
     from postmortem.library import catalogue
 
-    output.data(catalogue.show(catalogue.find(pattern, map(_folder, folders))))
+    output.data(catalogue.show(catalogue.find(pattern, map(commands.folder, folders))))
 
 
 @patterns_app.command("lint")
@@ -322,7 +307,7 @@ def patterns_lint(context: click.Context, ids: tuple[str, ...], folders: tuple[P
     """Check the pattern files, and say how to fix each finding. Exit 1 if there is any."""
     from postmortem.library import lint
 
-    remarks = lint.run(tuple(map(_folder, folders)), ids)
+    remarks = lint.run(tuple(map(commands.folder, folders)), ids)
     for remark in remarks:
         output.data(str(remark))
     output.say(f"{len(remarks)} remarks" if remarks else "nothing to fix")
@@ -337,7 +322,7 @@ def patterns_test(context: click.Context, ids: tuple[str, ...], folders: tuple[P
     """Run every example through the scanner and parsers. Exit 1 if one does not match as its file says."""
     from postmortem.library import trial
 
-    count, failures = trial.run(tuple(map(_folder, folders)), ids)
+    count, failures = trial.run(tuple(map(commands.folder, folders)), ids)
     for failure in failures:
         output.data(failure)
     output.say(f"{count} examples, {len(failures)} wrong")
@@ -352,5 +337,5 @@ def patterns_new(name: str, line: str, folder: Path | None) -> None:
     """Write the skeleton of a new pattern, with your line as its first example."""
     from postmortem.library import skeleton
 
-    path = skeleton.write(name, line, _folder(folder) if folder else None)
+    path = skeleton.write(name, line, commands.folder(folder) if folder else None)
     output.say(f"wrote {path}\n  fill in what `postmortem patterns lint {path.stem}` asks for")

@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
+from pathlib import Path
 from typing import Any
 
 import click
 
-from postmortem.errors import UsageError
+from postmortem.errors import PathMissing, UsageError
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +136,16 @@ def choice(kind: type[StrEnum]) -> click.Choice[str]:
     return click.Choice([member.value for member in kind])
 
 
+pattern_folders = click.option(
+    "--patterns",
+    "folders",
+    metavar="DIR",
+    type=Path,
+    multiple=True,
+    help="A folder of your own patterns; repeatable.",
+)
+
+
 class Group(click.Group):
     """Commands in the order of their declaration."""
 
@@ -142,6 +153,13 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
+
+
+def folder(path: Path) -> Path:
+    """A folder that an option names; it has to be there."""
+    if not path.is_dir():
+        raise PathMissing(f"{path} is not a folder", "name an existing folder")
+    return path
 
 
 def moment(text: str | None, flag: str) -> float | None:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import click
 
-from postmortem.errors import PathMissing, UsageError
+from postmortem.commands import folder, pattern_folders
+from postmortem.errors import UsageError
 from postmortem.history.declared import where
 
 
@@ -20,22 +21,13 @@ from postmortem.history.declared import where
     multiple=True,
     help="Only what lies below it is read; default: the working directory.",
 )
-@click.option(
-    "--patterns",
-    "folders",
-    metavar="DIR",
-    type=Path,
-    multiple=True,
-    help="A folder of your own patterns; repeatable.",
-)
+@pattern_folders
 @where
 def mcp(roots: tuple[Path, ...], folders: tuple[Path, ...], where: str | None) -> None:
     """Answer an agent's questions about failed jobs by the Model Context Protocol, on stdin and stdout."""
     if find_spec("mcp") is None:
         raise UsageError("postmortem mcp needs the MCP SDK", "pip install 'torch-postmortem[mcp]'")
-    for folder in folders:
-        if not folder.is_dir():
-            raise PathMissing(f"{folder} is not a folder", "name an existing folder")
+    own = [folder(path).resolve() for path in folders]
     from postmortem.agents import server
 
-    server.serve(roots or (Path(),), [folder.resolve() for folder in folders], where)
+    server.serve(roots or (Path(),), own, where)

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from postmortem import output
-from postmortem.commands import argument, choice, flag
+from postmortem.commands import argument, choice, flag, pattern_folders
 from postmortem.errors import UsageError
 
 DIFFERENT = 13  # what --exit-code ends with
@@ -35,14 +35,7 @@ class Form(StrEnum):
     type=choice(Form),
     help="Output format; default by the file's name, or terminal.",
 )
-@click.option(
-    "--patterns",
-    "folders",
-    metavar="DIR",
-    type=Path,
-    multiple=True,
-    help="A folder of your own patterns; repeatable.",
-)
+@pattern_folders
 @flag("--exit-code", help=f"Exit {DIFFERENT} if they differ in something that matters, otherwise 0.")
 @click.pass_context
 def diff(
