@@ -204,17 +204,18 @@ def _fitting(
 
 def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:
     """Give events without a stamp the time of another event of their line, or the interval between their
-    neighbours in the file: its middle, and half of it as sigma."""
+    neighbours in the file."""
     numbers = [e.where.line or 0 for e in events]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):
         if e.where.line is not None:
             by_source[e.where.source].append(i)
     for lines in by_source.values():
-        before: float | None = None
+        before: Moment | None = None
         waiting: list[int] = []
         for i in sorted(lines, key=lambda i: (numbers[i], at[i] is None)):
-            if (after := at[i]) is not None:
+            if (moment := at[i]) is not None:
+                after = moment, sigma[i]
                 for k in waiting:
                     at[k], sigma[k] = _between(before, after)
                 before, waiting, stamped = after, [], i
@@ -222,11 +223,14 @@ def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[floa
                 at[i], sigma[i] = at[stamped], sigma[stamped]
             elif events[i].clock == "none":
                 waiting.append(i)
-        for k in waiting if before is not None else ():
-            at[k], sigma[k] = before, UNBOUNDED
+        if before is not None:
+            for k in waiting:
+                at[k], sigma[k] = before[0], UNBOUNDED
 
 
-def _between(before: float | None, after: float) -> tuple[float, float]:
-    if before is None or after < before:
-        return after if before is None else before, UNBOUNDED
-    return (before + after) / 2, max((after - before) / 2, UNSTAMPED)
+def _between(before: Moment | None, after: Moment) -> Moment:
+    """The middle; what is unsure of the neighbours' own times comes on top of the half of the interval."""
+    if before is None or after[0] < before[0]:
+        return (after if before is None else before)[0], UNBOUNDED
+    half = max((after[0] - before[0]) / 2, UNSTAMPED)
+    return (before[0] + after[0]) / 2, math.hypot(half, max(before[1], after[1]))

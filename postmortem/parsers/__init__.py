@@ -25,6 +25,7 @@ from postmortem.parsers import (
     faults,
     flight_recorder,
     kernel_waits,
+    own_words,
     progress,
     sieve,
     stacks,
@@ -54,6 +55,7 @@ OPENERS: tuple[Signature, ...] = (
     faults.OPENER,
     faults.LIBRARY,
     kernel_waits.OPENER,
+    own_words.OPENER,
 )
 _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     traceback.OPENER.id: traceback.parse,
@@ -67,6 +69,7 @@ _BLOCKS: dict[str, Callable[[Excerpt], Iterator[Event]]] = {
     faults.OPENER.id: faults.parse,
     faults.LIBRARY.id: faults.parse_library,
     kernel_waits.OPENER.id: kernel_waits.parse,
+    own_words.OPENER.id: own_words.parse,
 }
 _DOCUMENTS: dict[str, Callable[[Source, bytes], Iterator[Event]]] = {
     "error-file": torchrun.error_file,
@@ -112,6 +115,7 @@ def parse(
         events.extend(e for e in told if e.kind in ("pid", "exit"))
     if source.kind in _SPOKEN and len(scanned.samples) == 1 and scanned.bytes <= TORN:
         events += guard.events(None, torn.parse_torn, source, scanned.samples[0].text, style)
+    events = own_words.left_out(events)
     events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from claims import event, source
 from postmortem.diagnose.copies import address_quality, merge
 from postmortem.diagnose.registry import Registry
@@ -94,7 +96,7 @@ def test_a_line_without_a_stamp_has_the_launchers_time_and_its_neighbours_lie_be
     own = event("RuntimeError: odd", "rank1.log", 12, rank=1, clock="none", at=100.0, at_sigma=60.0)
     told = event("RuntimeError: odd", "agent.err", 40, rank=1, clock="naive", at=104.0, at_sigma=0.5)
     merged = merge([step, head, own, told], SOURCES, Registry())
-    assert merged.times == {("rank1.log", 12): (104.0, 0.5), ("rank1.log", 8): (102.0, 2.0)}
+    assert merged.times == {("rank1.log", 12): (104.0, 0.5), ("rank1.log", 8): (102.0, math.hypot(2.0, 0.5))}
     assert [(e.where.line, e.at) for e in merged.events] == [(7, 100.0), (8, 102.0), (12, 104.0)]
 
 

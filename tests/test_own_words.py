@@ -1,0 +1,54 @@
+"""Our own verdict in the log of a job, where a recipe, `run` or the hook printed it: it is no evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from conftest import ROOT, solved
+from postmortem.analyze import analyze
+from postmortem.parsers import read_text
+from postmortem.report import render_terminal
+
+SAMPLES = sorted(
+    path.parent
+    for path in (ROOT / "sample_logs").glob("*/truth.json")
+    if not path.parent.name.startswith("healthy")
+)
+WRITERS = {"as it is": "", "srun --label": "0: ", "kubectl logs --prefix": "[pod/train-0/main] "}
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda path: path.name)
+def test_a_verdict_on_the_terminal_holds_no_event(sample: Path) -> None:
+    incident = solved(sample)
+    for width in (80, 120):
+        said = render_terminal(incident, width=width, colour=width == 120, report="/home/me/logs/report.html")
+        for prefix in WRITERS.values():
+            log = "".join(f"{prefix}{line}\n" for line in said.splitlines())
+            found = [(e.kind, e.where.line, e.text) for e in read_text(log) if e.kind != "line"]
+            assert not found, f"{prefix!r}\n{log}"
+
+
+def test_what_follows_the_verdict_is_evidence_again() -> None:
+    said = render_terminal(solved(ROOT / "sample_logs" / "oom-on-second-host"))
+    lost = "srun: error: node-a: task 3: Out Of Memory"
+    (event,) = (e for e in read_text(f"{said}{lost}\n") if e.pattern)
+    assert (event.text, event.where.line) == (lost, len(said.splitlines()) + 1)
+
+
+def test_a_verdict_that_was_appended_to_a_log_changes_nothing(tmp_path: Path) -> None:
+    """As a batch script does: what it prints goes into the output of the job, which is read again."""
+    log = tmp_path / "train-1.out"
+    log.write_text(
+        "[rank1]: Traceback (most recent call last):\n"
+        '[rank1]:   File "/work/train.py", line 23, in bad_label\n'
+        "[rank1]: ValueError: sample 67: label 4711 outside of [0, 10)\n"
+        "srun: error: node-a: task 1: Exited with exit code 1\n"
+    )
+    first = analyze([str(log)])
+    with log.open("a") as file:
+        file.write(render_terminal(first) * 2)
+    before, after = (one.document["verdict"] for one in (first, analyze([str(log)])))
+    assert [e["line"] for e in after["evidence"]] == [e["line"] for e in before["evidence"]]
+    assert {**after, "evidence": []} == {**before, "evidence": []}
