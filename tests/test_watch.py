@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
 import secrets
 import signal
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +25,8 @@ from conftest import ROOT, Command, needs
 from postmortem.gather import child
 from postmortem.hooks.postmortem_hook import SIGNAL
 from postmortem.run import processes
+from postmortem.run.record import Journal
+from postmortem.watch import stacks
 from postmortem.watch.command import Watch, Wishes, command_of
 from postmortem.watch.rhythm import Settings
 
@@ -183,6 +189,45 @@ def test_one_process_without_threads_or_open_files_and_ctrl_c_ends_it(tmp_path: 
 
 @pytest.mark.slow
 @needs("torch")
+def test_on_a_terminal_the_rows_are_drawn_in_place_and_the_cursor_comes_back(
+    tmp_path: Path, job: str
+) -> None:
+    """60 columns and 12 lines; Ctrl-C is typed."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (12, 60))
+    env = os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm"}
+    env.pop("COLUMNS", None)
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+    owns = {"preexec_fn": lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)}  # what is typed is sent to it
+    command = words(tmp_path, job, "--patience", "60")
+    with ranks(tmp_path, WORKS, job), subprocess.Popen(command, env=env, **streams, **owns) as process:
+        os.close(theirs)
+        said, typed = b"", False
+        while piece := _read(ours):
+            said += piece
+            if not typed and said.count(b"rank 1") >= 3:
+                os.write(ours, b"\x03")
+                typed = True
+    os.close(ours)
+    assert process.returncode == 130
+    text = said.decode()
+    assert "\x1b[?25l" in text and text.rindex("\x1b[?25h") > text.rindex("\x1b[?25l"), "the cursor"
+    assert text.count("\x1b[1A") >= 4, "a round is drawn over the last one"
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in re.split(r"[\r\n]+", text)]
+    assert max(map(len, lines)) <= 60
+    assert any(re.match(r"rank 0 +step \d+ +\d+ s  ", line) for line in lines), lines
+    assert "Traceback" not in text
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1 << 16)
+    except OSError:  # the last process has closed it
+        return b""
+
+
+@pytest.mark.slow
+@needs("torch")
 def test_a_run_under_the_wrapper_is_known_by_its_journal_and_ends_with_it(tmp_path: Path, job: str) -> None:
     """No file belongs to a rank alone, and a pipe stands between them and the log: the journal names pids."""
     script = tmp_path / "train.py"
@@ -246,6 +291,18 @@ if os.environ["RANK"] == "1":
 
 
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_second_watch_of_a_run_forgets_where_its_ranks_stood_before(tmp_path: Path) -> None:
+    """The first was ended in a standstill that passed; its stacks would accuse who went on since."""
+    Journal(tmp_path, "node-a").close()
+    first = Watch([str(tmp_path)], Wishes())._place() / "standstill-1"
+    stacks.take(first, [], stacks.Standstill(64.0, 1.0, "step 3"))
+    (first / stacks.VERDICT).write_text("{}")
+    assert (first / "ps.txt").exists()
+    second = Watch([str(tmp_path)], Wishes())
+    assert second._place() == tmp_path and second.hangs == 2
+    assert [path.name for path in first.iterdir()] == [stacks.VERDICT]
 
 
 def test_the_command_of_the_user_is_words_and_no_shell(in_process: Command, tmp_path: Path) -> None:

@@ -293,6 +293,8 @@ class Watch:
                     self._base.mkdir(parents=True, exist_ok=True, mode=0o700)
             elif only is not None and (only / JOURNAL).is_file() and os.access(only, os.W_OK):
                 self._base = only
+                for earlier in only.glob("standstill-*"):  # of a watch before this one
+                    stacks.forget(earlier)
             else:
                 self._base = make(Path(FOLDER))
             if self._base is None:
