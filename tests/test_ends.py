@@ -19,11 +19,14 @@ TOLD = {
     "rank 0 -> 132": End(0, 132),
     "start.sh: rank 2 (pid 20958) died of SIGXCPU": End(2, -24, 20958),
     "worker 3 killed by signal 9": End(3, -9),
+    "start.sh: rank0 pid 16379 ended: exit status 137 (KILL)": End(0, 137, 16379),
+    "rank 3 exited: code 139 (Segmentation fault)": End(3, 139),
     "member 1: ProcessExpired: Abnormal termination -11": End(1, -11),  # pebble
 }
 NOTHING = (
     "rank 1 finished 12",
     "rank 2: returned 5",
+    "rank 2 done: accuracy 93 (best)",
     "worker 4 finished with 12 steps",
     "rank 3 -> 1",  # of a ring, or of GPUs
     "rank 3 status 700",
@@ -100,3 +103,25 @@ def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
     (tmp_path / "run.ndjson").write_text("\n".join([*steps, record(1, "exited", **how), *lost, *ends, ""]))
     verdict = analyze([str(tmp_path)]).document["verdict"]
     assert (verdict["category"], verdict["culprit"]["ranks"]) == (category, [1]), verdict["headline"]
+
+
+def test_the_end_of_rank_0_comes_before_the_store_that_nobody_reaches(tmp_path: Path) -> None:
+    """Rank 0 hosts the store, and is killed before it opens it; ten seconds later the others give up."""
+    refused = "The client socket has timed out after 8000ms while trying to connect to (127.0.0.1, 22547)."
+    (tmp_path / "rank0.log").write_text(
+        "2026-11-23 14:05:57,391 INFO [rank0] train: loading the vocabulary\n"
+    )
+    for rank in (1, 2):
+        (tmp_path / f"rank{rank}.log").write_text(
+            f"2026-11-23 14:06:01,789 INFO [rank{rank}] train: initializing process group backend=gloo\n"
+            f"[E1123 14:06:08.933146326 socket.cpp:1028] [c10d] {refused}\n"
+            f"torch.distributed.DistNetworkError: {refused}\n"
+        )
+    ends = ("05:58 start.sh: rank0 pid 16379 ended: exit status 137 (KILL)",)
+    ends += tuple(f"06:1{rank} start.sh: rank{rank} pid 1638{rank} ended: exit status 1" for rank in (1, 2))
+    start = tmp_path / "start.log"
+    start.write_text("".join(f"2026-11-23 14:{end}\n" for end in ends))
+    verdict = analyze([str(tmp_path)]).document["verdict"]
+    assert (verdict["category"], verdict["culprit"]["ranks"]) == ("external-signal", [0])
+    start.write_text("".join(f"2026-11-23 14:{end}\n" for end in ends[1:]))
+    assert analyze([str(tmp_path)]).document["verdict"]["category"] == "rendezvous"

@@ -2,9 +2,9 @@
 
 1. The same failure on several ranks is one candidate.
 2. A candidate that another one explains stands behind those that nothing explains.
-3. What surely came first stands first: among those that state what a process or host died of, and among
-those whose proof
-   is of one kind. "Surely" means disjoint intervals on the job's clock, or two lines of one file.
+3. What surely came first stands first: among those that state what a process or host died of, among those
+whose proof is of one kind, and an end before what the others see of a rank that is gone. "Surely" means
+disjoint intervals on the job's clock, or two lines of one file.
 4. The rest is one total key: the kind of proof, severity, how few ranks are accused, the time, and last the
 words.
 
@@ -45,6 +45,7 @@ SUFFERED = {  # kinds of failure that complaints tell, the most telling first; o
     "scheduler": 4, "external-signal": 4, "python-exception": 5,
 }  # fmt: skip
 OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # of who complains
+ABSENCE = ("rendezvous", "network", "hang")  # what a rank that is gone looks like to the others
 _CONNECTING = re.compile(r"[Cc]onnect(?:ion)? (?:time|refused)|connectFullMesh|[Nn]o route")
 ACCUSING = ("rank", "missing-ranks", "host", "gpu")  # entities of lines that speak of another than who writes
 STOPPED = 4.6  # a launcher that was told to stop: who told it is nearer
@@ -158,7 +159,13 @@ def _ordered(claims: Sequence[Claim]) -> list[Claim]:
 
 def _first(a: Claim, b: Claim) -> bool:
     """Whether `a` has to stand before `b` because it came before it."""
-    return _comparable(a, b) and before(a, b)
+    return (_comparable(a, b) or _missed(a, b)) and before(a, b)
+
+
+def _missed(a: Claim, b: Claim) -> bool:
+    """Whether `a` tells how a rank ended, and `b` what the others see where one is gone: the store of rank 0
+    that nobody can reach."""
+    return a.strength == "ended" and b.pattern.category in ABSENCE and not set(a.ranks) & set(b.ranks)
 
 
 def _comparable(a: Claim, b: Claim) -> bool:

@@ -6,6 +6,7 @@ of the line.
     12:04:11 system  | rank1.1 stopped (rc=-9)  honcho's words
     rank 0 -> 132
     start.sh: rank 2 (pid 20958) died of SIGXCPU
+    rank0 pid 16379 ended: exit status 137 (KILL)
     member 1: ProcessExpired: Abnormal termination -11          pebble's exception
 
 Every site words it in its own way, so it is read by its structure. The words of known launchers are patterns.
@@ -26,11 +27,12 @@ _WHO = (
     r"(?:[ ,]{0,2}\(?\bpid[ :=]{1,2}(?P<pid>\d{2,8})\)?)?"
 )
 _CODE = r"(?:rc|(?:(?:exit|return|error)[ _-]?)?(?:code|status)|retcode|exit)"
+_NAMED = r"(?: ?\((?:signal )?(?:SIG)?[A-Za-z][A-Za-z ]{2,24}\))?"  # 137 (KILL), 139 (Segmentation fault)
 _END = (
     r"(?:has |was |is )?"
     rf"(?:(?:\w{{3,40}}: )?abnormal(?:ly)? terminat(?:ion|ed)|exit(?:ed|s)?(?: with| by)?(?: {_CODE})?|{_CODE}|(?:ended|died)(?: with)?(?: {_CODE})?"
-    rf"|(?:stopped|terminated|finished|left|gone|returned|done)(?: with)?[ (:,]{{1,2}}{_CODE})"
-    r"[ :=(]{1,3}(?P<code>-?\d{1,3})\)?[.!]?\s*$"
+    rf"|(?:stopped|terminated|ended|died|exited|finished|left|gone|returned|done)(?: with)?[ (:,]{{1,2}}{_CODE})"
+    rf"[ :=(]{{1,3}}(?P<code>-?\d{{1,3}})\)?{_NAMED}[.!]?\s*$"
 )
 _TOLD = late.regex(rf"{_WHO}[ :,|-]{{1,3}}{_END}", re.IGNORECASE)
 _ARROW = late.regex(rf"{_WHO} ?[-=]> ?(?P<code>1(?:29|3[0-9]|4[0-3]|52|53)|-\d{{1,2}})\s*$", re.IGNORECASE)
@@ -43,7 +45,7 @@ _SIGNALLED = late.regex(rf"{_WHO}[ :,|-]{{1,3}}{_KILLED}", re.IGNORECASE)
 _OWN_SIGNALLED = late.regex(rf"(?:\S{{1,40}} )?{_KILLED}", re.IGNORECASE)
 _NUMBERS = {s.name: s.value for s in signal.Signals}
 _PARTS = ("ed", "termination", "exit", "rc", "code", "status", "->", "=>")  # one of these is in each form
-_MAY = late.regex(r"(?:-?\d{1,3}\)?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
+_MAY = late.regex(r"(?:-?\d{1,3}\)?(?: ?\([A-Za-z ]{3,36}\))?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
 
 
 class End(NamedTuple):
