@@ -21,8 +21,9 @@ def waits(who: int, at: float | None = None, **fields: Any) -> Claim:
     return claim(WAIT, said, ranks=(who,))
 
 
-def outside(rank: int, **fields: Any) -> Claim:
-    said = event("no store", f"r{rank}.log", 6, rank=rank, fields={"address": "a", "port": "1"} | fields)
+def outside(rank: int, at: float | None = None, **fields: Any) -> Claim:
+    known = {"address": "a", "port": "1"} | fields
+    said = event("no store", f"r{rank}.log", 6, rank=rank, at=at, fields=known)
     return claim(NO_STORE, said, ranks=(rank,))
 
 
@@ -96,6 +97,21 @@ def test_one_that_came_after_the_others_had_given_up_was_late() -> None:
 def test_rank_0_has_the_store_and_is_never_late() -> None:
     began = [line(0, NOON + 99), line(1, NOON)]
     assert ("rank-joined-late", (0,)) not in found([waits(1), outside(0)], *began, world=2)
+
+
+def test_rank_0_that_falls_silent_on_its_way_has_not_opened_the_store() -> None:
+    """Unless its last words are of the group: then the store may be open, and out of the others' reach."""
+    two = [outside(1), outside(2)]
+    stuck = [("rank-stuck-before-init", (0,))]
+    assert found(two, *ALL[:3], world=3) == stuck
+    assert found([outside(1, at=NOON + 9), outside(2)], line(0, NOON), *ALL[1:3], world=3) == stuck
+    assert found([outside(1, at=NOON + 9), outside(2)], line(0, NOON + 20), *ALL[1:3], world=3) == []
+    assert found(two[:1], *ALL[:3], world=3) == []  # rank 2 found one
+    assert found([*two, outside(0)], *ALL[:3], world=3) == []
+    assert found(two, *ALL[:3], *steps(0, 1), world=3) == []
+    joins = event("initializing process group backend=gloo", "r0.log", 1, "line", rank=0)
+    assert found(two, joins, *ALL[1:3], world=3) == []
+    assert found(two, *ALL[1:3], world=3) == []  # its log was not handed in
 
 
 def test_two_processes_that_say_they_are_one_rank() -> None:

@@ -7,10 +7,12 @@ DistNetworkError: The client socket has timed out after 10000ms while trying to 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from postmortem import late
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import MOST, make
@@ -23,6 +25,11 @@ START = ("line", "identity")
 PATIENCE_S = 10.0  # how long a client looks for the store where it does not say
 TOGETHER_S = 1.0
 MARGIN_S = 0.5
+_OF_THE_GROUP = late.regex(
+    r"process.?group|init\w*[ _.-]{1,3}(?:dist|nccl|gloo|comm|backend|torch)|distributed|rendezvous|master|store\b"
+    r"|\bworld|listen|barrier|join(?:ed|ing)?\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -69,10 +76,10 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """At most one claim about ranks that did not join, best reasons first. Empty unless a store or a
     rendezvous complained."""
     complaints = [c.event for c in claims if c.tells("join-wait") and c.accuses]
-    if not complaints:
-        counted = _counted(case)
-        return [counted] if counted else []
     meeting = Meeting(case, claims, complaints)
+    if not complaints:
+        claim = _counted(case) or _unopened(meeting)
+        return [claim] if claim else []
     for step in STEPS:
         claim = step(meeting)
         if claim is not None:
@@ -97,6 +104,24 @@ def _counted(case: Case) -> Claim | None:
         return None
     because = f"{len(came)} of {world} ranks joined; {ranks_text(missing)} did not"
     return make(case, "rank-never-joined", missing, complaints, because)
+
+
+def _unopened(m: Meeting) -> Claim | None:
+    """Rank 0 opens the store. If it fell silent on the way there, and all others looked for it in vain, it had
+    not; if its last word is of the group itself, the store may be open and out of reach."""
+    peers = m.present - {0}
+    accused = m.case.ranks_of(c.event for c in m.claims if c.accuses and c.speaker != "launcher")
+    busy = m.case.finished | m.case.ranks_of(m.case.of_kind("progress"))
+    if not peers or set(m.outside) != peers or 0 not in m.present - accused - busy:
+        return None
+    spoken = [e for e in m.case.by_rank[0] if e.kind in ALIVE]
+    last = max(spoken, key=lambda e: e.where.line or 0)
+    gave_up = min((at for e in m.outside.values() if (at := moment(e)) is not None), default=float("inf"))
+    if _OF_THE_GROUP.search(last.text) or (moment(last) or 0.0) > gave_up:
+        return None
+    looked = f"{ranks_text(peers)} looked for it until the timeout"
+    because = f"rank 0 fell silent before it opened the store; {looked}"
+    return m.make("rank-stuck-before-init", [0], [last, *m.outside.values()], because)
 
 
 def _twice(m: Meeting) -> Claim | None:
