@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from claims import NOON, case, claim, event, pattern, steps
+from claims import NOON, case, claim, event, exits, pattern, steps
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.joining import derive
 from postmortem.model import Event
@@ -70,6 +70,18 @@ def test_a_rank_that_speaks_and_neither_joined_nor_complained_is_stuck() -> None
     assert found([*waiting, told], *ALL) == [("rank-stuck-before-init", (3,))]
     own = claim(pattern("own", "storage", role="symptom"), event(rank=3))
     assert found([*waiting, own], *ALL) == []
+
+
+def test_tracebacks_without_a_name_are_of_those_who_left_by_themselves() -> None:
+    """On one console, before there is a group: rank 1 hid its error and slept, and the launcher stopped it."""
+    frames = (("train.py", 35, "<module>"),)
+    raised = [event("wait timeout", "console.log", n, "exception", frames=frames) for n in (33, 55)]
+    nameless = [claim(WAIT, event("wait timeout", "console.log", n), ranks=(1,)) for n in (33, 55)]
+    spoke = [line(r, file="console.log") for r in range(3)]
+    stuck = [("rank-stuck-before-init", (1,))]
+    assert found(nameless, *spoke, *raised, *exits(r0=1, r1=-15, r2=1), world=3) == stuck
+    assert found(nameless[:1], *spoke, *raised[:1], *exits(r0=1, r1=-15, r2=1), world=3) == []  # whose is it?
+    assert found(nameless, *spoke, *raised, world=3) == []
 
 
 def test_a_few_that_found_no_store_looked_elsewhere() -> None:

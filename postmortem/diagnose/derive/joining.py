@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from postmortem import late
+from postmortem.diagnose import life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import MOST, make
@@ -56,7 +57,13 @@ class Meeting:
 
     @cached_property
     def waiting(self) -> set[int]:
-        return self.case.ranks_of(self.complaints)
+        """Who complains. Until there is a group torch puts no `[rank0]:` before a traceback: of those on a common
+        console the launcher tells whose they are, if as many ranks as there are tracebacks left by themselves."""
+        named = self.case.ranks_of(self.complaints)
+        lines = {(e.where.source, e.where.line) for e in self.complaints if self.case.rank_of(e) is None}
+        raised = [e for e in self.case.of_kind("exception") if (e.where.source, e.where.line) in lines]
+        left = {r for r in self.case.ended("own") if self.case.ends[r].code == 1} - named
+        return named | left if len(left) == sum(map(life.uncaught, raised)) else named
 
     @cached_property
     def outside(self) -> dict[int, Event]:
@@ -228,7 +235,7 @@ def _stuck(m: Meeting) -> Claim | None:
         c.event for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"
     ]
     ready = m.case.ranks_of(m.case.of_kind("progress"))
-    stuck = sorted(m.present - m.case.ranks_of(accused) - ready)
+    stuck = sorted(m.present - m.case.ranks_of(accused) - ready - m.waiting)
     if not stuck or not m.waiting or len(stuck) > len(m.waiting):
         return None
     last = []
