@@ -234,6 +234,16 @@ def _tai64n(line: Line) -> str:
     return f"@{(1 << 62) + int(at.timestamp()) + 10:016x}{at.microsecond * 1000:08x} {line}"
 
 
+def _coloured(escape: str) -> Callable[[Line], str]:
+    """A colour for the line's first word, in a console that lost or spells the ESC byte."""
+
+    def coloured(line: Line) -> str:
+        word, blank, rest = line.partition(" ")
+        return f"{escape}[1;36m{word}{escape}[0m{blank}{rest}" if word else line
+
+    return coloured
+
+
 ENVELOPES: dict[str, Wrap] = {
     "kubectl logs --timestamps": _each(lambda line: f"{_z(line)} {line}"),
     "kubectl logs --prefix": _each(lambda line: f"[pod/{line.host}/pytorch] {line}"),
@@ -268,4 +278,8 @@ ENVELOPES: dict[str, Wrap] = {
     "logfmt": _logfmt,
     "structlog": _structlog,
     "loguru": _loguru,
+    "colours of a paste": _each(_coloured("")),
+    "colours in rsyslog": _each(_coloured("#033")),
+    "colours in less": _each(_coloured("^[")),
+    "a code block": _each(lambda line: f"    {line}" if line.strip() else ""),
 }  # fmt: skip

@@ -52,6 +52,8 @@ FAST = {  # one of each kind for each of two cases
         "Cloud Logging, newest first",
         "a table",
         "logfmt",
+        "colours of a paste",
+        "a code block",
     )
 }
 

@@ -45,6 +45,21 @@ STEPS = (
     "step 6 step_time 458.59s loss 1.67 grad norm 10.125\n"
     "step 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
 )
+# NVIDIA/nccl pull request 1618: one connect timed out, the next one worked
+CONNECT = (
+    "[03/16][2025-02-25 15:46:48,389] [misc/socket.cc:602] [node-a:pid=39] NCCL WARN socketPollConnect "
+    "poll() failed, ret 1, error Connection timed out, revents 8\n"
+)
+ONCE_MORE = (
+    "[03/16][2025-02-25 15:46:48,390] [misc/socket.cc:551] [node-a:pid=39] NCCL INFO socketPollConnect: "
+    "connect returned Connection timed out, retrying (1/34) after sleep for 100 msec\n"
+)
+# aws/aws-ofi-nccl issue 663: a return code of 0 is no good end of what could not be done
+NO_PEER = (
+    "[rank1]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, internal error\n"
+    "[rank1]: ncclInternalError: Internal check failed.\n[rank1]: Last error:\n"
+    "[rank1]: NET/OFI Unable to insert remote address into address vector for device 1. RC: 0\n"
+)
 DUMP = (
     "Current thread 0x00007f80908e0640 (most recent call first):\n"
     '  File "/opt/conda/lib/threading.py", line 953 in run\n'
@@ -96,6 +111,9 @@ CASES = {
         "Recovered: in attempt 0 a platform reported that the job failed",
     ),
     "a step that it has not run again yet": (LOST, "incident", "A platform reported that the job failed"),
+    "a connect that timed out": (CONNECT, "incident", "NCCL could not reach a peer's host"),
+    "and that NCCL tries again": (CONNECT + ONCE_MORE, "undetermined", "NCCL retries a connection"),
+    "a return code of 0 below an exception": (NO_PEER, "incident", "torch.distributed raised"),
     "a stack and nothing else": (DUMP, "undetermined", "the only evidence is the stack of a process"),
     "a stack that somebody asked for at work": (STEPS + DUMP, "healthy", ""),
     "a crash in a text that a model wrote": (

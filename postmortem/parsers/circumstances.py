@@ -9,6 +9,7 @@ Exception in thread prefetch:                             CPython Lib/threading.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from itertools import islice, takewhile
 
 from postmortem.digits import number
@@ -63,6 +64,12 @@ def around(excerpt: Excerpt) -> dict[str, object]:
     if len(lines) > 1 and lines[0].startswith("During handling") and (first := _ANY.match(lines[1])):
         found["during"] = first["type"]
     return found
+
+
+def is_handed_on(frames: Sequence[tuple[str, int, str]], source: str) -> bool:
+    """Whether Ray's driver raises what became of a worker, by whatever name: `raise value` of get(), in
+    ray/_private/worker.py."""
+    return bool(frames) and "ray/_private/worker.py" in frames[-1][0] and source.startswith("raise value")
 
 
 _RETURNED = re.compile(

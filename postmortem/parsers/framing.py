@@ -60,6 +60,11 @@ def newest_first(framer: Framer) -> Framer:
     return turned
 
 
+def plain(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """Lines as they stand."""
+    return ([Logical(number, text)] for number, text in lines)
+
+
 def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
     """Lines as they stand; those without a time belong to the one above."""
     group: Group = []

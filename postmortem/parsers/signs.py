@@ -318,7 +318,7 @@ _DONE = SIEVE.form(
 )
 _PARTS = r"epoch|step|iteration|batch|round|phase|test case|stage|task|shard|file"
 _NOT_GOODBYE = late.regex(
-    r"not (?:finished|complete|done)|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load"
+    r"not (?:finished|complete|done)|\b(?:unable|cannot|can't|could ?n[o']t)\b|incomplete|before|error|fail(?!ed, 0|ures?: 0)|dataset|download|load"
     rf"|tokeniz|epoch \d+ (?:done|finished|complete)|(?:finished|completed) (?:\w+ )?(?:{_PARTS})\b|startup"
     r"|EXIT_CODE=\"[1-9]|(?:exit|status|return|code)[ =:\"]+-?[1-9]|\bonce\b|\bwhen\b"
     r"|\bafter (?:the )?(?:run|training) (?:is|has)\b"

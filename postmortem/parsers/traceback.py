@@ -65,8 +65,7 @@ _GLUED = late.regex(r"((?:\w+\.)*[A-Z]\w{5,60}?)\1+")
 # BackendCompilerFailed: backend='inductor' raised: and what it was
 _QUOTING = late.regex(r"[\w.]+: (?:.{1,200} )?raised:\s*$")
 _CHAIN = late.regex(r"(?:During handling of the above exception|The above exception was the direct cause)")
-# torch < 1.6
-_SPAWNED = late.regex(
+_SPAWNED = late.regex(  # torch < 1.6
     r"\w+: On WorkerInfo\("
     r"|Exception: (?:process \d+ terminated with (?:signal|exit code)|-- Process \d+ terminated)"
     r"|Exception: *$"
@@ -293,7 +292,7 @@ def _take(reading: _Reading, line: Line, body: str) -> bool:
         reading.source = ""
         if reading.carried:  # the line that it raised may be cut off
             reading.last = line.number
-    elif not reading.source and reading.frames and reading.exception is None and body[:4] == "    ":
+    elif not reading.source and reading.frames and reading.exception is None and body[0] in " \t":
         reading.source = cut(body.strip(), 200)
     elif _CHAIN.match(body):
         reading.chained = True
@@ -361,7 +360,8 @@ def _event(excerpt: Excerpt, reading: _Reading) -> Event:
         fields["source"] = reading.source
     if len(outside) < len(reading.frames):
         fields["interrupted"] = True
-    if short in WRAPPERS or _SPAWNED.match(body) or circumstances.of_a_child(excerpt, body, reading.last):
+    wraps = short in WRAPPERS or circumstances.is_handed_on(reading.frames, reading.source)
+    if wraps or _SPAWNED.match(body) or circumstances.of_a_child(excerpt, body, reading.last):
         fields["wrapper"] = True
     below = (line for line in excerpt.block() if line.number > reading.last)
     if table := rank_table.rows(reading.exception, below):

@@ -7,6 +7,7 @@ the file's line.
         "textPayload": "[rank1]: ValueError: ..."
     time,host,message                                                  a table with fields of several lines
     2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
+    [36m(Worker pid=7)[0m ready                                         a paste that lost its escape bytes
 
 Which it is, is learnt from the head, and a plain file costs no more than that. What reads behind it (scan,
 parsers, rules) sees plain lines; `marks` carries the record's rank, host, pid and time in front of each.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from postmortem.model import Source, Stamp
-from postmortem.parsers import exports, framing, journal_export, records, times
+from postmortem.parsers import exports, framing, journal_export, pasted, records, times
 from postmortem.parsers.excerpt import decode, visible
 from postmortem.parsers.framing import CHUNK, LINE, SOME, Framer, Group, Numbered
 from postmortem.parsers.marks import head, marked
@@ -140,6 +141,14 @@ def learn(first: bytes) -> Framer | None:
     """Learn from a source's first bytes how its lines are to be had; None of a plain one."""
     whole = first if len(first) < HEAD else first[: first.rfind(b"\n") + 1]
     text = decode(whole.removeprefix(b"\xef\xbb\xbf"))
+    undo = pasted.learn(text.split("\n"))
+    if undo is None:
+        return _framer(text)
+    return pasted.undone(undo, _framer("\n".join(map(undo, text.split("\n")))) or framing.plain)
+
+
+def _framer(text: str) -> Framer | None:
+    """How the lines of a log are to be had that has this at its head."""
     start = text.lstrip()[:1]
     lines = [line for line in text.split("\n") if line.strip()]
     if "\r" in text:

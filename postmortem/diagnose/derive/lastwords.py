@@ -64,10 +64,16 @@ def _end_line(said: Sequence[Event]) -> int:
 
 def _loud(case: Case, last: Sequence[Event]) -> list[Event]:
     """Last words that cry and that nothing answers: not what a pattern knows as harmless, nor what a server
-    said before it answered the next request."""
-    after = max((e.where for e in last if _ANSWERED.search(e.text)), default=None)
+    said before it answered the next request, nor what is tried again right after it."""
+    answers = (e.where for e in last if _ANSWERED.search(e.text) or _goes_on(e))
+    after = max(answers, default=None)
     loud = [e for e in last if e.fields.get("cries") and e.where not in case.known_benign]
     return [e for e in loud if after is None or e.where > after]
+
+
+def _goes_on(e: Event) -> bool:
+    """Whether a calm line says that what failed is tried again."""
+    return not e.fields.get("cries") and bool(_AGAIN.search(e.text))
 
 
 def _retries(e: Event, said: Sequence[Event]) -> bool:
