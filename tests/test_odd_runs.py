@@ -115,3 +115,56 @@ def test_a_supervisor_that_begins_each_line_with_a_number(tmp_path: Path) -> Non
         ),
     )
     assert (said["category"], ranks_of(said)) == ("external-signal", [2])
+
+
+REAPER = (
+    "2026-11-23 14:20:06 idle-reaper[881]: pid 23002 (uma, python bio.py) idle for 31 min, sending SIGKILL\n"
+)
+
+
+def reaped(folder: Path, reaper: str) -> dict[str, Any]:
+    """Three ranks that introduce themselves with pid and rank; rank 1 falls silent, the others lose it."""
+    own = {
+        f"bio__{r}__log": (
+            f"2026-11-23 14:19:49 pid={23001 + r} rank={r} start\n"
+            f"2026-11-23 14:20:05 rank={r} round=60 nll=0.2034\n" + ("" if r == 1 else GLOO.format(rank=r))
+        )
+        for r in range(3)
+    }
+    return verdict(folder, **own, idle_reaper__log=reaper)
+
+
+def test_who_sent_the_signal_says_so_in_a_log_of_its_own(tmp_path: Path) -> None:
+    """A site's reaper kills what seems idle, by its pid."""
+    said = reaped(tmp_path, REAPER)
+    assert (said["category"], ranks_of(said)) == ("external-signal", [1])
+    assert said["evidence"][0]["source"].endswith("idle_reaper.log")
+
+
+def test_a_kill_of_a_strangers_process_is_not_this_jobs(tmp_path: Path) -> None:
+    said = reaped(tmp_path, REAPER.replace("23002", "555"))
+    assert said["category"] == "peer-lost"
+
+
+DOWNLOAD = (
+    "2026-11-23 14:23:16,736 ERROR rank 1: download of shard 5 failed, using the local mirror\n"
+    'Traceback (most recent call last):\n  File "/usr/lib/python3.11/urllib/request.py", line 1348, in do_open\n'
+    "    h.request(req.get_method(), req.selector, req.data, headers,\n"
+    "ConnectionRefusedError: [Errno 111] Connection refused\n\n"
+    "During handling of the above exception, another exception occurred:\n\n"
+    'Traceback (most recent call last):\n  File "/home/ada/c.py", line 6, in fetch\n'
+    '    try: urllib.request.urlopen("http://127.0.0.1:9/x", timeout=2)\n'
+    "urllib.error.URLError: <urlopen error [Errno 111] Connection refused>\n"
+)
+
+
+def test_a_chain_is_survived_as_a_whole(tmp_path: Path) -> None:
+    """A download that failed is logged with its traceback, which has two exceptions; a mirror has the file, and
+    both ranks come to their end. The first exception of the two is no lost peer."""
+    steps = "".join(
+        f"2026-11-23 14:23:1{s},595 INFO rank {r} step {s}0 loss 0.4{s}\n" for s in (6, 7) for r in (0, 1)
+    )
+    end = "".join(
+        f"2026-11-23 14:23:18,594 INFO rank {r}: epoch 1/1 complete, val_acc 0.83\n" for r in (0, 1)
+    )
+    assert verdict(tmp_path, c__log=steps + DOWNLOAD + end)["outcome"] == "healthy"
