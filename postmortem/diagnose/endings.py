@@ -28,7 +28,7 @@ WORDS = {  # as launchers, shells and schedulers call signals
     "ucciso": 9, "段错误": 11, "程式記憶體區段錯誤": 11, "speicherzugriffsfehler": 11, "erreur de segmentation": 11,
     "violación de segmento": 11, "ошибка сегментирования": 11, "falha de segmentação": 11,
     "errore di segmentazione": 11,
-}  # fmt: skip
+} | {name.removeprefix("SIG").lower(): signal for signal, name in LIMITS.items()}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
         if e.pattern in maps:
             _learn_comm(reg, e)
         _learn(reg, e, maps)
+    _members(reg, events)
     _siblings(reg, events, sources)
     _numbers(reg, events, sources, library)
     _writers(reg, events)
@@ -127,6 +128,24 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
     bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in maps else None)
     if isinstance(bus, str):
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
+
+
+def _members(reg: Registry, events: Sequence[Event]) -> None:
+    """Whose pid it is, where each of the job's processes says its number: there is one for each rank, and each
+    a process of its own. A loader's workers are numbered once in every rank."""
+    said = {
+        (number(e.fields["member"]), number(e.fields["pid"]), number(e.fields["of"])): e
+        for e in events
+        if e.kind == "pid" and "member" in e.fields
+    }
+    worlds = {world for _, _, world in said}
+    if worlds != {len(said)} or reg.limit not in (None, len(said)):
+        return
+    if {n for n, _, _ in said} != set(range(len(said))) or len({pid for _, pid, _ in said}) < len(said):
+        return
+    for (n, pid, _), e in said.items():
+        if n is not None:
+            _bind_pid(reg, e.host, pid, n)
 
 
 def _learn_local(reg: Registry, e: Event, local: int, rank: int) -> None:
@@ -230,7 +249,7 @@ def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source], 
     votes = numbering.votes_of(events, stems)
     lost = failures.lost(events, library)
     joined = {stems[source] for source, _ in lost if source in stems}
-    found = numbering.numbered(nameless, stems, votes, reg.limit, joined)
+    found = numbering.numbered(nameless, stems, votes, reg.limit, joined, _dumps(events, stems))
     for s in nameless:
         rank = found.get(stems[s.path])
         if rank is None or s.path in reg.by_source:
@@ -241,6 +260,16 @@ def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source], 
             reg.assumed.add(s.path)
         if s.host:
             reg.host_of.setdefault(rank, s.host)
+
+
+def _dumps(events: Sequence[Event], stems: Mapping[str, str]) -> set[str]:
+    """Stems that hold the stacks of one process, which a tool took: of each process one."""
+    pids: dict[str, set[int]] = defaultdict(set)
+    for e in events:
+        if e.kind == "stack" and e.source_kind == "stack" and e.pid and e.where.source in stems:
+            pids[stems[e.where.source]].add(e.pid)
+    taken = Counter(pid for own in pids.values() for pid in own)
+    return {name for name, own in pids.items() if len(own) == 1 and all(taken[pid] == 1 for pid in own)}
 
 
 def _writers(reg: Registry, events: Sequence[Event]) -> None:

@@ -63,12 +63,17 @@ def numbered(
     votes: Votes,
     world: int | None,
     joined: Set[str] = frozenset(),
+    dumps: Set[str] = frozenset(),
 ) -> dict[str, int]:
     """The rank of each stem that its number names. `votes` are what the lines of a stem say of their rank;
-    `joined` the stems that complain of a peer: then they are one job's, whatever word stands there."""
+    `joined` the stems that complain of a peer: then they are one job's, whatever word stands there; `dumps`
+    those that hold the stacks of one process: so are they, and the logs that are numbered like them."""
     names = {stems[s.path] for s in sources if s.kind in _KINDS}
     groups = _groups(sorted(names))
-    fitting = [g for g in groups if _fits(g, votes, world, bool(joined & g.numbers.keys()))]
+    taken = [g for g in _groups(sorted(dumps)) if _fits(g, votes, world, joined=True)]
+    alike = [set(g.numbers.values()) for g in taken]
+    of_a_job = [bool(joined & g.numbers.keys()) or set(g.numbers.values()) in alike for g in groups]
+    fitting = [g for g, its in zip(groups, of_a_job, strict=True) if _fits(g, votes, world, its)] + taken
     found: dict[str, int] = {}
     for group in fitting:
         if any(found.get(name, number) != number for name, number in group.numbers.items()):

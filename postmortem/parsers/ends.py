@@ -43,6 +43,9 @@ _KILLED = (
 )
 _SIGNALLED = late.regex(rf"{_WHO}[ :,|-]{{1,3}}{_KILLED}", re.IGNORECASE)
 _OWN_SIGNALLED = late.regex(rf"(?:\S{{1,40}} )?{_KILLED}", re.IGNORECASE)
+_NUMBERED = late.regex(
+    r"(?:^|[\s\]>:])(?:rank|worker|task|trainer|replica|member) ?#?\d{1,5}$", re.IGNORECASE
+)
 _NUMBERS = {s.name: s.value for s in signal.Signals}
 _PARTS = ("ed", "termination", "exit", "rc", "code", "status", "->", "=>")  # one of these is in each form
 _MAY = late.regex(r"(?:-?\d{1,3}\)?(?: ?\([A-Za-z ]{3,36}\))?[.!]?|SIG[A-Z]{3,4}\W*)\s*$")
@@ -56,10 +59,13 @@ class End(NamedTuple):
     pid: int | None = None
 
 
-def told(body: str, rank: int | None) -> End | None:
-    """The end that a line tells of; `rank` is whose prefix the line has."""
+def told(body: str, rank: int | None, writer: str = "") -> End | None:
+    """The end that a line tells of; `rank` is whose prefix the line has. Where a supervisor begins each line
+    with a process's number, that was taken for who wrote it."""
     if len(body) > 200:
         return None
+    if rank is None and _NUMBERED.search(writer):
+        body = f"{writer} {body}"
     said = body.lower()
     for part in _PARTS:  # no generator: this is asked of each line
         if part in said:

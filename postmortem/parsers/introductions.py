@@ -24,6 +24,9 @@ _OWN = re.compile(
 _TAGGED = re.compile(
     r"[\w.-]{1,40}\[(?P<pid>\d{2,8})\]:? [Rr]ank (?P<rank>\d{1,6})\b(?= (?:up|ready|of|started|joined)\b|:|$)"
 )
+_PID_FIRST = re.compile(
+    r"\b(?:pid|PID)[ =:#]{1,3}(?P<pid>\d{2,8})[\])]?[ ,;|]{1,3}(?:global[ _])?[Rr]ank[ =:#]{1,3}(?P<rank>\d{1,6})\b"
+)
 _OTHERS = re.compile(  # words between the two that make it another process
     r"child|worker|loader|kill|peer|from|subproc|lost|dead|died|wait|stop|exit|rank|signal|spawn|thread",
     re.IGNORECASE,
@@ -36,6 +39,12 @@ _OF = re.compile(
 _BETWEEN = re.compile(r" of (?P<world>\d{1,6}) ")
 _WORKER = re.compile(  # a word that others number by too: it needs the number in the file's name
     r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})(?: of |/)(?P<world>\d{1,6})\b",
+    re.IGNORECASE,
+)
+_MEMBER = re.compile(  # and which process that is: whether ranks are numbered so, all of them tell together
+    r"\b(?:worker|process|proc|trainer|task|replica)[ =:#]*(?P<n>\d{1,6})"
+    r"(?:,? \(?(?:with )?pid[ =:]+(?P<pid>\d{2,8})\)?,? (?:of|out of) (?P<world>\d{1,6})\b"
+    r"|(?: of |/)(?P<whole>\d{1,6}),? \(?(?:with )?pid[ =:]+(?P<its>\d{2,8})\b)",
     re.IGNORECASE,
 )
 _WORLD = re.compile(r"\b(?:world[_ ]size|nranks|nRanks|num_processes)[\"']?[ =:]+(?P<world>\d{1,6})\b")
@@ -55,6 +64,14 @@ class Named(NamedTuple):
     host: str | None = None
     local_rank: int | None = None
     world: int | None = None
+
+
+class Member(NamedTuple):
+    """One of several numbered processes, and how many there are."""
+
+    number: int
+    pid: int
+    world: int
 
 
 def learn(facts: dict[str, object], body: str) -> None:
@@ -91,9 +108,23 @@ def named(text: str, env: Envelope) -> Named | None:
     labelled = text.find("rank") if "rank" in env.writer else -1  # `ct rank 1 pid 8946` is all a label
     m = _OWN.match(env.body) or (_OWN.match(text, labelled) if labelled >= 0 else None)
     if m is None:
-        return None
+        m = _PID_FIRST.search(env.body)
+        own = (
+            m is not None
+            and env.rank in (None, whole(m["rank"]))
+            and not _OTHERS.search(env.body[: m.start()])
+        )
+        return Named(whole(m["rank"]), whole(m["pid"])) if m is not None and own else None
     rank = whole(m["rank"])
     if env.rank not in (None, rank) or _OTHERS.search(m["between"]):
         return None
     of = _BETWEEN.match(m["between"])
     return Named(rank, whole(m["pid"]), world=whole(of["world"]) if of else None)
+
+
+def member(env: Envelope) -> Member | None:
+    """The number and the pid that a process gives itself, where nothing says that its number is a rank."""
+    if env.rank is not None or "pid" not in env.body or not (m := _MEMBER.search(env.body)):
+        return None
+    pid, world = (m["pid"], m["world"]) if m["pid"] else (m["its"], m["whole"])
+    return Member(whole(m["n"]), whole(pid), whole(world))

@@ -251,13 +251,15 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
     """What a line says of a rank's process; only Ray's map speaks for the whole job."""
     body = line.envelope.body
-    end = ends.told(body, line.envelope.rank)
+    end = ends.told(body, line.envelope.rank, line.envelope.writer)
     if end and not signs.of_a_keeper(body) and line.envelope.gpu is None:  # srun and NCCL word it themselves
         told: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
         who = _event(source, "exit", line, end.rank, told)
         yield who._replace(
             pid=end.pid or who.pid, speaker="launcher", severity="error" if end.code else "info"
         )
+    if one := introductions.member(line.envelope):
+        yield _event(source, "pid", line, None, {"pid": one.pid, "member": one.number, "of": one.world})
     found = introductions.named(line.text, line.envelope)
     if found is None:
         return

@@ -209,7 +209,10 @@ def _missed(x: Claim, end: Ending) -> bool:
 
 def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
     known = (
-        ("kill", "crash", "stop") if c.ranks else ("kill", "crash")
+        "kill",
+        "crash",
+        "limit",
+        *(("stop",) if c.ranks else ()),
     )  # a shell may stop what it had started
     kind = end.kind if end.kind in known else "own"
     event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})

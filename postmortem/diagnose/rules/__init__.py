@@ -32,6 +32,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.while_leaving,
         survived.caught,
         survived.fell_back,
+        survived.with_its_chain,
     ),
     (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
 )

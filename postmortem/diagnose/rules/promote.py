@@ -102,8 +102,8 @@ def _only_kernel(case: Case, c: Claim, claims: Sequence[Claim]) -> bool:
 def _first_trouble(case: Case, c: Claim, trouble: Sequence[Event]) -> bool:
     """Whether the job ran well until somebody ended it. Ranks that are told to stop lose each other:
     complaints after it do not count."""
-    if case.all_finished:
-        return False
+    if case.all_finished or (c.pattern.entity == "pid" and not c.ranks):
+        return False  # whose process it is nobody knows: perhaps a stranger's
     return all(_follows(e, c.event) for e in trouble)
 
 

@@ -35,6 +35,7 @@ RUNNERS = (*THREADS, "_run_module_as_main", "main")
 FAR = 12  # lines
 CHAIN = 5  # lines between the tracebacks of a chain
 _LOW = re.compile(r"\b(?:INFO|DEBUG|WARNING|WARN)\b(?!.{0,200}\bERROR\b)")
+SURVIVED = ("went_on", "finished", "job_done", "caught", "with_its_chain")
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
@@ -88,6 +89,22 @@ def fell_back(view: View) -> Iterator[Defeat]:
             yield Defeat(
                 at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`"
             )
+
+
+def with_its_chain(view: View) -> Iterator[Defeat]:
+    """Who got over the last exception of a chain got over those that it was raised from."""
+    survived = [c.event for c in view.claims if c.fell_by in SURVIVED]
+    for at, claim in view.numbered("cause", "symptom"):
+        e = claim.event
+        below = (x for x in survived if e.fields.get("chained") and x.where.source == e.where.source)
+        if last := next((x for x in below if _raised_from(x, e)), None):
+            yield Defeat(at, "context", f"the rank got over what was raised from it ({last.where})")
+
+
+def _raised_from(x: Event, e: Event) -> bool:
+    """Whether the traceback of `x` opens right below that of `e`."""
+    gap = (number(x.fields.get("opened")) or 0) - (e.where.end_line or e.where.line or 0)
+    return 0 < gap <= CHAIN
 
 
 def _wrote_on(case: Case, e: Event) -> bool:
