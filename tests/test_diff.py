@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -16,14 +17,15 @@ import jsonschema
 import pytest
 
 from conftest import ROOT, SAMPLES, SCREENS, Command, needs
-from postmortem import Options, resources
+from postmortem import Options, collect, resources
 from postmortem.analyze import _usual
 from postmortem.compare import settings
 from postmortem.compare.comparison import compare
 from postmortem.compare.run import pace
 from postmortem.diagnose.novelty import alike
+from postmortem.model import Source
 from postmortem.report.difference import FORMS, render
-from postmortem.spoken import Once, Pace
+from postmortem.spoken import Listener, Once, Pace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -186,6 +188,48 @@ def test_the_environment_is_compared_but_for_what_every_run_has_of_its_own(tmp_p
     assert "hf_" not in json.dumps(found)
 
 
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_log_is_opened_once_and_each_byte_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two months of logs on a slow disk: the verdict, the forms, the steps and the settings of one pass."""
+    opened: list[str] = []
+    real = collect.open_sources
+
+    def counted(container: Any, *rest: Any) -> Any:
+        opened.append(container.label)
+        return real(container, *rest)
+
+    monkeypatch.setattr(collect, "open_sources", counted)
+    extra = {3: {120: [("falling back to the slow kernel", "WARNING")]}}
+    found = compare(str(job(tmp_path / "a", 1)), str(job(tmp_path / "b", 2, extra=extra)))
+    assert found["lines"][0]["step"] == 120 and found["a"]["step_s"]
+    assert sorted(opened) == sorted([f"rank{n}.log" for n in range(4)] * 2)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 4096, 1 << 20])
+def test_what_is_heard_does_not_depend_on_how_the_bytes_arrive(tmp_path: Path, piece: int) -> None:
+    data = b"".join((job(tmp_path / "a", 1) / f"rank{n}.log").read_bytes() for n in range(4)) * 3
+    whole, torn = (Listener(Source("x", "console", len(data))) for _ in range(2))
+    whole.hear(data)
+    for at in range(0, len(data), piece):
+        torn.hear(data[at : at + piece])
+    assert torn.told() == whole.told() and len(whole.told().lines) == 6
+
+
+def test_a_log_that_breaks_off_is_not_said_to_lack_a_line(tmp_path: Path) -> None:
+    """Half of a compressed log is there: what it would have said next, nobody knows."""
+    a, b = job(tmp_path / "a", 1), job(tmp_path / "b", 2)
+    packed = gzip.compress((a / "rank2.log").read_bytes())
+    (a / "rank2.log").unlink()
+    (a / "rank2.log.gz").write_bytes(packed[: len(packed) // 2])
+    found = compare(str(a), str(b))
+    assert "Not all lines of A were read, so no line is said to be missing there." in found["uncompared"]
+    assert not [line for line in found["lines"] if line["only_in"] == "b"]
+
+
 # ── its parts ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -303,6 +347,56 @@ def test_an_input_is_not_overwritten(in_process: Command, tmp_path: Path) -> Non
     (tmp_path / "a.log").write_text("step 1\n")
     done = in_process("diff", tmp_path / "a.log", tmp_path / "a.log", "-o", tmp_path / "a.log")
     assert done.returncode == 2 and (tmp_path / "a.log").read_text() == "step 1\n"
+
+
+# ── what goes to others, and what is seen meanwhile ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_comparison_goes_to_somebody_without_names(tmp_path: Path, in_process: Command, form: str) -> None:
+    """A host has one pseudonym on both sides; who is who is in a file that only its owner reads."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    job(a / "falcon-x1", 1)
+    job(b / "falcon-x2", 2, extra={1: {20: [("cannot write /home/walburga/exp9/x.pt", "ERROR")]}})
+    log = b / "falcon-x2" / "rank1.log"
+    log.write_text(f"{log.read_text()}ERROR falcon-x1 refused walburga, unlike falcon-x2\n")
+    done = in_process("diff", a, b, "--format", form, "--anonymise-map", tmp_path / "key.json")
+    assert done.returncode == 0, done.stderr
+    assert "user-1" in done.stdout and not re.search("(?i)falcon|walburga|exp9", done.stdout)
+    said = json.loads((tmp_path / "key.json").read_text())
+    assert {"falcon-x1", "falcon-x2", "walburga"} <= set(said.values())
+    assert (tmp_path / "key.json").stat().st_mode & 0o777 == 0o600
+    plain = in_process("diff", a, b, "--format", form).stdout
+    assert "walburga" in plain
+    good, bad = (SAMPLES / name / "logs" for name in ("healthy-two-hosts", "oom-on-second-host"))
+    shown = in_process("diff", good, bad, "--format", form, "--anonymise").stdout
+    assert "Rank 3 on host-2 was killed" in " ".join(shown.split())
+    assert not re.search(r"node-[ab]\b|oom-on-second", shown)
+
+
+def test_the_key_is_not_written_over_what_is_compared(tmp_path: Path, in_process: Command) -> None:
+    (tmp_path / "a.log").write_text("step 1\n")
+    done = in_process("diff", tmp_path / "a.log", tmp_path / "a.log", "--anonymise-map", tmp_path / "a.log")
+    assert done.returncode == 2 and (tmp_path / "a.log").read_text() == "step 1\n"
+
+
+def test_how_far_it_is_is_told_of_each_of_the_two(tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    compare(str(job(tmp_path / "a", 1)), str(job(tmp_path / "b", 2)), (), lambda *said: told.append(said))
+    for name in "AB":
+        own = [said for said in told if said[2].startswith(f"{name}: ")]
+        assert [what for *_, what in own] == [
+            *(f"{name}: rank{n}.log" for n in range(4)),
+            f"{name}: diagnosing",
+        ]
+        assert own[-1][0] == own[-1][1] > 0
+
+
+def test_quiet_says_nothing_beside_the_file(tmp_path: Path, in_process: Command) -> None:
+    a = job(tmp_path / "a", 1)
+    done = in_process("diff", a, a, "-o", "d.html", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "d.html").exists()
 
 
 # ── how it is shown ─────────────────────────────────────────────────────────────────────────────────────────
