@@ -207,7 +207,7 @@ def _forming(solution: Solution) -> bool:
 def _locked(solution: Solution, root: Claim, verdict: Verdict) -> bool:
     """Whether the rank waits for a worker of its data loader that waits for a lock, and not for data."""
     frames = root.event.fields.get("frames")
-    if not isinstance(frames, tuple) or not any(_LOADER in str(path) for path, *_ in frames):
+    if not isinstance(frames, tuple) or not any(_LOADER in str(f[:1]) for f in frames):
         return False
     parents = {str(pid) for pid in verdict["culprit"]["pids"]}
     return any(
