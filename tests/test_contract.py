@@ -63,6 +63,7 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Incident:
             history.file(
                 replace(own, uid=f"{number:064x}", happened=f"2026-11-1{number}T03:12:08.000Z", involved=seen)
             )
+        history.file(replace(own, uid=f"{2:064x}", cause="591c3021e7074691"))  # by an older version
         history.note(f"{1:064x}", "reseated")
     filed: Incident = filing.filed(found, where, None, [str(logs)], hide=False)
     return filed

@@ -443,6 +443,25 @@ def test_the_first_one_is_said_to_be_new(in_process: Command, tmp_path: Path) ->
     assert json.loads(in_process(*asked).stdout)["history"] == first["history"]
 
 
+def test_what_an_older_version_filed_is_neither_counted_nor_kept_quiet(
+    in_process: Command, tmp_path: Path
+) -> None:
+    """Scheme 1 had no number in front. The same failure may be among its values, and nobody can tell; who has
+    the logs still has them read once more."""
+    path, own = tmp_path / "fleet.db", row(solved(OOM).document)
+    old = "591c3021e7074691"
+    with opened(str(path), make=True) as history:
+        history.file(replace(own, fingerprint=old, cause=old))
+        history.file(replace(incident(1), fingerprint=old, cause=old))
+        history.file(replace(incident(2), fingerprint=None, cause=None))  # a run that went well
+    asked = ("analyze", OOM / "logs", "--history", path, "-f", "json", "-q")
+    told = json.loads(in_process(*asked).stdout)
+    assert (told["history"]["times"], told["history"]["incomparable"]) == (0, 1)
+    assert "; 1 filed with another version's fingerprints cannot be compared" in recurrence.sentence(told)
+    with opened(str(path)) as history:  # its own row is of today
+        assert [r["cause"] for r in history.rows(uid=own.uid)] == [own.cause]
+
+
 def test_reports_of_the_past_are_added_and_listed_and_forgotten(in_process: Command, tmp_path: Path) -> None:
     folder, path = tmp_path / "old", tmp_path / "fleet.db"
     folder.mkdir()

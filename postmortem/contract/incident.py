@@ -292,6 +292,8 @@ class Seen(TypedDict):
     """All that was filed before, of whatever cause"""
     times: Count
     """How many of them have this cause: the same `fingerprint`, on whatever hardware"""
+    incomparable: NotRequired[Count]
+    """How many of the `incidents` have a fingerprint of another scheme, and can not be compared"""
     since: NotRequired[Time]
     """The first of those `times`; where there are none, the first of all"""
     last: NotRequired[Time]

@@ -66,7 +66,7 @@ def stuck_in(solution: Solution) -> contract.Collective | None:
 def last(case: Case) -> dict[int, str]:
     """The last collective that each rank is known to have been in: `ALLREDUCE #808 of group 3(tp)`, `all_reduce`."""
     found = {rank: call for rank, (call, _) in _calls(case).items()}
-    found |= {rank: _named(op, seq) for rank, (op, seq, *_) in _fingerprints(case).items()}
+    found |= {rank: _named(op, seq) for rank, (op, seq, *_) in announced(case).items()}
     for group in reversed(counted.groups(case)):
         found |= {r: text for r, w in group.waits.items() if (text := _of_wait(group, w))}
     for rank, e in stated.dumps_of(case).items():
@@ -201,7 +201,7 @@ def _behind(wait: Wait, seq: int | None) -> bool:
 Print = tuple[str, int | None, int | None, str | None]  # operation, number, elements, type
 
 
-def _fingerprints(case: Case) -> dict[int, Print]:
+def announced(case: Case) -> dict[int, Print]:
     """What each rank announced of its own collective (TORCH_DISTRIBUTED_DEBUG=DETAIL)."""
     found: dict[int, Print] = {}
     for e in case.telling("announces"):
@@ -215,7 +215,7 @@ def _fingerprints(case: Case) -> dict[int, Print]:
 
 
 def _announced(case: Case) -> Collective | None:
-    prints = _fingerprints(case)
+    prints = announced(case)
     if not prints:
         return None
     ((op, seq, numel, dtype), _) = Counter(prints.values()).most_common(1)[0]

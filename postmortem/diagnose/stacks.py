@@ -30,7 +30,7 @@ def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
     """Groups of alike stacks: those of culprits first, then the smaller ones. Empty where all that is known is
     one rank's traceback."""
     groups: dict[object, list[Event]] = {}
-    for e in _shown(case):
+    for e in shown(case):
         groups.setdefault(_key(e), []).append(e)
     rows = [_row(case, events) for events in groups.values()]
     if len(rows) < 2 and not any(e.kind == "stack" for events in groups.values() for e in events):
@@ -38,7 +38,7 @@ def stacks(case: Case, culprits: Sequence[int]) -> list[Stack]:
     return sorted(rows, key=lambda row: _oddness(row, culprits))[:GROUPS]
 
 
-def _shown(case: Case) -> Iterator[Event]:
+def shown(case: Case) -> Iterator[Event]:
     """One stack of each rank, the last that was taken; of each process, where its rank is not known."""
     last: dict[object, Event] = {}
     for e in case.of_kind("stack"):

@@ -83,6 +83,8 @@ def seen(store: Store, own: Row) -> Seen:
         told["since"] = since
     if own.cause is None:
         return told
+    if other := store.incomparable():
+        told["incomparable"] = other
     times, first, host = store.same(own.cause, own.uid)
     if not times or first is None:
         return told

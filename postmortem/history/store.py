@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import HistoryError
+from postmortem.fingerprint import SCHEME
 from postmortem.history.place import Place, place
 from postmortem.history.rows import Row, stamp
 
@@ -133,6 +134,12 @@ class Store:
                 sa.select(sa.func.count(), sa.func.min(_WHEN)).select_from(incidents)
             ).one()
         return int(count), first
+
+    def incomparable(self) -> int:
+        """How many incidents have a fingerprint of another scheme, which equals none of today's."""
+        other = sa.not_(incidents.c.cause.startswith(f"{SCHEME}.", autoescape=True))
+        with self._begun(reads=True) as c:
+            return int(c.execute(sa.select(sa.func.count()).where(other)).scalar_one())
 
     def same(self, cause: str, but: str) -> tuple[int, str | None, tuple[str, int] | None]:
         """How many others have this cause, since when, and the host most often at fault in them. Counted by

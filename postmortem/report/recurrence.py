@@ -15,12 +15,12 @@ def sentence(document: view.Document) -> str:
     times, all_ = view.whole(seen.get("times")), view.whole(seen.get("incidents"))
     if times is None or all_ is None:
         return ""
-    since = day(seen.get("since"))
+    since, other = day(seen.get("since")), _incomparable(seen)
     if not times:
         others = (
             f"{text.plural(all_, 'verdict')} since {since}" if all_ and since else "it begins with this one"
         )
-        return f"not seen before in the history ({others})"
+        return f"not seen before in the history ({others}{other})"
     told = f"seen {_times(times)} since {since}" if since and times > 1 else f"seen {_times(times)}"
     if times == 1 and since:
         told += f", on {since}"
@@ -31,7 +31,14 @@ def sentence(document: view.Document) -> str:
         told += f"; last on {last}"
     if seen.get("id"):
         told += f" ({text.line(seen['id'], 80)})"
+    told += other
     return f"{told}; last time: {text.line(seen['note'], 400)}" if seen.get("note") else told
+
+
+def _incomparable(seen: view.Document) -> str:
+    """What is not known: incidents that another version filed may be of the same cause."""
+    count = view.whole(seen.get("incomparable"))
+    return f"; {count:,} filed with another version's fingerprints cannot be compared" if count else ""
 
 
 def day(stamp: object) -> str:
