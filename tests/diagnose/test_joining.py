@@ -124,6 +124,8 @@ def test_rank_0_that_falls_silent_on_its_way_has_not_opened_the_store() -> None:
     joins = event("initializing process group backend=gloo", "r0.log", 1, "line", rank=0)
     assert found(two, joins, *ALL[1:3], world=3) == []
     assert found(two, *ALL[1:3], world=3) == []  # its log was not handed in
+    assert found(two, *ALL[:3], *exits(r0=-9), world=3) == []  # it was killed
+    assert found(two, *ALL[:3], *exits(r0=-15), world=3) == stuck
 
 
 def test_two_processes_that_say_they_are_one_rank() -> None:

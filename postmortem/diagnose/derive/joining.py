@@ -119,7 +119,8 @@ def _unopened(m: Meeting) -> Claim | None:
     peers = m.present - {0}
     accused = m.case.ranks_of(c.event for c in m.claims if c.accuses and c.speaker != "launcher")
     busy = m.case.finished | m.case.ranks_of(m.case.of_kind("progress"))
-    if not peers or set(m.outside) != peers or 0 not in m.present - accused - busy:
+    ended = m.case.ended("kill", "crash", "own")
+    if not peers or set(m.outside) != peers or 0 not in m.present - accused - busy - {*ended}:
         return None
     spoken = [e for e in m.case.by_rank[0] if e.kind in ALIVE]
     last = max(spoken, key=lambda e: e.where.line or 0)
@@ -235,7 +236,8 @@ def _stuck(m: Meeting) -> Claim | None:
         c.event for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"
     ]
     ready = m.case.ranks_of(m.case.of_kind("progress"))
-    stuck = sorted(m.present - m.case.ranks_of(accused) - ready - m.waiting)
+    dead = set(m.case.ended("kill", "crash"))
+    stuck = sorted(m.present - m.case.ranks_of(accused) - ready - m.waiting - dead)
     if not stuck or not m.waiting or len(stuck) > len(m.waiting):
         return None
     last = []
