@@ -8,7 +8,7 @@ incident.document["verdict"]["headline"]
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -84,12 +84,25 @@ class Incident:
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
     """Read everything under `paths` and diagnose it; `-` is standard input. Raises UsageError,
     PathMissing, NothingReadable and PatternError; an OSError where the system refuses a path."""
+    return analyze_and_hear(paths, options, None)[0]
+
+
+def analyze_and_hear(
+    paths: Sequence[str], options: Options, ear: Callable[[Source], reading.Ear] | None
+) -> tuple[Incident, list[reading.Read]]:
+    """The same, and what was read, secrets included; `ear` hears each source meanwhile."""
     library = load(*options.patterns)
     with collect.held(paths, options.progress) as files:
-        return _analyze(list(map(collect.named, paths)), files, library, options)
+        return _analyze(list(map(collect.named, paths)), files, library, options, ear)
 
 
-def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, options: Options) -> Incident:
+def _analyze(
+    paths: Sequence[str],
+    files: Sequence[str],
+    library: Library,
+    options: Options,
+    ear: Callable[[Source], reading.Ear] | None,
+) -> tuple[Incident, list[reading.Read]]:
     """`paths` are what the user calls the `files`."""
     found = collect.collect(files)
     if not found.containers and not found.skipped:
@@ -98,7 +111,7 @@ def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, optio
             "name the folder with the job's logs, or the files themselves",
         )
     usual = _usual(options.baseline, options)
-    reads = _read(found.containers, options)
+    reads = _read(found.containers, options, ear)
     interrupted = any(s.reason.endswith(reading.INTERRUPTED) for r in reads for s in r.skips)
     sources = [s for r in reads for s in r.sources]
     readable = [s for s in sources if s.kind != "binary"]
@@ -117,13 +130,15 @@ def _analyze(paths: Sequence[str], files: Sequence[str], library: Library, optio
         options.progress(ledger.bytes, ledger.bytes, "diagnosing")
     with uncollected():
         incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
-    return replace(incident, interrupted=interrupted)
+    return replace(incident, interrupted=interrupted), reads
 
 
-def _read(containers: Sequence[Container], options: Options) -> list[reading.Read]:
+def _read(
+    containers: Sequence[Container], options: Options, ear: Callable[[Source], reading.Ear] | None
+) -> list[reading.Read]:
     return reading.read_all(
         containers,
-        reading.Ways(options.patterns, options.workers, options.executor, options.progress, _ahead),
+        reading.Ways(options.patterns, options.workers, options.executor, options.progress, _ahead, ear),
     )
 
 
@@ -224,14 +239,14 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     from postmortem.diagnose import shapes
 
     found = collect.collect([str(baseline)])
-    reads = _read(found.containers, options)
+    reads = _read(found.containers, options, spoken.Listener)
     skips = [*found.skipped, *(s for r in reads for s in r.skips)]
     if any(s.reason.endswith(reading.INTERRUPTED) for s in skips):
         raise KeyboardInterrupt
     if not any(r.events for r in reads):
         what = _nothing([f"--baseline {baseline}"], skips, [s for r in reads for s in r.sources])
         raise UsageError(what, "name the logs of a healthy run, or leave --baseline out")
-    return shapes(e for r in reads for e in r.events) | spoken.forms(found.containers)
+    return shapes(e for r in reads for e in r.events) | spoken.forms(reads)
 
 
 def _nothing(paths: Sequence[str], skips: Sequence[Skip], sources: Sequence[Source]) -> str:

@@ -17,7 +17,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from postmortem import collect, parsers, pool, scan
 from postmortem.collect import Container
@@ -36,20 +36,31 @@ LINES = (
 )
 LINES_EACH = (12, 1000)  # the smallest and the largest share
 INTERRUPTED = "interrupted before it was read"
+HEARING = 8  # times that a log weighs more to whom each line of it is told
 SOON = 2 / 3  # of a source's time, after which no more of it is read: the rest is for the parsers
+
+
+class Ear(Protocol):
+    """Who hears all bytes of one source while it is scanned. It never raises."""
+
+    def hear(self, piece: bytes, /) -> None: ...
+    def missed(self) -> None: ...
+    def told(self) -> object: ...
 
 
 @dataclass(frozen=True)
 class Ways:
     """How to read. `workers` 0: as many as pay off.
     `executor`: an engine of the caller's, in place of processes of ours.
-    `meanwhile` is called in a thread while others read."""
+    `meanwhile` is called in a thread while others read.
+    `ear` makes who hears a source; workers import it by its name, and no log is read in parts."""
 
     patterns: tuple[Path, ...] = ()
     workers: int = 0
     executor: Executor | None = None
     progress: Progress | None = None
     meanwhile: Callable[[], None] | None = None
+    ear: Callable[[Source], Ear] | None = None
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,7 @@ class Read:
     events: tuple[Event, ...]
     scanned: tuple[Scanned, ...]  # without hits and contents: what the ledger needs
     skips: tuple[Skip, ...] = ()
+    heard: tuple[object, ...] = ()  # what an ear tells of each source
 
 
 class Job(NamedTuple):
@@ -72,6 +84,7 @@ class Job(NamedTuple):
     digest: str = ""
     source: Source | None = None  # with `part`
     part: scan.Part | None = None
+    ear: Callable[[Source], Ear] | None = None
 
     @property
     def size(self) -> int:
@@ -79,7 +92,8 @@ class Job(NamedTuple):
 
     @property
     def weight(self) -> int:
-        return self.size if self.part else self.container.weight
+        weight = self.size if self.part else self.container.weight
+        return weight * HEARING if self.ear else weight
 
 
 Result = Read | Scanned | pool.Failure  # of a container, of a part of one, or of neither
@@ -112,9 +126,10 @@ def _jobs(containers: Sequence[Container], ways: Ways) -> Iterator[Job]:
     lines = min(high, max(low, LINES // sum(map(collect.logs_in, containers))))
     digest = load(*ways.patterns).digest if ways.executor is not None else ""
     for container in containers:
-        source = collect.divisible(container) if len(scan.parts(container.size)) > 1 else None
+        divided = not ways.ear and len(scan.parts(container.size)) > 1
+        source = collect.divisible(container) if divided else None
         if source is None or source.kind in parsers.DOCUMENT_KINDS or _wrapped(container, source):
-            yield Job(container, ways.patterns, lines, digest)
+            yield Job(container, ways.patterns, lines, digest, ear=ways.ear)
         else:
             yield from (
                 Job(container, ways.patterns, lines, digest, source, part)
@@ -187,20 +202,26 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
 
 def _read(job: Job) -> Read | Scanned:
     if job.part is None or job.source is None:
-        return read(job.container, job.extra, job.lines)
+        return read(job.container, job.extra, job.lines, job.ear)
     _, engine = _tools(job.extra)
     with collect.open_at(job.container, job.source, scan.reads_from(job.part, engine)) as stream:
         return scan.scan_part(job.source, stream, engine, job.part)
 
 
-def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_EACH[1]) -> Read:
+def read(
+    container: Container,
+    extra: tuple[Path, ...] = (),
+    lines: int = LINES_EACH[1],
+    hearing: Callable[[Source], Ear] | None = None,
+) -> Read:
     """Scan and parse one container. `lines` is the share of ordinary lines of each source."""
     library, engine = _tools(extra)
     reads: list[Read] = []
-    limits = collect.Limits(seconds=SOON * pool.seconds_for(container.weight))
+    weight = container.weight * (HEARING if hearing else 1)
+    limits = collect.Limits(seconds=SOON * pool.seconds_for(weight))
     try:
         for source, stream in collect.open_sources(container, limits):
-            reads.append(_one(source, stream, engine, library, lines))
+            reads.append(_one(source, stream, engine, library, lines, hearing))
     except PostmortemError:
         raise
     except Exception as error:  # of the file, or of the archive: what was read of it counts
@@ -221,11 +242,20 @@ def _why(error: Exception) -> str:
     return ours(error)
 
 
-def _one(source: Source, stream: collect.Readable, engine: scan.Engine, library: Library, lines: int) -> Read:
+def _one(
+    source: Source,
+    stream: collect.Readable,
+    engine: scan.Engine,
+    library: Library,
+    lines: int,
+    hearing: Callable[[Source], Ear] | None = None,
+) -> Read:
     """Scan and parse one source; an error of ours costs this source alone."""
+    ear = hearing(source) if hearing else None
     try:
         told = unwrap.of(source, stream)
-        one = scan.scan(source, told, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
+        heard = told if ear is None else _Heard(told, ear)
+        one = scan.scan(source, heard, engine, want_content=source.kind in parsers.DOCUMENT_KINDS)
     except PostmortemError:
         raise
     except Exception as error:
@@ -233,7 +263,23 @@ def _one(source: Source, stream: collect.Readable, engine: scan.Engine, library:
     read = _parsed(one, library, lines)
     if isinstance(told, unwrap.Unwrapped):  # the ledger counts what lies in the file
         read = replace(read, scanned=(replace(read.scanned[0], bytes=told.bytes, lines=told.lines),))
-    return read
+    return read if ear is None else replace(read, heard=(ear.told(),))
+
+
+class _Heard:
+    """A stream that somebody hears, too."""
+
+    def __init__(self, stream: collect.Readable, ear: Ear) -> None:
+        self._stream, self._ear = stream, ear
+
+    def read(self, n: int, /) -> bytes:
+        try:
+            piece = self._stream.read(n)
+        except BaseException:
+            self._ear.missed()
+            raise
+        self._ear.hear(piece)
+        return piece
 
 
 def _parsed(one: Scanned, library: Library, lines: int, skips: tuple[Skip, ...] = ()) -> Read:

@@ -1,34 +1,34 @@
 """Logs -> what was said in them: each distinct line once, by its form, with who said it first and where.
 
-    heard(containers, owner).said["saved /ckpt_N.pt"]   ->   Said("saved /data/ckpt_120.pt", line=812, …)
+    heard(listened, owner).said["saved /ckpt_N.pt"]   ->   Said("saved /data/ckpt_120.pt", line=812, …)
 
-The scan keeps lines that match something; who compares two runs has to know all of them. A line whose digits
-alone differ from an earlier one costs a hash, so logs of a gigabyte are read at the speed of their lines.
+The scan keeps lines that match something; who compares two runs has to know all of them. So a `Listener`
+hears what the scan reads, in the same pass and process: no log is read twice. A line whose digits alone
+differ from an earlier one costs a hash. Whose line it is and what its form is without the names of hosts
+needs all logs: `heard` tells that in the end, of each distinct line.
 """
 
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postmortem import collect
-from postmortem.collect import Container
 from postmortem.diagnose.novelty import alike
 from postmortem.model import Event, Source, Where
-from postmortem.parsers import envelope, signs, unwrap, words
+from postmortem.parsers import envelope, signs, words
 from postmortem.parsers.envelope import Envelope, Style
 from postmortem.parsers.excerpt import Line, decode, first_lines, visible
 from postmortem.parsers.marks import bare
-from postmortem.pool import seconds_for
 from postmortem.privacy import cut
+from postmortem.reading import Read
 
 SPOKEN = frozenset({"console", "agent", "json-lines", "ray", "scheduler"})
 DECLARED = frozenset({"environment", "run"})  # what a job was started with
 CHUNK, LONGEST = 1 << 20, 1 << 14
 MOST = 40_000  # forms of a run, and distinct lines of a file
+ROOM = 16 << 20  # bytes of a file's distinct lines
 KEYS = 500_000  # lines of a file that are known at a glance
 PACED = 256  # lines of a chunk that are looked at for a step and its time
 HEAD = 2000  # lines of a file in which settings are told
@@ -50,6 +50,7 @@ class Said:
     shown: int  # the line of the file, where a collector wrapped it
     troubled: bool
     ordinary: bool  # said by a program itself: no traceback, no library
+    step: int | None  # that was told last in front of it
     ranks: set[int] = field(default_factory=set)
 
 
@@ -80,117 +81,217 @@ class Heard:
     whole: bool = True
 
 
-def heard(containers: Iterable[Container], owner: Owner, names: Set[str] = frozenset()) -> Heard:
-    """Listen to all that speaks. `owner` knows whose line it is, `names` are hosts."""
-    found = Heard()
-    for source, stream in _sources(containers):
-        found.kinds.add(source.kind)
-        if source.kind in SPOKEN | DECLARED:
-            _Listener(found, source, owner, names).listen(stream)
-    return found
+# ── while a log is read ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def forms(containers: Iterable[Container]) -> frozenset[str]:
-    """The forms of all lines of a run, to subtract from another's."""
-    return frozenset(heard(containers, lambda e: e.rank).said)
+class First(NamedTuple):
+    """The first line of its kind in a source."""
+
+    number: int
+    raw: bytes
+    step: int | None
+    once: bool  # it stands in the head, and came only once
 
 
-def _sources(containers: Iterable[Container]) -> Iterator[tuple[Source, collect.Readable]]:
-    for container in containers:
-        limits = collect.Limits(seconds=seconds_for(container.weight))
-        try:
-            yield from collect.open_sources(container, limits)
-        except Exception:  # the analysis has told of it
-            continue
+class Stepped(NamedTuple):
+    """A step with its time, and of its line what tells whose it is."""
+
+    number: int
+    step: int
+    time: float
+    voice: Envelope
 
 
-class _Listener:
-    """Reads one source."""
+@dataclass(frozen=True, slots=True)
+class Listened:
+    """What a worker brings back of one source. `whole`: nothing is missing, nothing was too much to keep."""
 
-    def __init__(self, found: Heard, source: Source, owner: Owner, names: Set[str]) -> None:
-        self.found, self.source, self.owner, self.names = found, source, owner, names
+    source: Source
+    style: Style
+    lines: tuple[First, ...] = ()
+    steps: tuple[Stepped, ...] = ()
+    whole: bool = True
+
+
+class Listener:
+    """Hears one source while it is read. It never raises: what it misses, it says."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
         self.style = Style()
-        self.seen: dict[int, int] = {}  # the kinds of lines, by the lines but for their digits
-        self.kinds: set[int] = set()
-        self.once: dict[int, Once] = {}
+        self.whole = True
+        self._deaf = source.kind not in SPOKEN | DECLARED
+        self._held: list[bytes] = []
+        self._size, self._room = 0, ROOM
+        self._rest, self._number = b"", 1
+        self._seen: dict[int, int] = {}  # the kinds of lines, by the lines but for their digits
+        self._kinds: set[int] = set()
+        self._lines: dict[int, First] = {}
+        self._once: set[int] = set()
+        self._stepping: set[int] = set()  # kinds that tell a step
+        self._last = (0, b"")  # the last line of them
+        self._steps: list[Stepped] = []
+        self._voices: dict[object, Envelope] = {}
 
-    def listen(self, stream: collect.Readable) -> None:
+    def hear(self, piece: bytes) -> None:
+        """The next bytes of the source."""
+        if self._deaf:
+            return
+        self._held.append(piece)
+        self._size += len(piece)
+        if self._size >= CHUNK:
+            self._listen(end=False)
+
+    def missed(self) -> None:
+        """The rest of the source cannot be read."""
+        self.whole = False
+
+    def told(self) -> Listened:
+        """What it has heard."""
+        if not self._deaf:
+            self._listen(end=True)
+        lines = (first._replace(once=kind in self._once) for kind, first in self._lines.items())
+        return Listened(self.source, self.style, tuple(lines), tuple(self._steps), self.whole)
+
+    def _listen(self, end: bool) -> None:
+        *lines, rest = b"".join((self._rest, *self._held)).split(b"\n")
+        if end and rest:
+            lines.append(rest)
+        self._held, self._size, self._rest = [], 0, b"" if end else rest[: 4 * CHUNK]
+        start, self._number = self._number, self._number + len(lines)
         try:
-            for start, lines in _chunks(unwrap.of(self.source, stream)):
-                if start == 1 and self.source.kind != "run":  # its sentences begin with a rank
-                    self.style = envelope.learn(map(bare, first_lines(b"\n".join(lines[:200]), 200)))
-                self._chunk(start, lines)
+            self._chunk(start, [line[:LONGEST] if b"\r" not in line else line[-LONGEST:] for line in lines])
         except Exception:
-            self.found.whole = False
-        self.found.once += self.once.values()
+            self._deaf, self.whole = True, False
 
     def _chunk(self, start: int, lines: list[bytes]) -> None:
+        if start == 1 and self.source.kind != "run":  # its sentences begin with a rank
+            self.style = envelope.learn(map(bare, first_lines(b"\n".join(lines[:200]), 200)))
         every = max(1, len(lines) // PACED)
-        for n, raw in enumerate(lines):
+        for n, raw in enumerate(lines, start):
             label = _LABEL.match(raw)
             own, digits = label[0] if label else b"", raw.translate(_DIGITS)
             key = hash(own + digits)
-            kind = self.seen.get(key)
+            kind = self._seen.get(key)
             known = kind is not None
             if kind is None:
                 kind = self._kind(key, own, digits)
-                known = kind in self.kinds
-            if known:
-                self.once.pop(kind, None)
-                if n % every == 0:
-                    self._pace(start + n, raw)
-            elif len(self.kinds) < MOST:
-                self.kinds.add(kind)
-                self._new(start + n, raw, kind)
-            else:
-                self.found.whole = False
+                known = kind in self._kinds
+            if not known:
+                self._new(n, raw, kind)
+            elif self._once and kind in self._once:
+                self._once.discard(kind)
+            if kind in self._stepping:
+                self._last = n, raw
+                if known and n % every == 0:
+                    self._pace(n, raw)
 
     def _kind(self, key: int, own: bytes, digits: bytes) -> int:
         """What lines share that differ in words with a digit alone, which may be ids."""
-        if len(self.seen) > KEYS:
-            self.seen.clear()
+        if len(self._seen) > KEYS:
+            self._seen.clear()
         plain = self.source.kind in DECLARED
-        kind = self.seen[key] = key if plain else hash(own + _WITH_DIGIT.sub(b"0", digits))
+        kind = self._seen[key] = key if plain else hash(own + _WITH_DIGIT.sub(b"0", digits))
         return kind
 
-    def _pace(self, number: int, raw: bytes) -> None:
-        text = visible(decode(raw))
-        env = envelope.peel(text, self.style)
-        if env.stamp is not None and (step := signs.step(env.body)) is not None:
-            rank = self._rank(number, text, env)
-            self.found.paces.append(Pace((self.source.path, rank), step, env.stamp.time))
-
     def _new(self, number: int, raw: bytes, kind: int) -> None:
-        text = visible(decode(raw))
-        env = envelope.peel(text, self.style)
+        self._room -= len(raw)
+        if len(self._kinds) >= MOST or self._room < 0:
+            self.whole = False
+            return
+        self._kinds.add(kind)
+        self._lines[kind] = First(number, raw, self._step_before(number), False)
+        if number <= HEAD or self.source.kind in DECLARED:
+            self._once.add(kind)
+        if signs.step(self._peeled(raw).body) is not None:
+            self._stepping.add(kind)
+
+    def _step_before(self, number: int) -> int | None:
+        at, raw = self._last
+        return signs.step(self._peeled(raw).body) if 0 < number - at <= LOOKBACK and at else None
+
+    def _pace(self, number: int, raw: bytes) -> None:
+        env = self._peeled(raw)
+        if env.stamp is not None and (step := signs.step(env.body)) is not None:
+            self._steps.append(Stepped(number, step, env.stamp.time, self._voice(env)))
+
+    def _peeled(self, raw: bytes) -> Envelope:
+        return envelope.peel(visible(decode(raw)), self.style)
+
+    def _voice(self, env: Envelope) -> Envelope:
+        """Few for thousands of lines."""
+        key = env.rank, env.local_rank, env.writer, env.pid, env.host
+        return self._voices.setdefault(key, env._replace(body="", stamp=None))
+
+
+# ── when all is read ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def heard(reads: Iterable[Read], owner: Owner, names: Set[str] = frozenset()) -> Heard:
+    """All that was said, of logs that were read with `Ways(ear=Listener)`. `owner` knows whose line it is,
+    `names` are hosts."""
+    found = Heard()
+    for read in reads:
+        found.whole = found.whole and not read.skips
+        for one in read.heard:
+            assert isinstance(one, Listened)
+            found.kinds.add(one.source.kind)
+            found.whole = found.whole and one.whole
+            _Told(found, one, owner, names).all()
+    return found
+
+
+def forms(reads: Iterable[Read]) -> frozenset[str]:
+    """The forms of all lines of a run, to subtract from another's."""
+    return frozenset(heard(reads, lambda e: e.rank).said)
+
+
+class _Told:
+    """One source, among the others."""
+
+    def __init__(self, found: Heard, one: Listened, owner: Owner, names: Set[str]) -> None:
+        self.found, self.one, self.source = found, one, one.source
+        self.owner, self.names = owner, names
+
+    def all(self) -> None:
+        for first in self.one.lines:
+            self._line(first)
+        for number, step, time, env in self.one.steps:
+            self._paced(step, time, self._rank(number, "", env))
+
+    def _line(self, first: First) -> None:
+        text = visible(decode(first.raw))
+        env = envelope.peel(text, self.one.style)
         said = bare(text)
         if env.kernel or not said.strip():
             return
-        rank = self._rank(number, said, env)
-        if number <= HEAD or self.source.kind in DECLARED:
-            self.once[kind] = Once(cut(said, 4000), rank, self.source.kind)
+        rank = self._rank(first.number, said, env)
+        if first.once:
+            self.found.once.append(Once(cut(said, 4000), rank, self.source.kind))
         if self.source.kind in DECLARED:
             return
         if env.stamp is not None and (step := signs.step(env.body)) is not None:
-            self.found.paces.append(Pace((self.source.path, rank), step, env.stamp.time))
+            self._paced(step, env.stamp.time, rank)
         form = alike(said, self.names)
         known = self.found.said.get(form)
         if known is None:
             if len(self.found.said) >= MOST:
                 self.found.whole = False
                 return
-            shown = env.line or number
-            known = Said(
+            known = self.found.said[form] = Said(
                 cut(said, 1000),
                 self.source.path,
-                number,
-                shown,
+                first.number,
+                env.line or first.number,  # of the file, where a collector wrapped it
                 signs.troubled(env.body),
-                words.is_ordinary(Line(number, said, env)),
+                words.is_ordinary(Line(first.number, said, env)),
+                first.step,
             )
-            self.found.said[form] = known
         if rank is not None:
             known.ranks.add(rank)
+
+    def _paced(self, step: int, time: float, rank: int | None) -> None:
+        self.found.paces.append(Pace((self.source.path, rank), step, time))
 
     def _rank(self, number: int, said: str, env: Envelope) -> int | None:
         if env.rank is not None:
@@ -203,42 +304,3 @@ class _Listener:
             Event("line", where, said, rank=self.source.rank, host=host, pid=env.pid, run=self.source.run,
                   fields=fields, source_kind=self.source.kind)
         )  # fmt: skip
-
-
-def _chunks(stream: collect.Readable) -> Iterator[tuple[int, list[bytes]]]:
-    """Whole lines with the number of the first of them; of an endless one its beginning."""
-    rest, number = b"", 1
-    while piece := stream.read(CHUNK):
-        *lines, rest = (rest + piece).split(b"\n")
-        rest = rest[: 4 * CHUNK]
-        yield number, [line[:LONGEST] if b"\r" not in line else line[-LONGEST:] for line in lines]
-        number += len(lines)
-    if rest:
-        yield number, [rest[:LONGEST] if b"\r" not in rest else rest[-LONGEST:]]
-
-
-def steps_before(
-    containers: Iterable[Container], wanted: Mapping[str, Set[int]]
-) -> dict[tuple[str, int], int]:
-    """The step that was told last in front of some lines, by path and number: `(rank3.log, 812) -> 120`."""
-    found: dict[tuple[str, int], int] = {}
-    for source, stream in _sources(containers):
-        left = set(wanted.get(source.path, ()))
-        before: deque[bytes] = deque(maxlen=LOOKBACK)
-        try:
-            for start, lines in _chunks(unwrap.of(source, stream)) if left else ():
-                for number, raw in enumerate(lines, start):
-                    if number in left and (step := _last_step(before)) is not None:
-                        found[source.path, number] = step
-                    before.append(raw)
-                left = {number for number in left if number >= start + len(lines)}
-                if not left:
-                    break
-        except Exception:  # what was found is found
-            continue
-    return found
-
-
-def _last_step(lines: deque[bytes]) -> int | None:
-    told = (signs.step(envelope.peel(visible(decode(raw))).body) for raw in reversed(lines))
-    return next((step for step in told if step is not None), None)

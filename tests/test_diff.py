@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 import re
@@ -16,14 +17,15 @@ import jsonschema
 import pytest
 
 from conftest import ROOT, SAMPLES, SCREENS, Command, needs
-from postmortem import Options, resources
+from postmortem import Options, collect, resources
 from postmortem.analyze import _usual
 from postmortem.compare import settings
 from postmortem.compare.comparison import compare
 from postmortem.compare.run import pace
 from postmortem.diagnose.novelty import alike
+from postmortem.model import Source
 from postmortem.report.difference import FORMS, render
-from postmortem.spoken import Once, Pace
+from postmortem.spoken import Listener, Once, Pace
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -184,6 +186,48 @@ def test_the_environment_is_compared_but_for_what_every_run_has_of_its_own(tmp_p
     names = [row[:3] for row in rows(found, "setting")]
     assert names == [("NCCL_IB_HCA", "mlx5_0", "mlx5_2"), ("NCCL_P2P_DISABLE", None, "1")]
     assert "hf_" not in json.dumps(found)
+
+
+# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_log_is_opened_once_and_each_byte_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two months of logs on a slow disk: the verdict, the forms, the steps and the settings of one pass."""
+    opened: list[str] = []
+    real = collect.open_sources
+
+    def counted(container: Any, *rest: Any) -> Any:
+        opened.append(container.label)
+        return real(container, *rest)
+
+    monkeypatch.setattr(collect, "open_sources", counted)
+    extra = {3: {120: [("falling back to the slow kernel", "WARNING")]}}
+    found = compare(str(job(tmp_path / "a", 1)), str(job(tmp_path / "b", 2, extra=extra)))
+    assert found["lines"][0]["step"] == 120 and found["a"]["step_s"]
+    assert sorted(opened) == sorted([f"rank{n}.log" for n in range(4)] * 2)
+
+
+@pytest.mark.parametrize("piece", [1, 7, 4096, 1 << 20])
+def test_what_is_heard_does_not_depend_on_how_the_bytes_arrive(tmp_path: Path, piece: int) -> None:
+    data = b"".join((job(tmp_path / "a", 1) / f"rank{n}.log").read_bytes() for n in range(4)) * 3
+    whole, torn = (Listener(Source("x", "console", len(data))) for _ in range(2))
+    whole.hear(data)
+    for at in range(0, len(data), piece):
+        torn.hear(data[at : at + piece])
+    assert torn.told() == whole.told() and len(whole.told().lines) == 6
+
+
+def test_a_log_that_breaks_off_is_not_said_to_lack_a_line(tmp_path: Path) -> None:
+    """Half of a compressed log is there: what it would have said next, nobody knows."""
+    a, b = job(tmp_path / "a", 1), job(tmp_path / "b", 2)
+    packed = gzip.compress((a / "rank2.log").read_bytes())
+    (a / "rank2.log").unlink()
+    (a / "rank2.log.gz").write_bytes(packed[: len(packed) // 2])
+    found = compare(str(a), str(b))
+    assert "Not all lines of A were read, so no line is said to be missing there." in found["uncompared"]
+    assert not [line for line in found["lines"] if line["only_in"] == "b"]
 
 
 # ── its parts ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -22,15 +22,20 @@ from postmortem.contract.comparison import SCHEMA, Comparison, Differs, OnlyIn, 
 from postmortem.diagnose.wording import gist, listed, message, ranks_text
 from postmortem.parsers.words import of_a_library
 from postmortem.privacy import Redactor
+from postmortem.reading import Progress
 
 _PLACE = re.compile(r"\[/[^\s\]]+:\d+\] ")  # of a library's own source
 QUOTED = 100  # characters of a line
 SAID = 3  # things that the headline says of versions, world and settings
 
 
-def compare(a: str, b: str, patterns: tuple[Path, ...] = ()) -> Comparison:
+def compare(a: str, b: str, patterns: tuple[Path, ...] = (), progress: Progress | None = None) -> Comparison:
     """Read both and compare them. Raise PostmortemError."""
-    first, second = run.of(a, patterns), run.of(b, patterns)
+    return compared(*run.both(a, b, patterns, progress))
+
+
+def compared(first: Run, second: Run) -> Comparison:
+    """What differs between two runs that were read."""
     redactor = Redactor()
     rows = cast(list[Differs], redactor.document(differences(first, second)))
     told = [*only_in(second, first, "b"), *only_in(first, second, "a")]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from postmortem.compare.run import Run
 from postmortem.contract.comparison import OnlyIn
 from postmortem.diagnose.novelty import alike
-from postmortem.spoken import Heard, Said, steps_before
+from postmortem.spoken import Heard, Said
 
 MOST = 12
 LETTERS = 6  # in a form that says something
@@ -37,8 +37,7 @@ def only_in(run: Run, other: Run, side: Literal["a", "b"]) -> list[OnlyIn]:
     if len(quiet) > max(FEW, OWN * len(run.heard.said)):
         quiet = []
     chosen = [*_first_of_each(run, troubled), *_first_of_each(run, quiet)][:MOST]
-    steps = steps_before(run.containers, _places(chosen))
-    return [_row(run, said, side, steps.get((said.source, said.line))) for said in chosen]
+    return [_row(run, said, side) for said in chosen]
 
 
 def _is_own(form: str, other: Heard) -> bool:
@@ -64,21 +63,14 @@ def _order(run: Run, said: Said) -> tuple[float, str, int]:
     return float("inf") if at is None else at, said.source, said.line
 
 
-def _places(chosen: Sequence[Said]) -> Mapping[str, Set[int]]:
-    found: dict[str, set[int]] = {}
-    for said in chosen:
-        found.setdefault(said.source, set()).add(said.line)
-    return found
-
-
-def _row(run: Run, said: Said, side: Literal["a", "b"], step: int | None) -> OnlyIn:
+def _row(run: Run, said: Said, side: Literal["a", "b"]) -> OnlyIn:
     return {
         "only_in": side,
         "text": said.text.strip(),
         "ranks": sorted(said.ranks),
         "source": said.source,
         "line": said.shown,
-        "step": step,
+        "step": said.step,
         "time": run.moment(said.source, said.line),
         "trouble": said.troubled,
     }

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from postmortem import collect, reading, spoken
-from postmortem.analyze import Options, analyze
-from postmortem.collect import Container
+from postmortem import spoken
+from postmortem.analyze import Options, analyze_and_hear
 from postmortem.compare import settings
 from postmortem.compare.settings import Told, Values
 from postmortem.diagnose import identity
 from postmortem.diagnose.wording import iso
 from postmortem.errors import PathMissing, UsageError
 from postmortem.library import load
+from postmortem.reading import Progress
 from postmortem.replay import documents
 from postmortem.spoken import Heard, Pace
 
@@ -50,7 +50,6 @@ class Run:
     context: frozenset[tuple[str, int | None]] = (
         frozenset()
     )  # lines of which a pattern knows that they are harmless
-    containers: Sequence[Container] = ()
     times: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
 
     @property
@@ -67,18 +66,26 @@ class Run:
         return iso(self.time(source, line))
 
 
-def of(path: str, patterns: tuple[Path, ...] = ()) -> Run:
+def both(a: str, b: str, patterns: tuple[Path, ...], progress: Progress | None = None) -> tuple[Run, Run]:
+    """Read two, each once. Raise PostmortemError, of either before any is read."""
+    for path in (a, b):
+        if path == "-":
+            raise UsageError("standard input is not compared", "name a folder or a file")
+        if not Path(path).exists() and "://" not in path:
+            raise PathMissing(f"{path} does not exist", "name a folder of logs, an archive, or a document")
+    return of(a, patterns, _named(progress, "A")), of(b, patterns, _named(progress, "B"))
+
+
+def _named(progress: Progress | None, name: str) -> Progress | None:
+    return None if progress is None else lambda done, total, what: progress(done, total, f"{name}: {what}")
+
+
+def of(path: str, patterns: tuple[Path, ...] = (), progress: Progress | None = None) -> Run:
     """Read logs, or a document or page that `analyze` wrote. Raise PostmortemError."""
-    if path == "-":
-        raise UsageError(
-            "standard input is read once, and a comparison reads twice", "name a folder or a file"
-        )
-    if not Path(path).exists() and "://" not in path:
-        raise PathMissing(f"{path} does not exist", "name a folder of logs, an archive, or a document")
     if _is_document(Path(path)):
         document = documents.read(Path(path))
         return Run(path, document, versions=_stated(document, {}))
-    return _of_logs(path, patterns)
+    return _of_logs(path, Options(patterns=patterns, progress=progress))
 
 
 def _is_document(path: Path) -> bool:
@@ -89,18 +96,18 @@ def _is_document(path: Path) -> bool:
     return b"postmortem/incident/" in head or b'content="postmortem"' in head
 
 
-def _of_logs(path: str, patterns: tuple[Path, ...]) -> Run:
-    incident = analyze([path], Options(patterns=patterns))
+def _of_logs(path: str, options: Options) -> Run:
+    incident, reads = analyze_and_hear([path], options, spoken.Listener)
+    if incident.interrupted:
+        raise KeyboardInterrupt
     document = incident.document
-    library = load(*patterns)
-    containers = collect.collect([path]).containers
-    reads = reading.read_all(containers, reading.Ways(patterns))
+    library = load(*options.patterns)
     events = [e for r in reads for e in r.events]
     registry = identity.build(events, [s for r in reads for s in r.sources], library)
     names = frozenset(
         {*document["job"]["hosts"], *registry.host_of.values(), *(e.host for e in events if e.host)}
     )
-    heard = spoken.heard(containers, registry.rank_of, names)
+    heard = spoken.heard(reads, registry.rank_of, names)
     harmless = {
         (e.where.source, e.where.line)
         for e in events
@@ -119,7 +126,6 @@ def _of_logs(path: str, patterns: tuple[Path, ...]) -> Run:
         pace(heard.paces),
         names,
         frozenset(harmless),
-        containers,
         {source: sorted(told) for source, told in times.items()},
     )
 
