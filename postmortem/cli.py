@@ -122,8 +122,8 @@ def _explain(error: Exception) -> int:
 @click.option("--dask", metavar="ADDRESS", help="Read on the workers of this Dask scheduler.")
 @click.option("--executor", metavar="MODULE:FACTORY", help="Read on the executor that this function returns.")
 @flag("--no-redact", help="Do not mask secrets found in the logs.")
-@flag("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
-@click.option("--anonymise-map", metavar="FILE", type=Path, help="Anonymize, and write the mapping to FILE.")
+@commands.anonymised
+@commands.anonymise_map
 @in_history
 @flag("--strict", help="Exit 4 if the cause stays undetermined.")
 @flag("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
@@ -138,7 +138,7 @@ def _explain(error: Exception) -> int:
 )
 @flag("--open", "open_", help="Open the HTML report in a browser.")
 @flag("--verbose", "-v", help="Explain the verdict.")
-@flag("--quiet", "-q", help="No progress and no summary.")
+@commands.quiet
 @click.pass_context
 def analyze(
     context: click.Context,
@@ -194,8 +194,7 @@ def analyze(
     }
     if jobs:
         chosen["workers"] = jobs
-    bar = nullcontext() if quiet else output.progress_bar()
-    with _engine(dask, executor) as engine, bar as progress:
+    with _engine(dask, executor) as engine, output.progress_bar(quiet) as progress:
         incident = read(paths, Options(**chosen, executor=engine, progress=progress))
     hide = anonymise or anonymise_map is not None
     if where:

@@ -146,6 +146,13 @@ pattern_folders = click.option(
 )
 
 
+anonymised = flag("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
+anonymise_map = click.option(
+    "--anonymise-map", metavar="FILE", type=Path, help="Anonymize, and write the mapping to FILE."
+)
+quiet = flag("--quiet", "-q", help="No progress and no summary.")
+
+
 class Group(click.Group):
     """Commands in the order of their declaration."""
 

@@ -176,9 +176,9 @@ def _plug(descriptor: int) -> None:
 
 
 @contextmanager
-def progress_bar() -> Iterator[Progress | None]:
-    """Yield a callable that draws progress on standard error; None where that is no terminal."""
-    if not _is_terminal() or os.environ.get("TERM") == "dumb":
+def progress_bar(quiet: bool = False) -> Iterator[Progress | None]:
+    """Yield a callable that draws progress on standard error; None where that is no terminal, or `quiet`."""
+    if quiet or not _is_terminal() or os.environ.get("TERM") == "dumb":
         yield None
         return
     from rich.console import Console

@@ -349,6 +349,56 @@ def test_an_input_is_not_overwritten(in_process: Command, tmp_path: Path) -> Non
     assert done.returncode == 2 and (tmp_path / "a.log").read_text() == "step 1\n"
 
 
+# ── what goes to others, and what is seen meanwhile ─────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_comparison_goes_to_somebody_without_names(tmp_path: Path, in_process: Command, form: str) -> None:
+    """A host has one pseudonym on both sides; who is who is in a file that only its owner reads."""
+    a, b = tmp_path / "a", tmp_path / "b"
+    job(a / "falcon-x1", 1)
+    job(b / "falcon-x2", 2, extra={1: {20: [("cannot write /home/walburga/exp9/x.pt", "ERROR")]}})
+    log = b / "falcon-x2" / "rank1.log"
+    log.write_text(f"{log.read_text()}ERROR falcon-x1 refused walburga, unlike falcon-x2\n")
+    done = in_process("diff", a, b, "--format", form, "--anonymise-map", tmp_path / "key.json")
+    assert done.returncode == 0, done.stderr
+    assert "user-1" in done.stdout and not re.search("(?i)falcon|walburga|exp9", done.stdout)
+    said = json.loads((tmp_path / "key.json").read_text())
+    assert {"falcon-x1", "falcon-x2", "walburga"} <= set(said.values())
+    assert (tmp_path / "key.json").stat().st_mode & 0o777 == 0o600
+    plain = in_process("diff", a, b, "--format", form).stdout
+    assert "walburga" in plain
+    good, bad = (SAMPLES / name / "logs" for name in ("healthy-two-hosts", "oom-on-second-host"))
+    shown = in_process("diff", good, bad, "--format", form, "--anonymise").stdout
+    assert "Rank 3 on host-2 was killed" in " ".join(shown.split())
+    assert not re.search(r"node-[ab]\b|oom-on-second", shown)
+
+
+def test_the_key_is_not_written_over_what_is_compared(tmp_path: Path, in_process: Command) -> None:
+    (tmp_path / "a.log").write_text("step 1\n")
+    done = in_process("diff", tmp_path / "a.log", tmp_path / "a.log", "--anonymise-map", tmp_path / "a.log")
+    assert done.returncode == 2 and (tmp_path / "a.log").read_text() == "step 1\n"
+
+
+def test_how_far_it_is_is_told_of_each_of_the_two(tmp_path: Path) -> None:
+    told: list[tuple[int, int, str]] = []
+    compare(str(job(tmp_path / "a", 1)), str(job(tmp_path / "b", 2)), (), lambda *said: told.append(said))
+    for name in "AB":
+        own = [said for said in told if said[2].startswith(f"{name}: ")]
+        assert [what for *_, what in own] == [
+            *(f"{name}: rank{n}.log" for n in range(4)),
+            f"{name}: diagnosing",
+        ]
+        assert own[-1][0] == own[-1][1] > 0
+
+
+def test_quiet_says_nothing_beside_the_file(tmp_path: Path, in_process: Command) -> None:
+    a = job(tmp_path / "a", 1)
+    done = in_process("diff", a, a, "-o", "d.html", "--quiet")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "d.html").exists()
+
+
 # ── how it is shown ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from postmortem import output
+from postmortem import commands, output
 from postmortem.commands import argument, choice, flag, pattern_folders
 from postmortem.errors import UsageError
 
@@ -36,7 +36,10 @@ class Form(StrEnum):
     help="Output format; default by the file's name, or terminal.",
 )
 @pattern_folders
+@commands.anonymised
+@commands.anonymise_map
 @flag("--exit-code", help=f"Exit {DIFFERENT} if they differ in something that matters, otherwise 0.")
+@commands.quiet
 @click.pass_context
 def diff(
     context: click.Context,
@@ -45,22 +48,37 @@ def diff(
     out: str | None,
     form: str | None,
     folders: tuple[Path, ...],
+    anonymise: bool,
+    anonymise_map: Path | None,
     exit_code: bool,
+    quiet: bool,
 ) -> None:
     """Say what differs between two runs: versions, settings, world, steps, first lines, verdict."""
     target = None if out in (None, "-") else Path(str(out))
     chosen = form or _by_name(target)
     if target is not None:
         _check(target, (a, b))
-    from postmortem.compare.comparison import compare
+    if anonymise_map:
+        output.check_key(anonymise_map, target, (a, b))
+    from postmortem import pool
+    from postmortem.compare import run
+    from postmortem.compare.comparison import compared
     from postmortem.report.difference import render
 
-    found = compare(a, b, folders)
+    pool.tune()
+    with output.progress_bar(quiet) as progress:
+        pair = run.both(a, b, tuple(map(commands.folder, folders)), progress)
+        found = compared(*pair)
+    if anonymise or anonymise_map:
+        from postmortem.report import pseudonyms
+
+        found = pseudonyms.put_in_comparison(found, pair, anonymise_map)
     if target is None:
         output.data(render(found, chosen, output.width(), output.colour() and sys.stdout.isatty()))
     else:
         output.write_file(target, render(found, chosen))
-        output.say(f"{found['headline']}\n  wrote {target}")
+        if not quiet:
+            output.say(f"{found['headline']}\n  wrote {target}")
     context.exit(DIFFERENT if exit_code and found["differs"] else 0)
 
 

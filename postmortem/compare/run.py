@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from postmortem import spoken
+from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze_and_hear
 from postmortem.compare import settings
 from postmortem.compare.settings import Told, Values
@@ -51,6 +52,7 @@ class Run:
         frozenset()
     )  # lines of which a pattern knows that they are harmless
     times: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    timeline: Timeline | None = field(default=None, repr=False)
 
     @property
     def outcome(self) -> str:
@@ -127,6 +129,7 @@ def _of_logs(path: str, options: Options) -> Run:
         names,
         frozenset(harmless),
         {source: sorted(told) for source, told in times.items()},
+        incident.timeline,
     )
 
 

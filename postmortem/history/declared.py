@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from postmortem import output
-from postmortem.commands import Group, argument, flag, moment
+from postmortem.commands import Group, anonymised, argument, flag, moment
 from postmortem.history.place import VARIABLE
 
 where = click.option(
@@ -156,7 +156,7 @@ def hosts(
     required=True,
     help="The file: .parquet, .csv or .ndjson; - is standard output, as ndjson.",
 )
-@flag("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
+@anonymised
 def export(where: str | None, out: str, anonymise: bool, **asked: Any) -> None:
     """Write incidents as a table, one row each."""
     from postmortem.history import command

@@ -320,9 +320,22 @@ def _address(words: str) -> Any:
 def anonymised(incident: Any, names: Anonymiser | None = None) -> Any:
     """Return the incident with pseudonyms in its document and in its timeline; `names` has their key then."""
     names = names or Anonymiser()
-    document = incident.document
+    learn(incident, names)
     timeline = incident.timeline
-    events = () if timeline is None else timeline.events
+    cleaned = names.document(incident.document)
+    if timeline is None:
+        return replace(incident, document=cleaned)
+    return replace(
+        incident,
+        document=cleaned,
+        timeline=replace(timeline, events=tuple(map(_event(names), timeline.events))),
+    )
+
+
+def learn(incident: Any, names: Anonymiser) -> None:
+    """Take the names of an incident's document and timeline."""
+    document = incident.document
+    events = () if incident.timeline is None else incident.timeline.events
     for source in document.get("sources") or []:
         names.learn(source)
     names.learn(document)
@@ -335,14 +348,6 @@ def anonymised(incident: Any, names: Anonymiser | None = None) -> Any:
     names.document(document)
     for text in dict.fromkeys(_said(events)):
         names.text(text)
-    cleaned = names.document(document)
-    if timeline is None:
-        return replace(incident, document=cleaned)
-    return replace(
-        incident,
-        document=cleaned,
-        timeline=replace(timeline, events=tuple(map(_event(names), timeline.events))),
-    )
 
 
 def _said(events: Iterable[Any]) -> Iterator[str]:
@@ -364,4 +369,4 @@ def _event(names: Anonymiser) -> Callable[[Any], Any]:
     return clean
 
 
-__all__ = ["Anonymiser", "anonymised"]
+__all__ = ["Anonymiser", "anonymised", "learn"]
