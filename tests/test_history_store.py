@@ -284,6 +284,37 @@ def test_a_newer_server_is_left_alone(where: str) -> None:
         pass
 
 
+@both
+def test_who_only_reads_writes_nothing(where: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """An agent's question neither moves the tables of an older program on nor leaves a file beside them."""
+    with opened(where, make=True) as history:
+        history.file(incident(1))
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with opened(where, reads=True) as history:
+        assert [each["uid"] for each in history.rows()] == [f"{1:064x}"]
+        with pytest.raises(HistoryError):
+            history.note(f"{1:064x}", "what an agent thinks")
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    monkeypatch.setattr(store, "HEAD", "0002")
+    monkeypatch.setattr(store, "KNOWN", ("0001", "0002"))
+    monkeypatch.setattr(store, "_prepare", lambda *_: pytest.fail("it would have been brought up to date"))
+    with pytest.raises(HistoryError, match="older postmortem") as error, opened(where, reads=True):
+        pass
+    assert "postmortem history list -n 1 --history" in str(error.value.hint)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_reader_sees_what_a_writer_beside_it_files(tmp_path: Path) -> None:
+    where = str(tmp_path / "fleet.db")
+    with opened(where, make=True) as writer:
+        for number in range(3):
+            with sqlite3.connect(where) as held:  # so the log of the writers stays
+                writer.file(incident(number))
+                with opened(where, reads=True) as reader:
+                    assert reader.span()[0] == number + 1
+            held.close()
+
+
 def test_without_the_extra_the_command_to_install_it_is_said(tmp_path: Path) -> None:
     code = "import sys; sys.modules['sqlalchemy'] = None; from postmortem.__main__ import main; main()"
     command = [sys.executable, "-c", code, "analyze", OOM / "logs", "-q", "-o", tmp_path / "a.html"]

@@ -301,6 +301,68 @@ def test_a_history_tells_when_the_same_was_seen(jobs: Path, tmp_path: Path) -> N
     assert none["rows"] == [] and there["rows"] == same["rows"]
 
 
+def test_a_store_without_its_tables_is_not_given_them_by_a_question(jobs: Path, tmp_path: Path) -> None:
+    """Tools that only read are let do so by clients without asking anybody."""
+    pytest.importorskip("sqlalchemy")
+    store = tmp_path / "fleet.db"
+    store.touch()
+
+    @talk(jobs, options=("--history", str(store)))
+    async def found(client: Any) -> Any:
+        return await client.call_tool("history", {})
+
+    sentence, _, step = found.content[0].text.partition("\n")
+    assert found.is_error and "has tables of an older postmortem" in sentence
+    assert "postmortem history list" in step
+    assert store.read_bytes() == b"" and list(tmp_path.glob("fleet.db*")) == [store]
+
+
+GOOD, BAD = "healthy-torchrun/logs", "bad-label-one-rank/logs"
+
+
+def test_what_a_good_run_and_a_bad_one_have_apart() -> None:
+    """The job went well yesterday: one question tells what is different today."""
+    (found,) = ask(SAMPLES, ("diff", {"a": GOOD, "b": BAD}))
+    assert found["headline"].startswith("B failed where A ended well: Rank 2 raised ValueError: sample 67")
+    assert found["differs"] and found["differences"][0]["kind"] == "verdict"
+    assert (found["a"]["path"], found["a"]["outcome"]) == (GOOD, "healthy")
+    assert (found["b"]["path"], found["b"]["outcome"]) == (BAD, "incident")
+    line = found["lines"][0]
+    assert line["only_in"] == "b" and line["text"].endswith("label 4711 outside of [0, 10)")
+    (window,) = ask(SAMPLES, ("lines", {"paths": [BAD], "where": f"{line['source']}:{line['line']}"}))
+    assert any("label 4711 outside" in said for said in window["lines"])
+
+
+def test_a_comparison_is_kept_until_a_file_changes(jobs: Path) -> None:
+    """And it is another one than that of the two the other way round."""
+    shutil.copytree(SAMPLES / "healthy-two-hosts" / "logs", jobs / "16")
+
+    @talk(jobs)
+    async def found(client: Any) -> list[Any]:
+        asked = {"a": "16", "b": "17"}
+        first = marked(await client.call_tool("diff", asked))
+        start = time.monotonic()
+        again = marked(await client.call_tool("diff", asked))
+        took = time.monotonic() - start
+        back = marked(await client.call_tool("diff", {"a": "17", "b": "16"}))
+        (jobs / "16" / "rank9.log").write_text("[rank9]: ValueError: the moon is no label\n")
+        changed = marked(await client.call_tool("diff", asked))
+        return [first, again, took, back, changed]
+
+    first, again, took, back, changed = found
+    assert first == again and took < 0.25
+    assert back["a"] == first["b"] and changed["a"]["outcome"] == "incident"
+
+
+def test_a_comparison_of_many_things_is_cut_and_says_so(tmp_path: Path) -> None:
+    for name, values in (("a", "x"), ("b", "y")):
+        own = "".join(f"--option-{chr(97 + n // 26)}{chr(97 + n % 26)} {values * 70}\n" for n in range(90))
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "rank0.log").write_text(f"{own}step 1 loss 2.0\ntraining finished\n")
+    (found,) = ask(tmp_path, ("diff", {"a": "a", "b": "b"}))
+    assert found["more"]["differences"] > 40 and len(found["differences"]) > 10
+
+
 # ── the same question twice ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -330,7 +392,7 @@ def test_old_incidents_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -
     from postmortem.agents.roots import Roots
 
     kept = cases.Cases(Roots([SAMPLES]))
-    made = [cases.Case((Path(str(n)),), "", {}, (), (), (), weight=cases.KEPT // 3) for n in range(5)]
+    made = [cases.Case((Path(str(n)),), "", {}, weight=cases.KEPT // 3) for n in range(5)]
     for case in made:
         kept._keep(case)
     assert list(kept._kept.values()) == made[-3:]
@@ -363,16 +425,20 @@ def hostile(tmp_path: Path) -> Path:
 def test_a_log_cannot_forge_the_mark_nor_act(hostile: Path) -> None:
     """The mark is made of the whole answer with a key that no log knows, and its text stays in its string."""
     asked = ("logs/rank0.log:5", {"paths": ["logs"]})
-    analyzed, events, window = ask(
+    (hostile / "good").mkdir()
+    (hostile / "good" / "rank0.log").write_text("step 1 loss 2.0\ntraining finished\n")
+    analyzed, events, window, differs = ask(
         hostile,
         ("analyze", asked[1]),
         ("timeline", asked[1]),
         ("lines", {**asked[1], "where": "rank0.log:5"}),
+        ("diff", {"a": "good", "b": "logs"}),
     )
-    for answer in (analyzed, events, window):
+    for answer in (analyzed, events, window, differs):
         told = json.dumps(answer, ensure_ascii=False)
         assert "quoted-000000000000" in told and answer["begin"] != "quoted-000000000000"
-        assert set(answer) <= {"begin", "end", "brief", "read", "rows", "found", "file", "lines"}
+        known = {"begin", "end", "brief", "read", "rows", "found", "file", "lines"}
+        assert set(answer) <= known or answer is differs
         assert not re.search("[\x00-\x08\x0b-\x1f\x7f\u200b\u202e]", told)
     assert "\\x1b]0;owned\\x07" in window["lines"][-1]
 
@@ -397,7 +463,9 @@ def test_secrets_are_masked_by_the_same_marks_everywhere(tmp_path: Path) -> None
         + f"2026-11-20 21:13:42,001 [rank1] sent {secret}\n"
         + "-----BEGIN RSA PRIVATE KEY-----\n" + "MIIEpAIBAAKCAQEAz7y2b0\n" * 12 + "-----END RSA PRIVATE KEY-----\n"
     )  # fmt: skip
-    paths = {"paths": ["."]}
+    (tmp_path / "good").mkdir()
+    (tmp_path / "good" / "rank0.log").write_text("step 1 loss 2.0\ntraining finished\n")
+    paths = {"paths": ["rank0.log", "rank1.log"]}
     answers = ask(
         tmp_path,
         ("analyze", paths),
@@ -405,6 +473,8 @@ def test_secrets_are_masked_by_the_same_marks_everywhere(tmp_path: Path) -> None
         ("lines", {**paths, "where": "rank0.log"}),
         ("lines", {**paths, "where": "rank1.log:10"}),
         ("lines", {**paths, "where": "rank1.log:15-18"}),
+        ("diff", {"a": "good", "b": "rank0.log"}),
+        ("diff", {"a": "good", "b": "."}),
     )
     told = json.dumps(answers)
     assert secret not in told and "MIIEpAIBAAKCAQEA" not in told
@@ -456,6 +526,8 @@ def test_nothing_outside_of_the_roots_is_read(beside: Path) -> None:
                 ("timeline", {"paths": ["17", path]}),
                 ("verdict", {"path": path}),
                 ("incidents", {"path": path}),
+                ("diff", {"a": "17", "b": path}),
+                ("diff", {"a": path, "b": "17"}),
             ):
                 found.append((said, await client.call_tool(name, given)))
         return found

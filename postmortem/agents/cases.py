@@ -28,19 +28,23 @@ from postmortem.report.events import Row
 KEPT = 64 << 20  # bytes of what children told, of all cases together
 LARGEST = 256 << 20  # and of one child, which is read and shown, but may not stay
 AT_ONCE = 2  # analyses
+ANALYZE, DIFF = "analyze", "diff"  # what a child does with its paths
 Told = Callable[[int, int, str], Awaitable[None]]
+Key = tuple[str, tuple[Path, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One analysis: the document, its events by time, and what is secret in them."""
+    """One analysis: the document, its events by time, and what is secret in them. Of two runs that are
+    compared, the document is the comparison, and the rest is empty."""
 
     paths: tuple[Path, ...]
     stamp: str
     document: dict[str, Any]
-    rows: tuple[Row, ...] = field(repr=False)
-    notes: tuple[str, ...]
-    secrets: tuple[tuple[str, str, bool], ...] = field(repr=False)
+    rows: tuple[Row, ...] = field(default=(), repr=False)
+    notes: tuple[str, ...] = ()
+    secrets: tuple[tuple[str, str, bool], ...] = field(default=(), repr=False)
+    work: str = ANALYZE
     weight: int = 0
 
     @property
@@ -60,57 +64,63 @@ class Cases:
 
     def __init__(self, roots: Roots, patterns: Sequence[Path] = ()) -> None:
         self.roots, self.patterns = roots, [str(path) for path in patterns]
-        self._kept: OrderedDict[tuple[Path, ...], Case] = OrderedDict()
-        self._locks: dict[tuple[Path, ...], anyio.Lock] = {}
+        self._kept: OrderedDict[Key, Case] = OrderedDict()
+        self._locks: dict[Key, anyio.Lock] = {}
         self._room = anyio.CapacityLimiter(AT_ONCE)
 
-    async def read(self, paths: tuple[Path, ...], fresh: bool, told: Told) -> Case:
-        """The analysis of these paths; `fresh` reads again where a file has changed since."""
-        lock = self._locks.setdefault(paths, anyio.Lock())
+    async def read(self, paths: tuple[Path, ...], fresh: bool, told: Told, work: str = ANALYZE) -> Case:
+        """The analysis of these paths, or what differs between two; `fresh` reads again where a file has
+        changed since."""
+        key = work, paths
+        lock = self._locks.setdefault(key, anyio.Lock())
         try:
-            return await self._locked(lock, paths, fresh, told)
+            return await self._locked(lock, key, fresh, told)
         finally:
             if not lock.statistics().tasks_waiting:
-                self._locks.pop(paths, None)
+                self._locks.pop(key, None)
 
-    async def _locked(self, lock: anyio.Lock, paths: tuple[Path, ...], fresh: bool, told: Told) -> Case:
+    async def _locked(self, lock: anyio.Lock, key: Key, fresh: bool, told: Told) -> Case:
         async with lock:
-            case = self._kept.get(paths)
-            if case is None or (fresh and case.stamp != await to_thread.run_sync(self.roots.stamp, paths)):
+            case = self._kept.get(key)
+            if case is None or (fresh and case.stamp != await to_thread.run_sync(self.roots.stamp, key[1])):
                 async with self._room:
-                    case = await self._read(paths, told)
+                    case = await self._read(key, told)
                 self._keep(case)
-            if paths in self._kept:  # one that is too large does not stay
-                self._kept.move_to_end(paths)
+            if key in self._kept:  # one that is too large does not stay
+                self._kept.move_to_end(key)
             return case
 
     def _keep(self, case: Case) -> None:
-        self._kept.pop(case.paths, None)
-        self._kept[case.paths] = case
+        key = case.work, case.paths
+        self._kept.pop(key, None)
+        self._kept[key] = case
         while sum(kept.weight for kept in self._kept.values()) > KEPT:
             self._kept.popitem(last=False)
 
-    async def _read(self, paths: tuple[Path, ...], told: Told) -> Case:
+    async def _read(self, key: Key, told: Told) -> Case:
+        work, paths = key
         stamp = await to_thread.run_sync(self.roots.stamp, paths)
-        answer = await self._ask(paths, told)
+        answer = await self._ask(key, told)
         if "error" in answer:
             raise PostmortemError(answer["error"], answer["hint"])
+        if work == DIFF:
+            return Case(paths, stamp, answer["document"], work=work, weight=answer["weight"])
         return await to_thread.run_sync(_case, paths, stamp, answer)
 
-    async def _ask(self, paths: tuple[Path, ...], told: Told) -> dict[str, Any]:
+    async def _ask(self, key: Key, told: Told) -> dict[str, Any]:
         """Let a child read. Whatever ends this call ends the child and its workers."""
         words = [sys.executable, "-P", "-m", "postmortem.agents.child"]
         process = await anyio.open_process(words, stderr=None, start_new_session=True)
         try:
-            return await self._listen(process, paths, told)
+            return await self._listen(process, key, told)
         finally:
             with anyio.CancelScope(shield=True):
                 _end(process)
                 await process.wait()
 
-    async def _listen(self, process: Process, paths: tuple[Path, ...], told: Told) -> dict[str, Any]:
+    async def _listen(self, process: Process, key: Key, told: Told) -> dict[str, Any]:
         assert process.stdin and process.stdout
-        asked = {"paths": [str(path) for path in paths], "patterns": self.patterns}
+        asked = {"work": key[0], "paths": [str(path) for path in key[1]], "patterns": self.patterns}
         await process.stdin.send(json.dumps(asked).encode() + b"\n")
         held = bytearray()
         async for piece in process.stdout:
@@ -154,7 +164,7 @@ def _case(paths: tuple[Path, ...], stamp: str, answer: dict[str, Any]) -> Case:
         tuple(row._replace(time=float("nan")) if row.time is None else row for row in rows),
         tuple(answer["notes"]),
         tuple((secret, mark, bare) for secret, mark, bare in answer["secrets"]),
-        answer["weight"],
+        weight=answer["weight"],
     )
 
 

@@ -1,7 +1,7 @@
-"""One analysis in a process of its own: it can be stopped in the middle, a source that takes too long is
-ended by a signal, its memory goes back to the system, and what it prints is not the protocol's.
+"""One analysis, or comparison, in a process of its own: it can be stopped in the middle, a source that takes
+too long is ended by a signal, its memory goes back to the system, and what it prints is not the protocol's.
 
-    stdin:  {"paths": ["/jobs/17"], "patterns": []}, then nothing until it ends
+    stdin:  {"work": "analyze", "paths": ["/jobs/17"], "patterns": []}, then nothing until it ends
     stdout: {"done": 1048576, "total": 7340032, "what": "rank0.log"}, …, {"document": {…}, "rows": […], …}
 
 Where stdin ends, whoever asked is gone, and this process with its workers ends too.
@@ -61,9 +61,14 @@ def _tell(out: BinaryIO, value: object) -> None:
 
 def _answer(asked: dict[str, Any], progress: _Progress) -> dict[str, Any]:
     pool.tune()
+    patterns = tuple(map(Path, asked["patterns"]))
     try:
-        options = Options(patterns=tuple(map(Path, asked["patterns"])), progress=progress)
-        incident = analyze(asked["paths"], options)
+        if asked["work"] == "diff":
+            from postmortem.compare.comparison import compare
+
+            a, b = asked["paths"]
+            return {"document": compare(a, b, patterns, progress)}
+        incident = analyze(asked["paths"], Options(patterns=patterns, progress=progress))
     except Exception as error:
         known = refusal(error) or error
         if isinstance(known, PostmortemError):

@@ -1,7 +1,8 @@
 """The tools in one table. To add one: a function in the manner of `tools.py`, and a row here.
 
 `takes` are its arguments as JSON Schema; those in `reads` name logs, and for each the function is given the
-case that was read. `gives` are the fields of its answer, besides the marks around it.
+case that was read, or one for the two in `compares`. `gives` are the fields of its answer, besides the marks
+around it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,12 @@ class Tool:
     work: Callable[..., answers.Answer]
     needs: tuple[str, ...] = ()
     reads: tuple[str, ...] = ()
+    compares: tuple[str, ...] = ()  # two runs
     fresh: bool = False  # reads again where the logs have changed
 
     @property
     def input_schema(self) -> dict[str, Any]:
-        return _object(self.takes, (*self.reads, *self.needs))
+        return _object(self.takes, (*self.reads, *self.compares, *self.needs))
 
     @property
     def output_schema(self) -> dict[str, Any]:
@@ -191,6 +193,31 @@ TOOLS = (
         },
         PAGE,
         tools.history,
+    ),
+    Tool(
+        "diff",
+        "Say what differs between two runs",
+        "Compares a run that went well with one that failed: verdict, versions, world, settings, step time, "
+        "hosts, and the first lines that one has and the other lacks.",
+        {
+            "a": _said("string", "The good run: a folder of logs, an archive, or a report."),
+            "b": _said("string", "The other run."),
+        },
+        {
+            "headline": _said("string", "The most telling of it."),
+            "differs": _said("boolean", "Whether anything that differs matters."),
+            "a": _said("object", "The first run."),
+            "b": _said("object", "The second."),
+            "differences": PAGE["rows"],
+            "lines": PAGE["rows"],
+            "uncompared": _list("string", "What could not be compared."),
+            "more": _said(
+                "object", "How many of a list are left out; the command `postmortem diff` has them."
+            ),
+        },
+        tools.diff,
+        compares=("a", "b"),
+        fresh=True,
     ),
     Tool(
         "explain",

@@ -35,6 +35,7 @@ AROUND, LINES_MOST = 5, 200
 LEAST = {"evidence": 5, "chain": 0, "missing": 3}  # rows of a brief's lists
 WIDE = 400  # characters of a log line in an answer
 EXPLANATION = 10_000
+COMPARED = {"differences": 40, "lines": 16}  # rows of a comparison
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def history(desk: Desk, asked: Asked) -> Answer:
     for name in ("since", "until"):
         if (at := moment(asked.get(name), name)) is not None:
             conditions[name] = _iso(at)
-    with opened(desk.history) as store:
+    with opened(desk.history, reads=True) as store:
         found, written = store.rows(**conditions), store.notes(**conditions)
     said: dict[str, list[str]] = {}
     for note in written:
@@ -232,6 +233,21 @@ def _clean(row: Answer) -> Answer:
     cleaned = Redactor().document(row)
     assert isinstance(cleaned, dict)
     return cleaned
+
+
+def diff(desk: Desk, asked: Asked, case: Case) -> Answer:
+    """The comparison: of its two lists what fits, the most telling first."""
+    found: Answer = dict(case.document)
+    del found["schema"]
+    for side, path in zip("ab", case.paths, strict=True):
+        found[side] = answers.short({**found[side], "path": desk.roots.shown(path)}, WIDE)
+    more = {}
+    for name, most in COMPARED.items():
+        rows = found[name]
+        found[name] = answers.fitting((answers.short(row, WIDE) for row in rows), most, ROOM // 2)
+        if left := len(rows) - len(found[name]):
+            more[name] = left
+    return found | ({"more": more} if more else {})
 
 
 def explain(desk: Desk, asked: Asked) -> Answer:

@@ -37,6 +37,8 @@ def compare(a: str, b: str, patterns: tuple[Path, ...] = (), progress: Progress 
 def compared(first: Run, second: Run) -> Comparison:
     """What differs between two runs that were read."""
     redactor = Redactor()
+    for one in (first, second):  # a line of text is not only searched for what looks like a secret
+        redactor.recall(one.secrets)
     rows = cast(list[Differs], redactor.document(differences(first, second)))
     told = [*only_in(second, first, "b"), *only_in(first, second, "a")]
     lines = cast(list[OnlyIn], redactor.document(told))

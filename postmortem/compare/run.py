@@ -53,6 +53,7 @@ class Run:
     )  # lines of which a pattern knows that they are harmless
     times: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
     timeline: Timeline | None = field(default=None, repr=False)
+    secrets: Sequence[tuple[str, str, bool]] = field(default=(), repr=False)
 
     @property
     def outcome(self) -> str:
@@ -130,6 +131,7 @@ def _of_logs(path: str, options: Options) -> Run:
         frozenset(harmless),
         {source: sorted(told) for source, told in times.items()},
         incident.timeline,
+        incident.redactor.memory() if incident.redactor else (),
     )
 
 

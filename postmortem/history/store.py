@@ -11,6 +11,7 @@ goes on.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -196,40 +197,59 @@ def _wanted(
 
 
 @contextmanager
-def opened(where: str, make: bool = False, patience: float = PATIENCE_S) -> Iterator[Store]:
+def opened(
+    where: str, make: bool = False, patience: float = PATIENCE_S, reads: bool = False
+) -> Iterator[Store]:
     """Open the store at a file or URL. With `make`, one that is not there is made; tables of an older
-    program are brought up to date; those of a newer one are left alone, with a sentence."""
+    program are brought up to date; those of a newer one are left alone, with a sentence. Who only `reads`
+    writes nothing: older tables are left alone, too."""
     at = place(where)
     if at.file and not at.file.exists() and not make:
         raise HistoryError(
             f"there is no history in {at.shown}", f"begin one: postmortem analyze LOGS --history {at.shown}"
         )
     with _sentences(at.shown):
-        engine = _engine(at, patience)
+        engine = _engine(at, patience, reads)
     try:
         with _sentences(at.shown):
-            current = _current(engine, at.shown)
-            if at.file:
+            found = _found(engine, at.shown)
+            if reads and found != HEAD:
+                raise HistoryError(
+                    f"{at.shown} has tables of an older postmortem ({found or 'none'}, this one has {HEAD})",
+                    f"a person may bring it up to date: postmortem history list -n 1 --history {at.shown}",
+                )
+            if at.file and not reads:
                 _write_ahead(engine, bool(at.network), patience)
-            if not current:
+            if found != HEAD:
                 _prepare(engine, at.shown)
         yield Store(engine, at.shown)
     finally:
         engine.dispose()
 
 
-def _engine(at: Place, patience: float) -> Engine:
-    arguments: dict[str, Any] = {"timeout": patience}
+def _engine(at: Place, patience: float, reads: bool) -> Engine:
+    more: dict[str, Any] = {"connect_args": {"timeout": patience}}
     if at.file is None:
         waits = f"-c lock_timeout={int(patience * 1000)} -c statement_timeout={int(patience * 2000)}"
-        arguments = {"connect_timeout": CONNECT_S, "options": waits}
-    engine = sa.create_engine(
-        at.url, poolclass=sa.pool.NullPool, connect_args=arguments, hide_parameters=True
-    )
+        waits += " -c default_transaction_read_only=on" if reads else ""
+        more = {"connect_args": {"connect_timeout": CONNECT_S, "options": waits}}
+    elif reads:
+        name = f"{at.file.as_uri()}?{_untouched(at.file)}"
+        more = {"creator": lambda: sqlite3.connect(name, timeout=patience, uri=True)}
+    engine = sa.create_engine(at.url, poolclass=sa.pool.NullPool, hide_parameters=True, **more)
     if at.file:
         sa.event.listen(engine, "connect", _connected)
         sa.event.listen(engine, "begin", _begin)
     return engine
+
+
+def _untouched(file: Path) -> str:
+    """How SQLite opens a file to read alone. Of one in WAL mode that nobody has open (no WAL lies beside it)
+    it would leave two files there, and in a folder that we may not write it would fail."""
+    with file.open("rb") as opened:
+        write_ahead = opened.read(20)[18:] == b"\2\2"
+    alone = write_ahead and not file.with_name(f"{file.name}-wal").exists()
+    return "immutable=1" if alone else "mode=ro"
 
 
 def _connected(connection: Any, _: Any) -> None:
@@ -262,10 +282,10 @@ def _write_ahead(engine: Engine, network: bool, patience: float) -> None:
             connection.close()
 
 
-def _current(engine: Engine, shown: str) -> bool:
-    """Whether the tables are of this version. A database that is none of ours is left as it is."""
+def _found(engine: Engine, shown: str) -> str | None:
+    """The version of the tables, if there are any. A database that is none of ours is left as it is."""
     with engine.connect().execution_options(**READS) as connection, connection.begin():
-        return _version(connection, shown) == HEAD
+        return _version(connection, shown)
 
 
 def _prepare(engine: Engine, shown: str) -> None:
