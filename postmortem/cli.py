@@ -21,7 +21,6 @@ from postmortem.compare.declared import diff
 from postmortem.errors import PostmortemError, UsageError, ours, refusal
 from postmortem.gather.declared import collect
 from postmortem.history.declared import history
-from postmortem.history.declared import where as in_history
 from postmortem.replay.declared import replay
 from postmortem.run.declared import run as run_a_job
 from postmortem.watch.declared import watch
@@ -124,7 +123,7 @@ def _explain(error: Exception) -> int:
 @flag("--no-redact", help="Do not mask secrets found in the logs.")
 @commands.anonymised
 @commands.anonymise_map
-@in_history
+@commands.history
 @flag("--strict", help="Exit 4 if the cause stays undetermined.")
 @flag("--exit-code", help="Exit 10 incident, 11 undetermined, 12 recovered, 0 healthy.")
 @click.option(

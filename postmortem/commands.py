@@ -146,6 +146,14 @@ pattern_folders = click.option(
 )
 
 
+HISTORY = "POSTMORTEM_HISTORY"  # of the environment: where every analysis files its verdict
+history = click.option(
+    "--history",
+    "where",
+    metavar="FILE|URL",
+    envvar=HISTORY,
+    help=f"The history: a file, or postgresql://USER@HOST/DATABASE. Default: ${HISTORY}.",
+)
 anonymised = flag("--anonymise", help="Replace hosts, users, addresses and paths by pseudonyms.")
 anonymise_map = click.option(
     "--anonymise-map", metavar="FILE", type=Path, help="Anonymize, and write the mapping to FILE."

@@ -202,25 +202,26 @@ def read_bundle(jobs: tuple[Job, ...]) -> list[Read | Scanned]:
 
 def _read(job: Job) -> Read | Scanned:
     if job.part is None or job.source is None:
-        return _container(job)
+        return read(job.container, job.extra, job.lines, job.ear)
     _, engine = _tools(job.extra)
     with collect.open_at(job.container, job.source, scan.reads_from(job.part, engine)) as stream:
         return scan.scan_part(job.source, stream, engine, job.part)
 
 
-def read(container: Container, extra: tuple[Path, ...] = (), lines: int = LINES_EACH[1]) -> Read:
+def read(
+    container: Container,
+    extra: tuple[Path, ...] = (),
+    lines: int = LINES_EACH[1],
+    hearing: Callable[[Source], Ear] | None = None,
+) -> Read:
     """Scan and parse one container. `lines` is the share of ordinary lines of each source."""
-    return _container(Job(container, extra, lines))
-
-
-def _container(job: Job) -> Read:
-    container = job.container
-    library, engine = _tools(job.extra)
+    library, engine = _tools(extra)
     reads: list[Read] = []
-    limits = collect.Limits(seconds=SOON * pool.seconds_for(job.weight))
+    weight = container.weight * (HEARING if hearing else 1)
+    limits = collect.Limits(seconds=SOON * pool.seconds_for(weight))
     try:
         for source, stream in collect.open_sources(container, limits):
-            reads.append(_one(source, stream, engine, library, job.lines, job.ear))
+            reads.append(_one(source, stream, engine, library, lines, hearing))
     except PostmortemError:
         raise
     except Exception as error:  # of the file, or of the archive: what was read of it counts

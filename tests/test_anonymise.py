@@ -40,6 +40,7 @@ def clean(text: str, *hosts: str) -> str:
      "connect to [address-1]:29500, then address-2, then address-1"),
         ("peer [2001:db8::1]:29500, mac 0c:42:a1:5f:00:9e", "peer [address-2]:29500, mac address-1"),
         ("gpu7:812:812 [0] NCCL INFO Bootstrap", "host-1:812:812 [0] NCCL INFO Bootstrap"),
+        ("[default2]:2026-11-21 12:57:50 INFO step 1", "[default2]:2026-11-21 12:57:50 INFO step 1"),
         ("failed to connect to [trainer-0.head.svc]:29500", "failed to connect to [host-1]:29500"),
         ("s3://acme-secret/exp7/shard.bin", "s3://address-1/dir-1/file-1.bin"),
         ("in secret_model.py:16, called by train.py:4", "in file-1.py:16, called by train.py:4"),

@@ -85,6 +85,16 @@ def made(rows: list[dict[str, Any]], involved: list[dict[str, Any]]) -> dict[str
 # ── figures ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_runs_that_ended_well_are_counted_and_fill_no_page() -> None:
+    """Ten thousand of them, filed by `postmortem run`, have nothing to lead to."""
+    good = {"outcome": "healthy", "category": None, "cause": None, "report": None, "lost_rank_hours": 0.0}
+    runs = [row(100 + n, 3.0, **good, headline="Ended with exit code 0.") for n in range(1000)]
+    pages_of_all = made([*STORY, *runs], BLAMED)
+    assert "in 1,005 filed jobs since" in pages_of_all["index.html"]
+    assert "Ended with exit code 0." not in "".join(pages_of_all.values())
+    assert pages_of_all.keys() == made(STORY, BLAMED).keys()
+
+
 def test_figures_of_a_short_story_can_be_counted_on_one_hand() -> None:
     found = trends.figures(STORY, BLAMED, NOW.timestamp())
     assert (found.filed, found.failed, found.recent, found.before) == (5, 4, 2, 1)

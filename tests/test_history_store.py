@@ -133,6 +133,32 @@ def test_what_no_database_takes_is_cleaned(where: str) -> None:
 # ── many writers, and writers that are killed ───────────────────────────────────────────────────────────────
 
 
+def _part(where: str, number: int, gate: Any) -> None:
+    """A host's part of one run of eight."""
+    begun, ended = stamp(1_795_000_000 + number), stamp(1_795_003_600 + number)
+    gate.wait()
+    with opened(where, make=True) as history:
+        own = (Involved("host", f"node-{number}", False),)
+        history.extend(incident(7, outcome="healthy", begun=begun, ended=ended, involved=own))
+
+
+@both
+def test_hosts_that_end_at_once_make_one_run(where: str) -> None:
+    gate = FORK.Event()
+    tasks = [FORK.Process(target=_part, args=(where, n, gate)) for n in range(8)]
+    for task in tasks:
+        task.start()
+    gate.set()
+    for task in tasks:
+        task.join(60)
+    assert [task.exitcode for task in tasks] == [0] * 8
+    with opened(where) as history:
+        (row,) = history.rows()
+        assert (row["begun"], row["ended"]) == (stamp(1_795_000_000), stamp(1_795_003_607))
+        assert row["hours"] == pytest.approx(1 + 7 / 3600, abs=1e-4)
+        assert [each["name"] for each in history.involved()] == [f"node-{n}" for n in range(8)]
+
+
 def _add(where: str, number: int, gate: Any) -> None:
     gate.wait()
     with opened(where, make=True) as history:

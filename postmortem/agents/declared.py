@@ -7,9 +7,8 @@ from pathlib import Path
 
 import click
 
-from postmortem.commands import folder, pattern_folders
+from postmortem.commands import folder, history, pattern_folders
 from postmortem.errors import UsageError
-from postmortem.history.declared import where
 
 
 @click.command()
@@ -22,7 +21,7 @@ from postmortem.history.declared import where
     help="Only what lies below it is read; default: the working directory.",
 )
 @pattern_folders
-@where
+@history
 def mcp(roots: tuple[Path, ...], folders: tuple[Path, ...], where: str | None) -> None:
     """Answer an agent's questions about failed jobs by the Model Context Protocol, on stdin and stdout."""
     if find_spec("mcp") is None:

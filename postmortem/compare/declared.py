@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from postmortem import commands, output
-from postmortem.commands import argument, choice, flag, pattern_folders
+from postmortem.commands import Described, argument, choice, flag, pattern_folders
 from postmortem.errors import UsageError
 
 DIFFERENT = 13  # what --exit-code ends with
@@ -22,7 +22,7 @@ class Form(StrEnum):
     json = "json"
 
 
-@click.command()
+@click.command(cls=Described)
 @argument(
     "a", metavar="A", help="Logs, an archive, or a document or report that analyze wrote: the good run."
 )

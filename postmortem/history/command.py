@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from postmortem import output
+from postmortem.commands import HISTORY
 from postmortem.errors import PathMissing, PostmortemError, UsageError
-from postmortem.history import lemons
+from postmortem.history import lemons, runs
 from postmortem.history.filing import seen, warning
-from postmortem.history.place import VARIABLE, place
+from postmortem.history.place import place
 from postmortem.history.rows import Row, kept, row, stamp
 from postmortem.history.store import opened
+from postmortem.privacy.anonymise import Anonymiser
 from postmortem.replay import documents
 from postmortem.report import recurrence, text
 from postmortem.report.json import dump, harmless
@@ -30,56 +32,79 @@ NOTE = 2000
 def _where(where: str | None) -> str:
     if where:
         return where
-    raise UsageError("no history is named", f"--history FILE or URL, or set {VARIABLE}")
+    raise UsageError("no history is named", f"--history FILE or URL, or set {HISTORY}")
 
 
 # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def add(paths: Sequence[str], where: str | None, anonymise: bool) -> None:
-    """File documents; what is none in a folder is passed over, what is named must be one."""
+    """File documents, and journals of runs that ended well; what is neither in a folder is passed over, what
+    is named must be one."""
     where = _where(where)
     at = place(where)
     if at.network:
         output.say(f"postmortem: {warning(at)}")
-    new = old = 0
+    new = old = good = 0
     with opened(where, make=True) as store:
         for path in _documents(paths):
             try:
-                found = documents.read(path)
+                ran = _ran(path, where, anonymise) if path.name == runs.JOURNAL else None
+                found = ran or _row(documents.read(path), path, where, anonymise)
             except PostmortemError:
                 if str(path) in paths:
                     raise
                 continue
-            if store.file(_row(found, path, where, anonymise)):
-                new += 1
-            else:
+            if not (store.extend(ran) if ran else store.file(found)):
                 old += 1
-    if not new and not old:
+            elif ran:
+                good += 1
+            else:
+                new += 1
+    if not new and not old and not good:
         raise UsageError(
             f"{', '.join(paths)}: no report of analyze", "give its HTML or JSON, or a folder of them"
         )
-    output.say(f"{text.plural(new, 'incident')} added" + (f", {old} known already" if old else ""))
+    told = [f"{text.plural(new, 'incident')} added"] if new or not good else []
+    told += [f"{text.plural(good, 'run')} that ended well added"] if good else []
+    output.say(", ".join([*told, *([f"{old} known already"] if old else [])]))
+
+
+def _ran(path: Path, where: str, anonymise: bool) -> Row:
+    found = runs.row(path, _keyed(where) if anonymise else None)
+    if found is None:
+        raise UsageError(f"{path}: a run that did not end well", "give the report of its analysis")
+    return found
+
+
+def _keyed(where: str) -> Anonymiser:
+    from postmortem.history.pseudonyms import Keyed, key
+
+    return Keyed(key(place(where)))
 
 
 def _documents(paths: Iterable[str]) -> Iterator[Path]:
     for name in paths:
         path = Path(name)
         if path.is_dir():
-            yield from sorted(p for p in path.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
+            yield from sorted(p for p in path.rglob("*") if _may_be_filed(p) and p.is_file())
         elif path.exists():
             yield path
         else:
             raise PathMissing(f"{name} does not exist", "name a report of analyze, or a folder of them")
 
 
+def _may_be_filed(path: Path) -> bool:
+    return path.suffix.lower() in SUFFIXES or path.name == runs.JOURNAL
+
+
 def _row(document: dict[str, Any], path: Path, where: str, anonymise: bool) -> Row:
     report = str(path.absolute()) if path.suffix.lower() != ".json" else ""
     if not anonymise:
         return row(document, report)
-    from postmortem.history.pseudonyms import Keyed, hidden, key
+    from postmortem.history.pseudonyms import hidden
 
-    names = Keyed(key(place(where)))
+    names = _keyed(where)
     return row(hidden(document, names), names.path(report))
 
 
@@ -250,7 +275,7 @@ def report(where: str | None, asked: dict[str, Any], folder: Path) -> None:
         raise UsageError(f"{folder}: {error.strerror}", "name a folder that you may write") from None
     for name in sorted(made, key=lambda name: name == INDEX):
         output.write_file(folder / name, made[name])
-    output.say(f"wrote {folder / INDEX}: {text.plural(len(rows), 'incident')}")
+    output.say(f"wrote {folder / INDEX}: {text.plural(len(rows), 'filed job')}")
 
 
 def _json(value: Any) -> str:

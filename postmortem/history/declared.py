@@ -10,15 +10,8 @@ import click
 
 from postmortem import output
 from postmortem.commands import Group, anonymised, argument, flag, moment
-from postmortem.history.place import VARIABLE
+from postmortem.commands import history as where
 
-where = click.option(
-    "--history",
-    "where",
-    metavar="FILE|URL",
-    envvar=VARIABLE,
-    help=f"The history: a file, or postgresql://USER@HOST/DATABASE. Default: ${VARIABLE}.",
-)
 incident = argument("incident", metavar="ID", help="An incident, as `history list` shows it.")
 as_json = flag("--json", "as_json", help="As JSON.")
 
@@ -68,12 +61,13 @@ def history() -> None:
     metavar="PATH...",
     nargs=-1,
     required=True,
-    help="Reports or documents of analyze, or folders of them.",
+    help="Reports or documents of analyze, journals of run, or folders of them.",
 )
 @where
 @flag("--anonymise", help="Keep pseudonyms in place of names; a host has the same one in every incident.")
 def add(paths: tuple[str, ...], where: str | None, anonymise: bool) -> None:
-    """File incidents that were analyzed before; one that is there already is not added again."""
+    """File incidents that were analyzed before, and runs that ended well; what is there already is not added
+    again."""
     from postmortem.history import command
 
     command.add(paths, where, anonymise)

@@ -80,9 +80,11 @@ def _page(name: str, parts: Mapping[str, Any]) -> str:
 
 
 def _months(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """The rows of each month; of runs that went well, those alone that have a report to lead to."""
     found: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(rows, key=lambda row: (row["when"], row["uid"]), reverse=True):
-        found[row["when"][:7]].append(row)
+        if row["outcome"] != "healthy" or row["report"]:
+            found[row["when"][:7]].append(row)
     return found
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 from postmortem import late
 from postmortem.errors import HistoryError
 
-VARIABLE = "POSTMORTEM_HISTORY"  # of the environment: where every analysis files its verdict
 MOUNTS = Path("/proc/self/mountinfo")
 # Locks of SQLite do not hold between hosts there, and the shared memory of its WAL does not exist.
 NETWORK = late.regex(

@@ -74,11 +74,11 @@ def row(document: Document, report: str = "", logs: str = "") -> Row:
     verdict, job = view.part(found, "verdict"), view.part(found, "job")
     outcome = view.known(verdict.get("outcome"))
     lives = view.rows(found.get("attempts"))
-    begun = min(filter(None, (_time(life.get("begin")) for life in lives)), default=None)
-    ended = max(filter(None, (_time(life.get("end")) for life in lives)), default=None)
+    begun = min(filter(None, (moment(life.get("begin")) for life in lives)), default=None)
+    ended = max(filter(None, (moment(life.get("end")) for life in lives)), default=None)
     fingerprint = kept(found.get("fingerprint"), 80)
     evidence = view.rows(verdict.get("evidence"))
-    moment = next(filter(None, (_time(item.get("time")) for item in evidence)), None)
+    proved = next(filter(None, (moment(item.get("time")) for item in evidence)), None)
     tool = view.part(found, "tool")
     return Row(
         uid=uid(found),
@@ -91,13 +91,13 @@ def row(document: Document, report: str = "", logs: str = "") -> Row:
         cause=fingerprint.partition("-")[0] if fingerprint else None,
         code=kept(view.part(verdict, "culprit").get("code")),
         job=kept(job.get("id")),
-        world_size=_count(job.get("world_size")),
-        attempts=_count(job.get("attempts")) or 1,
-        happened=moment or ended,
+        world_size=count(job.get("world_size")),
+        attempts=count(job.get("attempts")) or 1,
+        happened=proved or ended,
         begun=begun,
         ended=ended,
-        hours=_hours(begun, ended),
-        lost_rank_hours=_lost(outcome, lives, _count(job.get("world_size"))),
+        hours=hours(begun, ended),
+        lost_rank_hours=_lost(outcome, lives, count(job.get("world_size"))),
         torch=kept(job.get("torch")),
         nccl=kept(job.get("nccl")),
         version=kept(tool.get("version")),
@@ -114,10 +114,10 @@ def uid(document: Document) -> str:
     apart by the lines that prove the verdict."""
     found = dict(document)
     sources = sorted(
-        (PurePosixPath(view.known(s.get("path")).replace("!/", "/")).name, _count(s.get("bytes")) or 0)
+        (PurePosixPath(view.known(s.get("path")).replace("!/", "/")).name, count(s.get("bytes")) or 0)
         for s in view.rows(found.get("sources"))
     )
-    spans = [[_time(a.get("begin")), _time(a.get("end"))] for a in view.rows(found.get("attempts"))]
+    spans = [[moment(a.get("begin")), moment(a.get("end"))] for a in view.rows(found.get("attempts"))]
     content: list[Any] = [view.known(view.part(found, "job").get("id")), sources, spans]
     if not any(any(span) for span in spans):
         content += [view.known(e.get("text")) for e in view.rows(view.part(found, "verdict").get("evidence"))]
@@ -148,7 +148,7 @@ def _names(values: object) -> list[str]:
     return list(dict.fromkeys(filter(None, (kept(name) for name in view.words(values)))))
 
 
-def _time(value: object) -> str | None:
+def moment(value: object) -> str | None:
     """A moment of the document with three digits of seconds, so that texts compare as times do."""
     at = text.epoch(value) if isinstance(value, str) else None
     return stamp(at) if at is not None else None
@@ -162,12 +162,14 @@ def stamp(at: float) -> str | None:
         return None
 
 
-def _count(value: object) -> int | None:
+def count(value: object) -> int | None:
+    """A number of things that is none of nonsense, as every database takes it."""
     number = view.whole(value)
     return number if number is not None and 0 <= number <= GREATEST else None
 
 
-def _hours(begun: str | None, ended: str | None) -> float | None:
+def hours(begun: str | None, ended: str | None) -> float | None:
+    """Between two moments; None where one is unknown."""
     low, high = text.epoch(begun), text.epoch(ended)
     return None if low is None or high is None or high < low else round((high - low) / 3600, 6)
 
@@ -177,6 +179,6 @@ def _lost(outcome: str, lives: Sequence[Mapping[str, Any]], ranks: int | None) -
     if outcome == "healthy":
         return 0.0
     failed = [life for life in lives if life.get("outcome") in ("incident", "undetermined")]
-    hours = [_hours(_time(life.get("begin")), _time(life.get("end"))) for life in failed]
-    known = [h for h in hours if h is not None]
+    each = [hours(moment(life.get("begin")), moment(life.get("end"))) for life in failed]
+    known = [h for h in each if h is not None]
     return round(sum(known) * ranks, 6) if known and ranks else None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from postmortem.errors import HistoryError
 from postmortem.fingerprint import SCHEME
 from postmortem.history.place import Place, place
-from postmortem.history.rows import Row, stamp
+from postmortem.history.rows import Row, hours, stamp
 
 try:
     import sqlalchemy as sa
@@ -83,6 +83,26 @@ class Store:
             for at in range(0, len(own), CHUNK):
                 c.execute(self._insert(involved).on_conflict_do_nothing(), own[at : at + CHUNK])
         return known is None
+
+    def extend(self, row: Row) -> bool:
+        """Keep a run of which several hosts file their parts; True where it is new. One that is here gets
+        their hosts, and the time of all."""
+        values = {name: value for name, value in asdict(row).items() if name in COLUMNS}
+        values["filed"] = stamp(time.time())
+        own = [{"uid": row.uid, **asdict(each)} for each in row.involved]
+        with self._begun() as c:
+            there = incidents.c.uid == row.uid
+            found = c.execute(sa.select(incidents.c.uid).where(there)).first()
+            c.execute(self._insert(incidents).values(values).on_conflict_do_nothing())
+            known = c.execute(sa.select(incidents).where(there).with_for_update()).mappings().one()
+            begun = min(filter(None, (known["begun"], row.begun)), default=None)
+            ended = max(filter(None, (known["ended"], row.ended)), default=None)
+            told = {"begun": begun, "ended": ended, "happened": ended, "hours": hours(begun, ended)}
+            if row.outcome != "healthy":
+                told |= {name: values[name] for name in ("outcome", "headline", "lost_rank_hours")}
+            c.execute(sa.update(incidents).where(there).values(told))
+            c.execute(self._insert(involved).on_conflict_do_nothing(), own)
+        return found is None
 
     def forget(self, uids: Sequence[str] = (), before: str | None = None) -> int:
         """Delete these incidents, or all that happened before a moment; return how many there were."""

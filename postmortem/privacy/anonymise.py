@@ -53,6 +53,7 @@ from postmortem.privacy.names import (
 )
 
 BARE = 4  # letters of a folder's name that is looked for outside of paths
+_LABEL = re.compile(r"(?i)(?:default|rank)[_-]?\d+")  # torchrun's, in front of a rank's line
 _PSEUDONYM = re.compile(r"(?:host|user|dir|file|name|domain|address)-\d+")
 
 
@@ -114,6 +115,8 @@ class Anonymiser:
 
     def _host(self, name: str) -> None:
         short, _, domain = name.partition(".")
+        if _LABEL.fullmatch(short):
+            return
         if len(short) > 1 and short.lower() not in NOT_NAMES and not _address(name) and not short.isdecimal():
             self._word(short, self._name("host", short.lower()))
             self._domain(domain)

@@ -19,15 +19,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from postmortem.commands import HISTORY
 from postmortem.errors import UsageError, ours
 from postmortem.run import counters, switches
 from postmortem.run.child import End, Job
-from postmortem.run.record import REPORT, RUNS, Journal, make, say
+from postmortem.run.record import JOURNAL, REPORT, RUNS, Journal, make, say
 from postmortem.run.tee import Tee, stream
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells have it
 DRAIN_S = 10.0
 ANALYSIS_S = 600.0
+FILING_S = 15.0
+SLURM = {"job": "SLURM_JOB_ID", "step": "SLURM_STEP_ID", "restart": "SLURM_RESTART_COUNT"}
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 
 
@@ -39,6 +42,7 @@ class Wishes:
     keep: str = "failed"  # always | failed
     off: tuple[str, ...] = ()  # switches that stay off
     analyze: bool = True
+    history: str | None = None  # where the end is filed
 
 
 def execute(command: Sequence[str], wishes: Wishes) -> int:
@@ -56,10 +60,12 @@ def execute(command: Sequence[str], wishes: Wishes) -> int:
     folder = make(wishes.folder)
     began = time.monotonic()
     end = _run(command, wishes, folder)
-    failed = bool(end.code or end.signal)
-    _tell(end, time.monotonic() - began, folder, wishes)
+    failed, took = bool(end.code or end.signal), time.monotonic() - began
+    if not failed and folder and wishes.history:
+        _file(folder, wishes.history)
+    _tell(end, took, folder, wishes)
     if failed and folder and wishes.analyze:
-        analyze(folder)
+        analyze(folder, where=wishes.history)
     if end.signal:
         _die_of(end.signal)
     return end.code
@@ -82,6 +88,8 @@ def _run(command: Sequence[str], wishes: Wishes, folder: Path | None) -> End:
         added = switches.environment(os.environ, folder, command, wishes.off, any(s.tty for s in streams))
     facts = {"command": list(command), "cwd": _here(), "pid": os.getpid(), "switched_on": added}
     said = f"postmortem run on {host}: {shlex.join(command)[:2000]}"
+    if slurm := {name: os.environ[key] for name, key in SLURM.items() if key in os.environ}:
+        facts["slurm"] = slurm
     journal.write("run", said, facts | counters.state(memory))
     try:
         job.start(command, os.environ | added, tee)
@@ -92,8 +100,8 @@ def _run(command: Sequence[str], wishes: Wishes, folder: Path | None) -> End:
         end = _ended(job)
     tee.drain(DRAIN_S)
     tee.close()
+    last = {"code": end.code, "signal": end.signal, "ranks": job.watch.counted()} | counters.state(memory)
     job.close()
-    last = {"code": end.code, "signal": end.signal} | counters.state(memory)
     journal.write("done", f"the command ended: {end}", last)
     _keep_kernel(folder, kernel)
     journal.close()
@@ -158,15 +166,50 @@ def _short(path: Path) -> Path:
         return path
 
 
-def analyze(folder: Path, *more: Path) -> None:
-    """In a process of its own: whatever happens to it, the exit code is the command's."""
+def _ourselves(where: str | None) -> dict[str, str]:
+    """The environment in which this package is found. The history's address may hold a password, which no
+    command line shows."""
     there = [str(PACKAGE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(there)}
+    return env | ({HISTORY: where} if where else {})
+
+
+def _file(folder: Path, where: str) -> None:
+    """A good end, for the hours of its host. In a process of its own, and no longer than FILING_S: a store
+    that hangs is left behind, even where it cannot be killed."""
+    words = [sys.executable, "-P", "-m", "postmortem", "history", "add", str(folder / JOURNAL)]
+    said = b""
+    try:
+        adding = subprocess.Popen(
+            words,
+            env=_ourselves(where),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # nothing of ours is held by what we leave behind
+            stderr=subprocess.PIPE,
+        )
+        try:
+            _, said = adding.communicate(timeout=FILING_S)
+        except subprocess.TimeoutExpired:
+            adding.kill()
+            return say(f"not filed in the history: it took longer than {FILING_S:.0f} s")
+    except KeyboardInterrupt:
+        return None
+    except OSError as error:
+        return say(f"not filed in the history: {error.strerror}")
+    told = said.decode("utf-8", "replace").splitlines()
+    own = [line.removeprefix("postmortem: ") for line in told if line.startswith("postmortem: ")]
+    for line in own:  # nothing, or what is wrong with the store
+        say(f"not filed in the history: {line}" if adding.returncode else line)
+    return None
+
+
+def analyze(folder: Path, *more: Path, where: str | None = None) -> None:
+    """In a process of its own: whatever happens to it, the exit code is the command's."""
     inputs = [str(_short(path)) for path in (folder, *more)]
     report = str(_short(folder) / REPORT)
     words = [sys.executable, "-P", "-m", "postmortem", "analyze", *inputs, "--output", report]
     try:
-        env = os.environ | {"PYTHONPATH": os.pathsep.join(there)}
-        subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=2, timeout=ANALYSIS_S)
+        subprocess.run(words, env=_ourselves(where), stdin=subprocess.DEVNULL, stdout=2, timeout=ANALYSIS_S)
     except KeyboardInterrupt:
         pass
     except (OSError, subprocess.SubprocessError) as error:

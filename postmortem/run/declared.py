@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from postmortem.commands import Described, argument, choice, flag
+from postmortem.commands import Described, argument, choice, flag, history
 
 
 class Keep(StrEnum):
@@ -36,6 +36,7 @@ class Keep(StrEnum):
     "--without", metavar="SWITCH", multiple=True, help="Do not switch this on for the job; repeatable."
 )
 @flag("--no-analyze", help="Only keep the evidence of a failure.")
+@history
 @click.pass_context
 def run(
     context: click.Context,
@@ -44,8 +45,9 @@ def run(
     keep: str,
     without: tuple[str, ...],
     no_analyze: bool,
+    where: str | None,
 ) -> None:
     """Run a job as it would run alone, keep what tells why it failed, and analyze it if it does."""
     from postmortem.run.command import Wishes, execute
 
-    context.exit(execute(command, Wishes(folder, keep, without, not no_analyze)))
+    context.exit(execute(command, Wishes(folder, keep, without, not no_analyze, where)))

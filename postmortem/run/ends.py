@@ -170,6 +170,13 @@ class Watch:
         """The ranks that live."""
         return [p for p in self.known.values() if p.rank is not None and p.pid not in self._dead]
 
+    def counted(self) -> dict[str, int]:
+        """How many ranks were seen here, in how many lives of the job, and of how many in all they are."""
+        ranks = [p for p in self.known.values() if p.rank is not None]
+        world = max((p.world for p in ranks if p.world), default=0)
+        lives = {p.attempt for p in ranks}
+        return {"here": len({p.rank for p in ranks}), "world": world, "lives": len(lives)} if ranks else {}
+
     def close(self) -> None:
         for handle in self._handles:
             os.close(handle)

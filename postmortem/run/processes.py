@@ -17,7 +17,7 @@ MOST = 4096  # processes of one job that are looked at
 PIDFD_INFO_EXIT = 1 << 3
 PIDFD_INFO_SIZE = 64  # of the first version: the last field is the exit status
 PIDFD_GET_INFO = 3 << 30 | PIDFD_INFO_SIZE << 16 | 0xFF << 8 | 11
-_NAMES = (b"RANK", b"LOCAL_RANK", b"TORCHELASTIC_RUN_ID", b"TORCHELASTIC_RESTART_COUNT")
+_NAMES = (b"RANK", b"LOCAL_RANK", b"WORLD_SIZE", b"TORCHELASTIC_RUN_ID", b"TORCHELASTIC_RESTART_COUNT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +32,7 @@ class Process:
     attempt: int | None = None
     of_rank: int | None = None  # a DataLoader's worker: the rank above it
     elastic: bool = False  # torchrun's words stand in its environment
+    world: int | None = None
 
 
 def read(path: str) -> bytes:
@@ -77,7 +78,8 @@ def look(pid: int, parent: int, above: Process | None) -> Process:
         of = None if above is None else above.rank if above.rank is not None else above.of_rank
         return Process(pid, parent, name, of_rank=of, elastic=elastic)
     attempt = _number(said.get(b"TORCHELASTIC_RESTART_COUNT"))
-    return Process(pid, parent, name, rank, local, attempt, elastic=elastic)
+    world = _number(said.get(b"WORLD_SIZE"))
+    return Process(pid, parent, name, rank, local, attempt, elastic=elastic, world=world)
 
 
 def _environment(pid: int) -> dict[bytes, bytes]:
