@@ -123,7 +123,7 @@ class Message:
 
     @property
     def facts(self) -> str:
-        """`train-1 · incident · host-oom · established · rank 3 · node-b · fingerprint 8c1f…`"""
+        """`train-1 · incident · host-oom · established · rank 3 · node-b · fingerprint 2.8c1f…`"""
         culprit = self.brief.get("culprit", {})
         ranks, hosts = (list(map(str, culprit.get(name, ()))) for name in ("ranks", "hosts"))
         told = [self.job, *(self.brief.get(name) or "" for name in ("outcome", "category", "confidence"))]

@@ -56,6 +56,7 @@ TELLS = (
     "works",  # only a rank that has got through a step prints it
     "death",  # a life of the job is over, if the ranks begin anew behind it
     "birth",  # a life of the job begins
+    "shm-full",  # no room in /dev/shm, whoever met it
     "standstill",  # somebody who watched the job saw that no rank got on
     "again",  # the next life of the job begins
 )

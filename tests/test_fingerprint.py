@@ -205,7 +205,9 @@ def test_who_meets_a_full_dev_shm_first_is_chance(tmp_path: Path) -> None:
         "node-a:9:9 [3] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space left on device",
         "[node-a:3139 :0:3195] Caught signal 7 (Bus error: nonexistent physical address)",
     )
-    assert len({alone(tmp_path / str(n), line) for n, line in enumerate(lines)}) == 1
+    full = {alone(tmp_path / str(n), line) for n, line in enumerate(lines)}
+    gone = "node-a:9:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-a"
+    assert len(full) == 1 and alone(tmp_path / "gone", gone) not in full
 
 
 def test_another_missing_library_is_another_failure(tmp_path: Path) -> None:

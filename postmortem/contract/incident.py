@@ -354,7 +354,8 @@ class Document(TypedDict):
     """What a replay takes over"""
     fingerprint: str | None
     """The same for the same failure at other times, in other files, on other hosts; where hardware is at
-    fault, a second part behind a hyphen tells which. Null where there is no root"""
+    fault, a second part behind a hyphen tells which. Begins with the number of its scheme (`2.`): values of
+    two schemes can not be compared. Null where there is no root"""
     history: NotRequired[Seen]
     """Where the verdict was filed (`--history`): how often the same was seen before"""
     tool: Tool

@@ -2,7 +2,7 @@
 was first, who wrote it, on which rank, in which version's words) is left out.
 
     a crash               by its signal: the kernel's line, the launcher's exit code and faulthandler's dump are one
-    shared memory         by that alone: who meets the full /dev/shm first is chance
+    a full /dev/shm       by that alone: who meets it first is chance
     a store out of reach  as the rank that waits in it tells it, and those that cannot get there
     sizes that differ     as gloo tells it, and TORCH_DISTRIBUTED_DEBUG=DETAIL
     a Python exception    by its type and words, which are the program's own; elsewhere the pattern knows what the
@@ -31,7 +31,7 @@ MET = (  # categories in which the function only met what failed
     "environment", "external-signal", "host-oom", "network", "rendezvous", "scheduler", "shared-memory",
 )  # fmt: skip
 DIFFER = ("hang", "collective-mismatch")  # in which the call tells two waits of one function apart
-SIZES, STORE = "collective-sizes-differ", "store-out-of-reach"
+SIZES, STORE, SHM = "collective-sizes-differ", "store-out-of-reach", "shared-memory-full"
 _REFUSALS = re.compile(
     r"(?i)no space left|permission denied|read-only file system|quota exceeded|stale file handle|input/output error"
 )
@@ -58,8 +58,8 @@ def printed(solution: Solution, verdict: Verdict, ranks: Sequence[Rank]) -> str 
 def _what(solution: Solution, root: Claim) -> str:
     """The pattern, or what several patterns are witnesses of."""
     category = root.pattern.category
-    if category == "shared-memory":
-        return ""
+    if root.tells("shm-full"):
+        return SHM
     if category == "native-crash" and not root.tells("child"):
         return _fault(solution, root) or root.pattern.id
     if not root.pattern.derived and _no_store(solution, root):
@@ -133,7 +133,7 @@ def _said(
         yield from _collective(solution, root, verdict, where)
     elif root.pattern.derived:
         yield from _ended(root, verdict, ranks)
-    elif what:
+    elif what != SHM:
         yield from _words(solution, root)
     if category == "host-oom":
         yield "of a group of processes" if _limited(root) else ""
