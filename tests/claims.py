@@ -85,9 +85,9 @@ def exits(**codes: int) -> list[Event]:
 
 def steps(rank: int, *numbers: int, at: float | None = None, **more: Any) -> list[Event]:
     """A rank's lines of progress, a second apart."""
-    file = more.pop("file", f"rank{rank}.log")
+    file, kind = more.pop("file", f"rank{rank}.log"), more.pop("kind", "progress")
     return [
-        event(f"step {n}", file, n + 1, "progress", rank=rank, step=n, at=None if at is None else at + n,
+        event(f"step {n}", file, n + 1, kind, rank=rank, step=n, at=None if at is None else at + n,
               source_kind="console", **more)
         for n in numbers
     ]  # fmt: skip

@@ -57,7 +57,7 @@ def test_a_block_that_stands_indented_as_a_whole(tmp_path: Path) -> None:
     ],
 )
 def test_colours_without_their_escape_byte(printed: str, read: str) -> None:
-    undo = pasted.learn([printed, printed])
+    undo = pasted.learn(f"{printed}\n{printed}\n")
     assert undo is not None
     assert undo(printed) == read
 
@@ -76,10 +76,10 @@ def test_colours_without_their_escape_byte(printed: str, read: str) -> None:
     ],
 )
 def test_lines_that_stand_as_they_were_printed(lines: list[str]) -> None:
-    assert pasted.learn(lines) is None
+    assert pasted.learn("\n".join(lines)) is None
 
 
 def test_a_frame_stands_two_further_in_than_its_block() -> None:
-    undo = pasted.learn(['      File "train.py", line 3, in <module>', "        main()", "        ^^^^^^"])
+    undo = pasted.learn('      File "train.py", line 3, in <module>\n        main()\n        ^^^^^^\n')
     assert undo is not None
     assert undo("    KeyError: 'x'") == "KeyError: 'x'"

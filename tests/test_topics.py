@@ -22,6 +22,8 @@ WORDS = {  # of public logs and format strings; no pattern names them
     "MPID_Init(441).......:  MPIR_pmi_init(110)...: PMI_Init returned 1": "rendezvous",
     "NET/OFI Couldn't open AV. RC: -22, ERROR: Invalid argument": "network",
     "ze error at zeCommandQueueExecuteCommandLists, code: ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY": "gpu-oom",
+    "level_zero backend failed with error: 20 (UR_RESULT_ERROR_DEVICE_LOST)": "gpu-fault",  # torch-xpu-ops issue 2990
+    "synStatus=20 [Device already acquired] Device acquire failed.": "environment",  # tgi-gaudi issue 93
     "line 27: cd: /home/user/state: No such file or directory": "storage",
     "the worker caught a segmentation fault": "native-crash",
     "label 91 is outside of [0, 10)": "",

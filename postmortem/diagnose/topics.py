@@ -30,6 +30,7 @@ WORDS = {
     "gpu-fault": (
         r"\b(?:CUDA|HIP|NPU|ACL)(?: runtime| driver)? [Ee]rror|illegal (?:memory access|address|instruction)"
         r"|device-side assert|[Mm]emory access fault|GPU (?:page )?fault|\b(?:cuda|hip)Error"
+        r"|DEVICE_LOST|\b[Dd]evice (?:is |was )?(?:lost|hung)\b"
     ),
     "native-crash": r"[Ss]egmentation fault|SIGSEGV|SIGABRT|null pointer|double free|heap corruption|core dumped",
     "storage": (
@@ -45,6 +46,7 @@ WORDS = {
         r"|[Ii]s not supported|[Uu]nsupported|[Ii]nvalid usage|[Ii]nvalid \w+ type|command not found"
         r"|[Uu]n(?:recognized|known) (?:option|argument|command)|environment variable|PMIX ERROR"
         r"|\b(?:set|export|unset) [A-Z][A-Z0-9_]{3,}=|\b[Pp]lugin\b"
+        r"|\b[Dd]evices? (?:(?:is |are |already )+(?:acquired|busy|in use)|acquire failed)"
     ),
     "network": (
         r"\bibv_|\bOFI\b|libfabric|\bfi_[a-z]+\b|\bUCX\b|\buc[pt]_|\bEFA\b|RDMA|[Ii]nfini[Bb]and|\bQP\b"

@@ -26,11 +26,14 @@ _RESETS = ("[0m", "[m", "[39m", "[00m")
 _FRAME = re.compile(r'File "[^"]+", line \d')
 
 
-def learn(lines: Sequence[str]) -> Undo | None:
-    """What to undo on every line of a log that has these at its head; None where nothing happened to it."""
-    said = [line for line in lines if line.strip()]
-    margin = _margin(said)
-    tinted = sum(map(_tinted, said)) > 1
+def learn(text: str) -> Undo | None:
+    """What to undo on every line of a log that has this at its head; None where nothing happened to it."""
+    indented, coloured = text.lstrip("\n")[:1] in (" ", "\t"), any(code in text for code in _RESETS)
+    if not indented and not coloured:  # as most are
+        return None
+    said = [line for line in text.split("\n") if line.strip()]
+    margin = _margin(said) if indented else ""
+    tinted = coloured and sum(map(_tinted, said)) > 1
     if tinted:
         return lambda line: _COLOUR.sub("", line.removeprefix(margin))
     return (lambda line: line.removeprefix(margin)) if margin else None
@@ -47,7 +50,7 @@ def undone(undo: Undo, framer: Framer) -> Framer:
 
 def _tinted(line: str) -> bool:
     """Whether a line sets a colour and resets it, with escape bytes that are none."""
-    if "m" not in line or "\x1b" in line:
+    if "\x1b" in line or not any(code in line for code in _RESETS):
         return False
     codes = [m[0] for m in _COLOUR.finditer(line)]
     return len(codes) > 1 and any(code.endswith(_RESETS) for code in codes[1:])

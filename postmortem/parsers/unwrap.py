@@ -141,7 +141,7 @@ def learn(first: bytes) -> Framer | None:
     """Learn from a source's first bytes how its lines are to be had; None of a plain one."""
     whole = first if len(first) < HEAD else first[: first.rfind(b"\n") + 1]
     text = decode(whole.removeprefix(b"\xef\xbb\xbf"))
-    undo = pasted.learn(text.split("\n"))
+    undo = pasted.learn(text)
     if undo is None:
         return _framer(text)
     return pasted.undone(undo, _framer("\n".join(map(undo, text.split("\n")))) or framing.plain)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, case, claim, event, parts, pattern
+from claims import NOON, case, claim, event, parts, pattern, steps
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import aftermath
 from postmortem.diagnose.rules.view import Rule, View
@@ -98,9 +98,17 @@ def test_other_signals_are_causes_whatever_was_said() -> None:
 
 
 def test_a_single_nan_that_goes_away_is_no_failure() -> None:
-    assert fallen(aftermath.single_nan, of_rank(NAN, 5)) == {0: "context"}
-    assert fallen(aftermath.single_nan, of_rank(NAN, 5), of_rank(NAN, 5, rank=2)) == {}
-    assert fallen(aftermath.single_nan, of_rank(NAN, 5), of_rank(RAISED, 5, rank=2)) == {0: "context"}
+    def left(*claims: Claim) -> dict[int, str]:
+        return parts(aftermath.single_nan(View(case(*steps(1, 5, 6, kind="worked", by="count")), claims)))
+
+    assert left(of_rank(NAN, 5)) == {0: "context"}
+    assert left(of_rank(NAN, 5), of_rank(NAN, 5, rank=2)) == {}
+    assert left(of_rank(NAN, 5), of_rank(RAISED, 5, rank=2)) == {0: "context"}
+
+
+def test_a_nan_in_the_last_step_of_a_log_has_not_gone_away() -> None:
+    """Thundernet_Pytorch issue 45: one step with a NaN, and warnings of TensorBoard below it."""
+    assert fallen(aftermath.single_nan, of_rank(NAN, 5)) == {}
 
 
 def test_the_rank_whose_nan_has_the_lowest_step_has_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from postmortem.diagnose import life
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.order import before
 from postmortem.diagnose.rules.reading import exception
@@ -195,9 +196,9 @@ def _is_retry(claim: Claim) -> bool:
 
 
 def single_nan(view: View) -> Iterator[Defeat]:
-    """One NaN that goes away is no failure."""
+    """One NaN that goes away is no failure. Whether it does, only a later step tells."""
     nans = _spreading(view)
-    if len(nans) == 1:
+    if len(nans) == 1 and any(life.after(view.case, nans[0][1].event, None)):
         yield Defeat(nans[0][0], "context", "a single NaN that did not recur")
 
 
