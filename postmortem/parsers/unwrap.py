@@ -26,6 +26,7 @@ from postmortem.parsers.marks import head, marked
 from postmortem.scan.reader import Readable
 
 HEAD = 1 << 16
+SEVERAL = 3  # records at the head of a console, above what torchrun prints
 PRINTED = frozenset({"kernel", "scheduler", "kubernetes"})  # of a serial console, say
 WRAPPED = frozenset({"console", "agent", "json-lines", "ray", "run"})  # kinds that a collector wraps
 
@@ -179,9 +180,11 @@ def _journal(first: bytes) -> Framer | None:
 
 def _json(text: str, lines: list[str]) -> Framer | None:
     found = [records.load(line) for line in lines[:40]]
-    known = [record for record in found if record is not None and records.body_of(record) is not None]
-    if len(known) * 2 > min(len(found), 40):
+    known = [n for n, it in enumerate(found, 1) if it is not None and records.body_of(it) is not None]
+    if len(known) * 2 > len(found):
         return framing.json_lines
+    if len(known) >= SEVERAL and len(known) * 2 > known[-1]:
+        return framing.json_lines  # and behind them the launcher's report, which is none
     return framing.document if exports.looks(text) else None
 
 
