@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from postmortem.analyze import analyze
 
 GLOO = (
@@ -115,6 +117,7 @@ def test_a_supervisor_that_begins_each_line_with_a_number(tmp_path: Path) -> Non
         ),
     )
     assert (said["category"], ranks_of(said)) == ("external-signal", [2])
+    assert said["evidence"][0]["line"] == 5  # where it was told first
 
 
 REAPER = (
@@ -248,7 +251,15 @@ PICKLE = (
 )
 
 
-def test_records_above_what_their_launcher_prints(tmp_path: Path) -> None:
+BANNER = (
+    "W1123 14:05:40.100000 16318 torch/distributed/run.py:851] \n"
+    "W1123 14:05:40.100000 16318 torch/distributed/run.py:851] *****************************************\n"
+    "W1123 14:05:40.100000 16318 torch/distributed/run.py:851] Setting OMP_NUM_THREADS environment variable\n"
+)
+
+
+@pytest.mark.parametrize("banner", ["", BANNER])
+def test_records_among_what_their_launcher_prints(tmp_path: Path, banner: str) -> None:
     """structlog writes JSON to torchrun's console, and torchrun's own report is longer than all that was logged:
     the traceback is one record's field."""
     done = (
@@ -256,7 +267,7 @@ def test_records_above_what_their_launcher_prints(tmp_path: Path) -> None:
         ' "timestamp": "2026-11-23T14:05:45.30{r}Z"}}\n'
     )
     report = AGENT.format(s=49, pid=16318, host="node-a", other=0, failed=2, local=0, code="-15")
-    said = verdict(tmp_path, eval__log="".join(done.format(r=r) for r in range(4)) + PICKLE + report)
+    said = verdict(tmp_path, eval__log=banner + "".join(done.format(r=r) for r in range(4)) + PICKLE + report)
     assert (said["category"], ranks_of(said)) == ("python-exception", [2])
     assert "Can't pickle" in said["evidence"][0]["text"]
 
