@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from postmortem.analyze import analyze
 
 GLOO = (
@@ -115,6 +117,7 @@ def test_a_supervisor_that_begins_each_line_with_a_number(tmp_path: Path) -> Non
         ),
     )
     assert (said["category"], ranks_of(said)) == ("external-signal", [2])
+    assert said["evidence"][0]["line"] == 5  # where it was told first
 
 
 REAPER = (
@@ -168,3 +171,120 @@ def test_a_chain_is_survived_as_a_whole(tmp_path: Path) -> None:
         f"2026-11-23 14:23:18,594 INFO rank {r}: epoch 1/1 complete, val_acc 0.83\n" for r in (0, 1)
     )
     assert verdict(tmp_path, c__log=steps + DOWNLOAD + end)["outcome"] == "healthy"
+
+
+AGENT = (
+    "E1123 14:18:{s}.105000 {pid} torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)"
+    " local_rank: {failed} (pid: 1{s}{failed}) of binary: /opt/venv/bin/python\n"
+    "Traceback (most recent call last):\n"
+    '  File "/opt/venv/lib/python3.11/site-packages/torch/distributed/launcher/api.py", line 383, in launch_agent\n'
+    "    raise ChildFailedError(\n"
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    "============================================================\nqa.py FAILED\n"
+    "------------------------------------------------------------\nFailures:\n[1]:\n"
+    "  time      : 2026-11-23_14:18:{s}\n  host      : {host}\n  rank      : {other} (local_rank: {local})\n"
+    "  exitcode  : {code} (pid: 1{s}{other})\n  error_file: <N/A>\n"
+    "------------------------------------------------------------\nRoot Cause (first observed failure):\n[0]:\n"
+    "  time      : 2026-11-23_14:18:{s}\n  host      : {host}\n  rank      : {failed} (local_rank: 1)\n"
+    "  exitcode  : 1 (pid: 1{s}{failed})\n  error_file: <N/A>\n"
+    "============================================================\n"
+)
+RAISED = (
+    "[rank{rank}]: Traceback (most recent call last):\n"
+    '[rank{rank}]:   File "/home/vera/qa/qa.py", line {line}, in <module>\n'
+    "[rank{rank}]: {said}\n"
+)
+
+
+def launch(s: int, pid: int, host: str, ranks: tuple[int, int], *said: str) -> str:
+    """What two ranks of one launcher say, and its report."""
+    own = "".join(
+        RAISED.format(rank=r, line=8, said=word) for r, word in zip(ranks[::-1], said, strict=False)
+    )
+    own += "" if len(said) == 2 else GLOO.format(rank=ranks[0])
+    code = "1" if len(said) == 2 else "-15"
+    return own + AGENT.format(s=s, pid=pid, host=host, other=ranks[0], failed=ranks[1], local=0, code=code)
+
+
+def test_a_second_launch_appends_to_the_same_log(tmp_path: Path) -> None:
+    """`torchrun … >> train.log` twice: the first dies of a wrong setting, which is then corrected; the second of
+    something else. What the ranks print before their launcher speaks again is of the second life."""
+    said = verdict(
+        tmp_path,
+        train__log=launch(
+            14, 22505, "node-a", (0, 1), *2 * ["ValueError: hidden size 18 is not divisible by 4 heads"]
+        )
+        + "2026-11-23 14:18:32,094 r0 0 em 0.370\n2026-11-23 14:18:33,201 r1 30 em 0.231\n"
+        + "W1123 14:18:36.937000 22539 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 220"
+        " closing signal SIGTERM\n"
+        + launch(
+            37, 22539, "node-a", (0, 1), "FileNotFoundError: [Errno 2] No such file or directory: 'a.json'"
+        ),
+    )
+    assert (said["category"], ranks_of(said)) == ("storage", [1])
+    assert "a.json" in said["evidence"][0]["text"]
+
+
+def test_launchers_of_two_hosts_on_one_console_are_one_life(tmp_path: Path) -> None:
+    """Each tells of its own ranks; none of them ends twice."""
+    said = verdict(
+        tmp_path,
+        train__log=launch(
+            14, 22505, "node-a", (0, 1), "FileNotFoundError: [Errno 2] No such file or directory: 'a.json'"
+        )
+        + GLOO.format(rank=2)
+        + GLOO.format(rank=3)
+        + AGENT.format(s=16, pid=931, host="node-b", other=2, failed=3, local=0, code="1").replace(
+            "local_rank: 3 (", "local_rank: 1 ("
+        ),
+    )
+    assert (said["category"], ranks_of(said)) == ("storage", [1])
+
+
+PICKLE = (
+    '{"component": "eval", "proc": 2, "event": "unhandled", "level": "error", "timestamp": '
+    '"2026-11-23T14:05:45.609407Z", "exception": "Traceback (most recent call last):\\n  File '
+    '\\"/home/bea/eval/harness.py\\", line 12, in main\\n    dist.all_gather_object(out, res)\\n  File '
+    '\\"/opt/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py\\", line 3405, in '
+    "_object_to_tensor\\n    _pickler(f).dump(obj)\\nAttributeError: Can't pickle local object "
+    "'main.<locals>.<lambda>'\"}\n"
+)
+
+
+BANNER = (
+    "W1123 14:05:40.100000 16318 torch/distributed/run.py:851] \n"
+    "W1123 14:05:40.100000 16318 torch/distributed/run.py:851] *****************************************\n"
+    "W1123 14:05:40.100000 16318 torch/distributed/run.py:851] Setting OMP_NUM_THREADS environment variable\n"
+)
+
+
+@pytest.mark.parametrize("banner", ["", BANNER])
+def test_records_among_what_their_launcher_prints(tmp_path: Path, banner: str) -> None:
+    """structlog writes JSON to torchrun's console, and torchrun's own report is longer than all that was logged:
+    the traceback is one record's field."""
+    done = (
+        '{{"component": "eval", "proc": {r}, "task": "piqa", "acc": 0.515, "event": "task finished", "level": "info",'
+        ' "timestamp": "2026-11-23T14:05:45.30{r}Z"}}\n'
+    )
+    report = AGENT.format(s=49, pid=16318, host="node-a", other=0, failed=2, local=0, code="-15")
+    said = verdict(tmp_path, eval__log=banner + "".join(done.format(r=r) for r in range(4)) + PICKLE + report)
+    assert (said["category"], ranks_of(said)) == ("python-exception", [2])
+    assert "Can't pickle" in said["evidence"][0]["text"]
+
+
+def test_mpi4py_aborts_for_the_rank_that_raised(tmp_path: Path) -> None:
+    """`python -m mpi4py` prints a traceback without a rank, and Open MPI names the rank right below."""
+    said = verdict(
+        tmp_path,
+        cfd__log=(
+            "iter 20 residual 4.76e-02\nTraceback (most recent call last):\n"
+            '  File "/opt/venv/lib/python3.11/site-packages/mpi4py/run.py", line 53, in run_command_line\n'
+            '    run_path(sys.argv[0], run_name="__main__")\niter 30 residual 3.23e-02\n'
+            '  File "halo.py", line 7, in <module>\n    c.Recv(inn, source=(r - 1) % n, tag=it)\n'
+            "mpi4py.MPI.Exception: MPI_ERR_TRUNCATE: message truncated\n"
+            "--------------------------------------------------------------------------\n"
+            "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 1.\n"
+        ),
+    )
+    assert (said["category"], ranks_of(said)) == ("python-exception", [2])
+    assert "MPI_ERR_TRUNCATE" in said["evidence"][0]["text"]

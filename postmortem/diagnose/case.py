@@ -142,11 +142,14 @@ class Case:
         return found
 
     def _lived_on(self, e: Event) -> bool:
-        """Whether a rank speaks below the line in which a script tells of its end: that was another life."""
+        """Whether a rank speaks below the line in which a script tells of its end: that was another life. A
+        script that begins each line with the rank's number may only tell it again."""
         if e.fields.get("told_by") != "script" or e.rank is None:
             return False
-        own = (x.where for x in self.by_rank[e.rank] if x.kind in ("line", "progress", "finished"))
-        return any(at.source == e.where.source and (at.line or 0) > (e.where.line or 0) for at in own)
+        here = [x for x in self.by_rank[e.rank] if x.where.source == e.where.source]
+        again = {x.where.line for x in here if x.kind == "exit"}
+        own = (x.where.line for x in here if x.kind in ("line", "progress", "finished"))
+        return any(line is not None and line > (e.where.line or 0) and line not in again for line in own)
 
     def ended(self, *kinds: str) -> list[int]:
         """Ranks whose end the launcher saw, of these kinds (see `endings.Ending`)."""

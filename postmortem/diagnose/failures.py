@@ -46,7 +46,7 @@ def owners(events: Sequence[Event], told: Told, library: Library) -> Mapping[Pla
     found = dict(_echoes(events, orphans, messages, told))
     left = {said: places for said, places in orphans.items() if said not in found}
     out = {place: rank for said, rank in found.items() for place in orphans[said]}
-    return out | _by_the_list(events, left, spoken | set(found.values()), victims)
+    return out | _by_the_list(_ends(events, library), left, spoken | set(found.values()), victims)
 
 
 def _raised(e: Event) -> bool:
@@ -70,9 +70,11 @@ def _echoes(
 
 
 def _by_the_list(
-    events: Sequence[Event], orphans: Mapping[str, list[Place]], spoken: set[int], victims: set[int]
+    codes: Mapping[int, set[int]],
+    orphans: Mapping[str, list[Place]],
+    spoken: set[int],
+    victims: set[int],
 ) -> dict[Place, int]:
-    codes = _ends(events)
     places = list(dict.fromkeys(chain.from_iterable(orphans.values())))
     if len(orphans) != 1 or not codes:
         return {}
@@ -85,9 +87,9 @@ def _by_the_list(
     return {} if rank is None else dict.fromkeys(places, rank)
 
 
-def _ends(events: Sequence[Event]) -> Mapping[int, set[int]]:
-    """The exit codes in the launcher's list; 1 is Python's for an exception. None where there were
-    several lives."""
+def _ends(events: Sequence[Event], library: Library) -> Mapping[int, set[int]]:
+    """The exit codes in the launcher's list; 1 is Python's for an exception, after which mpi4py aborts the job
+    for its rank. None where there were several lives."""
     codes: dict[int, set[int]] = defaultdict(set)
     if len({e.attempt for e in events if e.kind == "exit"}) > 1:
         return codes
@@ -95,7 +97,9 @@ def _ends(events: Sequence[Event]) -> Mapping[int, set[int]]:
         code = number(e.fields.get("exitcode")) if e.kind == "exit" else None
         if code is not None and e.rank is not None:
             codes[e.rank].add(code)
-    return codes
+    aborts = library.telling("aborts")
+    aborted = {number(e.fields.get("rank")) for e in events if e.pattern in aborts}
+    return codes or {rank: {1} for rank in aborted if rank is not None}
 
 
 def lost(events: Sequence[Event], library: Library) -> set[Place]:

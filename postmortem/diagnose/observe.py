@@ -229,7 +229,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
     named: dict[str, list[Claim]] = defaultdict(list)
     said = set()
     for c in claims:
-        if not c.pattern.generic and (c.accuses or c.pattern.on == "exception"):
+        if _names(c):
             named[c.event.where.source].append(c)
             said.add(_saying(case, c))
     ends = _message_ends(case)
@@ -248,6 +248,12 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
         elif other is None and not (c.pattern.generic and _saying(case, c) in said):
             out.append(c)
     return out
+
+
+def _names(c: Claim) -> bool:
+    """Whether it is a telling name. That the job was aborted stands below an exception, and is no line of its
+    message."""
+    return not (c.pattern.generic or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
 
 
 def _saying(case: Case, c: Claim) -> tuple[int | None, str]:

@@ -51,8 +51,16 @@ def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str,
     if not anew and {e.pattern for e in events}.isdisjoint(known):
         return {}
     stops = frozenset(p for p in words[0] if (found := library.get(p)) and found.entity == "job")
-    cuts = {source: _cuts(own, stops, *words) for source, own in _by_source(events).items()}
+    own_lines = _by_source(_without_ends(events, library))
+    cuts = {source: _cuts(own, stops, *words) for source, own in own_lines.items()}
     return {source: lines for source, lines in cuts.items() if lines}
+
+
+def _without_ends(events: Sequence[Event], library: Library) -> list[Event]:
+    """Without beginnings that are a launcher's words of an end: that of a second host tells of its own ranks'."""
+    telling = frozenset().union(*(library.telling(word) for word in ("death", "asks", "exit", "end")))
+    ends = {(e.where.source, e.where.line) for e in events if e.pattern in telling}
+    return [e for e in events if e.kind != "anew" or (e.where.source, e.where.line) not in ends]
 
 
 def _by_source(events: Sequence[Event]) -> dict[str, list[Event]]:
@@ -75,9 +83,8 @@ def _cuts(
     blocks = [_last_line(e) for e in own if e.kind in ("exception", "exit")]
     deaths = [e for e in own if e.pattern in death - stops]
     if deaths:
-        return _ends(
-            ((_last_line(e) + REST, _births(own, e) + _next_life(e, deaths)) for e in deaths), blocks
-        )
+        behind = (_births(own, e) + _next_life(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
+        return _ends(zip((_last_line(e) + REST for e in deaths), behind, strict=True), blocks)
     told = _told(own, again) or _told(own, birth)[1:]
     return sorted({*_ends(_falls(own), blocks), *told, *_ends(_losses(own, ends), [])})
 
@@ -99,6 +106,17 @@ def _next_life(death: Event, deaths: Sequence[Event]) -> list[int]:
     own = [e for e in deaths if e.pid is not None and e.pid == death.pid and e.where.line != death.where.line]
     further = [e for e in own if _last_line(e) > _last_line(death) + REST]
     return [_last_line(death) + REST + 1] if further else []
+
+
+def _next_launch(own: Sequence[Event], death: Event, deaths: Sequence[Event]) -> list[int]:
+    """Right behind a launcher's report, where another launcher tells of the end of the same ranks further on: a
+    script or a person began anew, and appends to the same log. Launchers of two hosts have different ranks."""
+    others = [e for e in deaths if None not in (e.pid, death.pid) and e.pid != death.pid]
+    other = min((line for e in others if (line := _last_line(e)) > _last_line(death)), default=0)
+    ended = [(e.rank, _last_line(e)) for e in own if e.kind == "exit" and e.rank is not None] if other else []
+    here = {rank: line for rank, line in ended if _last_line(death) < line < other}
+    again = {rank for rank, line in ended if line > other}
+    return [max(here.values()) + 1] if here.keys() & again else []
 
 
 def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:

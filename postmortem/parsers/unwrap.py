@@ -27,6 +27,8 @@ from postmortem.parsers.marks import head, marked
 from postmortem.scan.reader import Readable
 
 HEAD = 1 << 16
+BEGIN = 40  # lines that tell whether records are written
+SEVERAL = 3  # records one after the other, among what torchrun prints
 PRINTED = frozenset({"kernel", "scheduler", "kubernetes"})  # of a serial console, say
 WRAPPED = frozenset({"console", "agent", "json-lines", "ray", "run"})  # kinds that a collector wraps
 
@@ -156,7 +158,7 @@ def _framer(text: str) -> Framer | None:
     if len(lines) < 2 and start not in ("{", "["):
         return None
     framer: Framer | None = None
-    if start in ("{", "["):
+    if start in ("{", "[") or any(line.startswith('{"') for line in lines[:BEGIN]):
         framer = _json(text, lines)
     for test, form in _TEXTS if framer is None else ():
         if test(lines):
@@ -187,11 +189,13 @@ def _journal(first: bytes) -> Framer | None:
 
 
 def _json(text: str, lines: list[str]) -> Framer | None:
-    found = [records.load(line) for line in lines[:40]]
-    known = [record for record in found if record is not None and records.body_of(record) is not None]
-    if len(known) * 2 > min(len(found), 40):
+    found = [records.load(line) for line in lines[:BEGIN]]
+    known = [n for n, it in enumerate(found, 1) if it is not None and records.body_of(it) is not None]
+    if len(known) * 2 > len(found):
         return framing.json_lines
-    return framing.document if exports.looks(text) else None
+    if len(known) >= SEVERAL and len(known) * 2 > known[-1] - known[0] + 1:
+        return framing.json_lines  # and around them what the launcher prints, which is none
+    return framing.document if text.lstrip()[:1] in ("{", "[") and exports.looks(text) else None
 
 
 def _descending(stamps: Iterable[Stamp | None], lines: int) -> bool:
