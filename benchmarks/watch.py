@@ -166,7 +166,13 @@ def ip(*words: str) -> None:
 
 
 def text_of(folder: Path) -> str:
-    return "".join(p.read_text(errors="replace") for p in folder.rglob("*.log"))
+    """All that is in its logs; torchrun removes folders meanwhile."""
+    said = []
+    for top, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                said.append(Path(top, name).read_text(errors="replace") if name.endswith(".log") else "")
+    return "".join(said)
 
 
 def ranks_below(jobs: list[subprocess.Popen[bytes]]) -> dict[int, int]:
