@@ -30,7 +30,10 @@ EVERY = 0.5  # seconds between two words on how far it is
 
 
 def main() -> None:
-    asked = json.loads(sys.stdin.buffer.readline())
+    line = sys.stdin.buffer.readline()
+    if not line:  # the server was ended before it asked
+        return
+    asked = json.loads(line)
     threading.Thread(target=_watch, daemon=True).start()
     with os.fdopen(os.dup(1), "wb") as out:
         os.dup2(2, 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import signal
+from asyncio import AbstractEventLoop, get_running_loop
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -60,7 +61,14 @@ def _stop(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
+def _broken(loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+    """What breaks because a signal ends everything is no news: the exit code tells of the signal."""
+    if "asyncio.run() shutdown" not in context["message"]:
+        loop.default_exception_handler(context)
+
+
 async def _serve(desk: Desk) -> None:
+    get_running_loop().set_exception_handler(_broken)
     asked = Office(desk)
     said = INSTRUCTIONS.format(roots=", ".join(text.line(folder, 300) for folder in desk.roots.folders))
     server: Server[Any] = Server(

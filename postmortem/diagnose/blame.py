@@ -14,6 +14,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import ranks_text
 from postmortem.digits import number
+from postmortem.model import Event
 
 OF_THE_GROUP = (
     "collective-mismatch",
@@ -144,7 +145,7 @@ def _speechless(case: Case, claims: Sequence[Claim]) -> set[int]:
 def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The failing process does not say its rank: the only one without a voice, or the only one that a
     launcher saw end so."""
-    absent = [r for r in case.registry.ranks if r not in case.by_rank]
+    absent = [r for r in case.registry.ranks if all(_of_a_script(e) for e in case.by_rank.get(r, ()))]
     if case.registry.world is not None and len(absent) == 1:
         case.note(
             f"the failing process does not print its rank; rank {absent[0]} is the only one without a line"
@@ -164,6 +165,11 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
     )
     return (failed[0],)
+
+
+def _of_a_script(e: Event) -> bool:
+    """Whether it is a script's word for the end of a rank, and not a line of the rank's own."""
+    return e.kind == "exit" and e.fields.get("told_by") == "script"
 
 
 def _who_follows(root: Claim, claims: Sequence[Claim]) -> Ranks:
