@@ -14,7 +14,6 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import ranks_text
 from postmortem.digits import number
-from postmortem.model import Event
 
 OF_THE_GROUP = (
     "collective-mismatch",
@@ -145,7 +144,7 @@ def _speechless(case: Case, claims: Sequence[Claim]) -> set[int]:
 def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The failing process does not say its rank: the only one without a voice, or the only one that a
     launcher saw end so."""
-    absent = [r for r in case.registry.ranks if all(_of_a_script(e) for e in case.by_rank.get(r, ()))]
+    absent = _without_a_line(case)
     if case.registry.world is not None and len(absent) == 1:
         case.note(
             f"the failing process does not print its rank; rank {absent[0]} is the only one without a line"
@@ -167,9 +166,10 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return (failed[0],)
 
 
-def _of_a_script(e: Event) -> bool:
-    """Whether it is a script's word for the end of a rank, and not a line of the rank's own."""
-    return e.kind == "exit" and e.fields.get("told_by") == "script"
+def _without_a_line(case: Case) -> list[int]:
+    """A script's word for the end of a rank is no line of the rank's own."""
+    told = {id(e) for e in case.of_kind("exit") if e.fields.get("told_by") == "script"}
+    return [r for r in case.registry.ranks if all(id(e) in told for e in case.by_rank.get(r, ()))]
 
 
 def _who_follows(root: Claim, claims: Sequence[Claim]) -> Ranks:
