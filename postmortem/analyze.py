@@ -59,6 +59,19 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """Everything that was read, on one clock: the input of the diagnosis. Secrets are still in it."""
+
+    timeline: Timeline
+    sources: Sequence[Source]
+    ledger: Ledger
+    usual: frozenset[str] = frozenset()
+    """Line shapes of a healthy run"""
+    interrupted: bool = False
+    """Whether an interrupt (Ctrl-C) cut the reading short"""
+
+
+@dataclass(frozen=True)
 class Incident:
     """The incident document and the timeline behind it."""
 
@@ -103,6 +116,19 @@ def _analyze(
     options: Options,
     ear: Callable[[Source], reading.Ear] | None,
 ) -> tuple[Incident, list[reading.Read]]:
+    evidence, reads = _evidence(paths, files, options, ear)
+    if options.progress and not evidence.interrupted:
+        options.progress(evidence.ledger["bytes"], evidence.ledger["bytes"], "diagnosing")
+    with uncollected():
+        return _diagnose(evidence, library, options), reads
+
+
+def _evidence(
+    paths: Sequence[str],
+    files: Sequence[str],
+    options: Options,
+    ear: Callable[[Source], reading.Ear] | None,
+) -> tuple[Evidence, list[reading.Read]]:
     """`paths` are what the user calls the `files`."""
     found = collect.collect(files)
     if not found.containers and not found.skipped:
@@ -126,11 +152,20 @@ def _analyze(
         )
     ledger = collect.build(found.containers, [x for r in reads for x in r.scanned], skips)
     events = [e for r in reads for e in r.events]
-    if options.progress and not interrupted:
-        options.progress(ledger.bytes, ledger.bytes, "diagnosing")
     with uncollected():
-        incident = _diagnose(events, sources, library, ledger.to_json(), options, usual)
-    return replace(incident, interrupted=interrupted), reads
+        timeline, table = _timeline(events, ledger.to_json(), options)
+    return Evidence(timeline, sources, table, usual, interrupted), reads
+
+
+def aligned(paths: Sequence[str], options: Options = Options()) -> Evidence:
+    """Read everything under `paths` and align it; the first half of `analyze`, which raises the same."""
+    with collect.held(paths, options.progress) as files:
+        return _evidence(list(map(collect.named, paths)), files, options, None)[0]
+
+
+def concluded(evidence: Evidence, options: Options = Options()) -> Incident:
+    """Diagnose aligned events; the second half of `analyze`."""
+    return _diagnose(evidence, load(*options.patterns), options)
 
 
 def _read(
@@ -150,37 +185,35 @@ def _ahead() -> None:
     import_module("postmortem.report.html").template()
 
 
-def _diagnose(
-    events: list[Event],
-    sources: list[Source],
-    library: Library,
-    ledger: Ledger,
-    options: Options,
-    usual: frozenset[str],
-) -> Incident:
-    """Conclude from events without secrets, so that no part of one gets into a sentence. An error of ours
-    costs the step that it is in: it is a loss of the ledger, and so told everywhere."""
+def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
+    """An error of ours costs the step that it is in: it becomes a loss in the ledger, shown everywhere."""
     from postmortem.align import Timeline, align
-    from postmortem.privacy import Redactor
-    from postmortem.privacy.events import for_the_report, without_secrets
 
     try:
         timeline = align(events)
     except Exception as error:
         timeline = Timeline(tuple(e for e in events if e.kind != "sync"), ())
         ledger = _with_loss(ledger, "the alignment of the clocks", error)
-    timeline, ledger = _within(timeline, ledger, options)
+    return _within(timeline, ledger, options)
+
+
+def _diagnose(evidence: Evidence, library: Library, options: Options) -> Incident:
+    """Diagnose events without secrets, so that no part of a secret gets into a sentence."""
+    from postmortem.privacy import Redactor
+    from postmortem.privacy.events import for_the_report, without_secrets
+
+    timeline, interrupted = evidence.timeline, evidence.interrupted
     if not options.redact:
-        document, timeline = _concluded(timeline, sources, library, ledger, options, usual)
-        return Incident(document, timeline, as_written=True)
+        document, timeline = _concluded(timeline, evidence, library, options)
+        return Incident(document, timeline, interrupted, as_written=True)
     redactor = Redactor()
-    for source in sources:
+    for source in evidence.sources:
         redactor.path(source.path)
     timeline = replace(timeline, events=without_secrets(timeline.events, redactor))
-    document, timeline = _concluded(timeline, sources, library, ledger, options, usual)
+    document, timeline = _concluded(timeline, evidence, library, options)
     cleaned = cast(Document, redactor.document(document))
     timeline = replace(timeline, events=for_the_report(timeline.events, redactor))
-    return Incident(cleaned, timeline, redacted=True, redactor=redactor)
+    return Incident(cleaned, timeline, interrupted, redacted=True, redactor=redactor)
 
 
 def _within(timeline: Timeline, ledger: Ledger, options: Options) -> tuple[Timeline, Ledger]:
@@ -208,17 +241,13 @@ def _utc(moment: float) -> str:
 
 
 def _concluded(
-    timeline: Timeline,
-    sources: list[Source],
-    library: Library,
-    ledger: Ledger,
-    options: Options,
-    usual: frozenset[str],
+    timeline: Timeline, evidence: Evidence, library: Library, options: Options
 ) -> tuple[Document, Timeline]:
     from postmortem.diagnose import diagnose, nothing
 
+    sources, ledger = evidence.sources, evidence.ledger
     try:
-        return diagnose(timeline, sources, library, ledger, options.job, usual)
+        return diagnose(timeline, sources, library, ledger, options.job, evidence.usual)
     except Exception as error:
         return nothing(timeline, sources, library, _with_loss(ledger, "the diagnosis", error)), timeline
 
