@@ -31,9 +31,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 # Rooms that cannot change an aligned timeline.
-BEHIND_ALIGN = ("diagnose", "say", "report", "replay", "cli", "fleet", "live", "workshop", "contract", "history", "agents", "watch", "run", "gather", "compare", "hooks", "fingerprint.py", "notify.py")  # fmt: skip
-FACTS = ("outcome", "category", "pattern", "confidence", "culprit", "evidence", "chain", "ranks", "times", "job")
-TEXTS = ("headline", "because", "actions", "missing", "alternatives", "why", "trace")
+BEHIND_ALIGN = ("diagnose", "say", "report", "replay", "cli", "fleet", "live", "workshop")
 Facts = dict[str, Any]
 
 
@@ -47,7 +45,11 @@ def reading_key() -> str:
     digest = hashlib.sha256(sys.version.encode())
     package = ROOT / "postmortem"
     files = [p for p in sorted(package.rglob("*.py")) if p.relative_to(package).parts[0] not in BEHIND_ALIGN]
-    for path in [*files, *sorted((ROOT / "patterns").rglob("*.yaml")), *sorted((ROOT / "postmortem").rglob("*.yaml"))]:
+    for path in [
+        *files,
+        *sorted((ROOT / "patterns").rglob("*.yaml")),
+        *sorted((ROOT / "postmortem").rglob("*.yaml")),
+    ]:
         digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -135,7 +137,8 @@ def score(cases: list[Path], documents: dict[str, Facts]) -> dict[str, str]:
         if "verdict" in document and document["verdict"]["confidence"] == "established":
             count.update(["sure", *(["sure and exact"] if ok else [])])
     return {
-        folder: f"exact {n['exact']}/{n['cases']} = {n['exact'] / n['cases']:.4f}, established {n['sure and exact']}/{n['sure']}"
+        folder: f"exact {n['exact']}/{n['cases']} = {n['exact'] / n['cases']:.4f}, "
+        f"established {n['sure and exact']}/{n['sure']}"
         for folder, n in tables.items()
     }
 
@@ -150,9 +153,17 @@ def name_of(case: Path) -> str:
 def moved(before: Facts, after: Facts) -> tuple[list[str], list[str]]:
     """The facts and the texts that differ, each as a line."""
     old, new = facts(before), facts(after)
-    by_fact = [f"{k}: {short(old.get(k))} -> {short(new.get(k))}" for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k)]
+    by_fact = [
+        f"{k}: {short(old.get(k))} -> {short(new.get(k))}"
+        for k in dict.fromkeys([*old, *new])
+        if old.get(k) != new.get(k)
+    ]
     old, new = texts(before), texts(after)
-    by_text = [f"{k}: {short(old.get(k))}\n        -> {short(new.get(k))}" for k in dict.fromkeys([*old, *new]) if old.get(k) != new.get(k)]
+    by_text = [
+        f"{k}: {short(old.get(k))}\n        -> {short(new.get(k))}"
+        for k in dict.fromkeys([*old, *new])
+        if old.get(k) != new.get(k)
+    ]
     return by_fact, by_text
 
 
@@ -226,8 +237,10 @@ def report(cases: list[Path], documents: dict[str, Facts], saved: dict[str, Fact
                 print("".join(f"    {line}\n" for line in shown), end="")
         if options.wrong and not right and "verdict" in after:
             verdict = after["verdict"]
-            print(f"{name}: WRONG\n    {verdict['outcome']}/{verdict['category']}/{verdict['pattern']}/{verdict['confidence']} {short(verdict['culprit'])}")
-            print(f"    {verdict['headline']}\n    truth: {truth['outcomes']}/{truth['categories']} ranks={truth['ranks']} hosts={truth['hosts']}: {truth['story']}")
+            said = "/".join(str(verdict[k]) for k in ("outcome", "category", "pattern", "confidence"))
+            want = f"{truth['outcomes']}/{truth['categories']} ranks={truth['ranks']} hosts={truth['hosts']}"
+            print(f"{name}: WRONG\n    {said} {short(verdict['culprit'])}\n    {verdict['headline']}")
+            print(f"    truth: {want}: {truth['story']}")
     if saved:
         print("moved:", ", ".join(f"{key} {n}" for key, n in counts.most_common()) or "nothing")
         known = [c for c in cases if name_of(c) in saved]
@@ -245,7 +258,7 @@ def watch(ran: Counter[str]) -> None:
     def called(frame: Any, event: str, _: object) -> None:
         code = frame.f_code
         if event == "call" and code.co_filename.startswith(package):
-            ran[f"{code.co_filename[len(package) + 1:]}:{code.co_firstlineno}:{code.co_qualname}"] += 1
+            ran[f"{code.co_filename[len(package) + 1 :]}:{code.co_firstlineno}:{code.co_qualname}"] += 1
 
     sys.setprofile(called)
 

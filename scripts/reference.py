@@ -4,7 +4,7 @@
     python scripts/reference.py --check    says which are out of date; exit 1 if any is
 
 All three are one walk over the same data: the overview that `postmortem --help` prints, the declarations of
-the commands, the errors (postmortem/overview.py, cli.py, errors.py). The other parts of the reference have
+the commands, the errors (postmortem/cli/overview.py, cli.py, errors.py). The other parts of the reference have
 scripts of their own: pattern_catalogue.py writes the patterns, contract.py the document.
 """
 
@@ -15,9 +15,12 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
-from postmortem import cli, commands, overview, process
-from postmortem.commands import Command, Parameter
+from postmortem.cli import app as cli
+from postmortem.cli import declarations as commands
+from postmortem.cli import overview
+from postmortem.cli.declarations import Command, Parameter
 from postmortem.errors import PostmortemError
+from postmortem.system import process
 from postmortem.version import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,17 +40,13 @@ says: a script that stops at the first error does not lose the report of a faile
 def single() -> Iterator[tuple[str, Command]]:
     """Every command that can be run, by its words, as the overview has them in order."""
     order = [*overview.COMMANDS]
-    for path, command in sorted(
-        commands.walk(COMMANDS), key=lambda row: order.index(row[0][0]) if row[0] else -1
-    ):
+    for path, command in sorted(commands.walk(COMMANDS), key=lambda row: order.index(row[0][0]) if row[0] else -1):
         if path and not command.commands:
             yield " ".join(path), command
 
 
 def usage(words: str, command: Command) -> str:
-    shown = [
-        f"[{a.metavar}]" if not a.required and "[" not in a.metavar else a.metavar for a in command.arguments
-    ]
+    shown = [f"[{a.metavar}]" if not a.required and "[" not in a.metavar else a.metavar for a in command.arguments]
     return " ".join(("postmortem", words, *["[OPTIONS]"] * bool(command.options), *shown))
 
 
@@ -67,7 +66,7 @@ def notes(parameter: Parameter) -> list[str]:
 def cli_page() -> str:
     """Every command, argument and option."""
     lines = [
-        f"<!-- {NOTE.format('postmortem/cli.py and postmortem/overview.py')} -->",
+        f"<!-- {NOTE.format('postmortem/cli/app.py and postmortem/cli/overview.py')} -->",
         "",
         "# The command line",
         "",
@@ -95,7 +94,7 @@ def _item(parameter: Parameter) -> str:
 def codes_page() -> str:
     """What each exit code means, and what `analyze` makes of an outcome."""
     lines = [
-        f"<!-- {NOTE.format('postmortem/overview.py, cli.py and errors.py')} -->",
+        f"<!-- {NOTE.format('postmortem/cli/overview.py, cli.py and errors.py')} -->",
         "",
         "# Exit codes",
         "",
@@ -108,9 +107,7 @@ def codes_page() -> str:
     lines += ["", "## The outcome of an analysis", ""]
     lines += ["| outcome | alone | `--strict` | `--exit-code` |", "|---|---|---|---|"]
     for outcome in cli.OUTCOME_CODES:
-        row = [
-            cli.code(outcome, strict, full) for strict, full in ((False, False), (True, False), (False, True))
-        ]
+        row = [cli.code(outcome, strict, full) for strict, full in ((False, False), (True, False), (False, True))]
         lines.append(f"| {outcome} | {' | '.join(map(str, row))} |")
     lines += [
         "",
@@ -138,16 +135,14 @@ def errors(error: type[PostmortemError] = PostmortemError) -> Iterator[type[Post
 def man_page() -> str:
     """postmortem(1)."""
     about = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["description"]
-    lines = [f'.\\" {NOTE.format("postmortem/cli.py and postmortem/overview.py")}']
+    lines = [f'.\\" {NOTE.format("postmortem/cli/app.py and postmortem/cli/overview.py")}']
     lines += [f'.TH POSTMORTEM 1 "" "postmortem {__version__}" "User Commands"']
     lines += [".SH NAME", f"postmortem \\- {roff(about[0].lower() + about[1:])}", ".SH SYNOPSIS"]
     for words, command in single():
         name, _, rest = usage(words, command).partition(f" {words}")
         lines += [f".B {name} {roff(words)}", *([roff(rest.strip())] if rest.strip() else []), ".br"]
     lines += [".SH DESCRIPTION", roff(commands.one_line(overview.DESCRIPTION)), ".SH OPTIONS"]
-    lines += [
-        line for name, does in overview.OPTIONS.items() for line in (".TP", f".B {roff(name)}", roff(does))
-    ]
+    lines += [line for name, does in overview.OPTIONS.items() for line in (".TP", f".B {roff(name)}", roff(does))]
     lines += [".SH COMMANDS"]
     for words, command in single():
         lines += [f'.SS "{roff(usage(words, command))}"', roff(command.help)]

@@ -68,9 +68,7 @@ def purl(name: str, version: str) -> str:
 
 
 def licence(expression: str) -> list[dict[str, Any]]:
-    form: dict[str, Any] = (
-        {"expression": expression} if " " in expression else {"license": {"id": expression}}
-    )
+    form: dict[str, Any] = {"expression": expression} if " " in expression else {"license": {"id": expression}}
     declared = {"acknowledgement": "declared"}  # by its authors; nobody has looked through the files
     return [form | declared if "expression" in form else {"license": form["license"] | declared}]
 
@@ -107,8 +105,7 @@ def bill(locked: Iterable[Pin], wheel: bytes | None = None) -> dict[str, Any]:
     for pin in inside:
         refs.setdefault(pin.name, []).append(purl(pin.name, pin.version))
     asks = {
-        pin.name: sorted(ref for other in inside if pin.name in other.via for ref in refs[other.name])
-        for pin in inside
+        pin.name: sorted(ref for other in inside if pin.name in other.via for ref in refs[other.name]) for pin in inside
     }
     root = purl(about["name"], about["version"])
     product: dict[str, Any] = {
@@ -136,10 +133,7 @@ def bill(locked: Iterable[Pin], wheel: bytes | None = None) -> dict[str, Any]:
         "components": [component(pin, bounds) for pin in inside],
         "dependencies": [
             {"ref": root, "dependsOn": sorted(ref for name in bounds for ref in refs[name])},
-            *(
-                {"ref": purl(pin.name, pin.version), "dependsOn": [*dict.fromkeys(asks[pin.name])]}
-                for pin in inside
-            ),
+            *({"ref": purl(pin.name, pin.version), "dependsOn": [*dict.fromkeys(asks[pin.name])]} for pin in inside),
         ],
     }
     # of the content, not of chance or the clock: who makes it again gets the same

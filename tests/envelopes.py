@@ -103,9 +103,7 @@ def _json_array_newest_first(lines: Lines) -> str:
 
 def _cloudwatch(lines: Lines) -> str:
     """aws logs get-log-events"""
-    events = [
-        {"timestamp": int(line.at.timestamp() * 1000), "message": line, "ingestionTime": 1} for line in lines
-    ]
+    events = [{"timestamp": int(line.at.timestamp() * 1000), "message": line, "ingestionTime": 1} for line in lines]
     return json.dumps({"events": events, "nextForwardToken": "f/1"}, indent=4)
 
 
@@ -131,9 +129,7 @@ def _logfmt(lines: Lines) -> str:
 
 
 def _structlog(lines: Lines) -> str:
-    return _joined(
-        [json.dumps({"event": line, "timestamp": _z(line), "pod": line.host}) for line in _records(lines)]
-    )
+    return _joined([json.dumps({"event": line, "timestamp": _z(line), "pod": line.host}) for line in _records(lines)])
 
 
 def _loguru(lines: Lines) -> str:

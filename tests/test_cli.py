@@ -19,8 +19,9 @@ from pathlib import Path
 import pytest
 
 from conftest import Command
-from postmortem import cli, output
+from postmortem.cli import app as cli
 from postmortem.errors import PostmortemError, UsageError
+from postmortem.system import output
 
 CRASH = """\
 [rank1]: Traceback (most recent call last):
@@ -33,9 +34,7 @@ CRASH = """\
 PROGRESS = "".join(f"step {n} loss {3 / n:.3f}\n" for n in range(1, 40)) + "training finished\n"
 
 
-def postmortem(
-    *arguments: str | Path, cwd: Path | None = None, **more: object
-) -> subprocess.CompletedProcess[str]:
+def postmortem(*arguments: str | Path, cwd: Path | None = None, **more: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "postmortem", *map(str, arguments)]
     more |= {"capture_output": True, "text": True, "timeout": 120}
     return subprocess.run(command, cwd=cwd, **more)  # type: ignore[call-overload,no-any-return]
@@ -96,9 +95,7 @@ def test_the_format_follows_the_name_of_the_output(
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    script = (
-        f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
-    )
+    script = f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0"
     assert not done.stderr
@@ -216,13 +213,11 @@ def test_a_pattern_that_does_not_load_is_named_with_its_line(
     assert "broken.yaml:" in words
 
 
-def test_an_error_of_our_own_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_our_own_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("postmortem.library.catalogue.listing", broken)
+    monkeypatch.setattr("postmortem.workshop.catalogue.listing", broken)
     assert cli.run(["patterns", "list"]) == 1
     assert "POSTMORTEM_DEBUG=1" in capsys.readouterr().err
     monkeypatch.setenv("POSTMORTEM_DEBUG", "1")

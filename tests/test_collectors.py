@@ -14,7 +14,7 @@ import pytest
 from envelopes import ENVELOPES, arrived
 
 from postmortem.analyze import analyze
-from postmortem.parsers.envelope import peel
+from postmortem.formats.envelope import peel
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 FEW = (
@@ -100,7 +100,4 @@ def test_a_collector_changes_no_verdict(case: str, name: str, tmp_path: Path) ->
 def test_a_record_without_a_time_keeps_the_time_of_its_line() -> None:
     printed = peel("2026-11-20 21:02:56,633 INFO [rank1] step 15")
     assert printed.stamp is not None
-    assert (
-        peel(json.dumps({"log": "2026-11-20 21:02:56,633 INFO [rank1] step 15\n", "stream": "stdout"}))
-        == printed
-    )
+    assert peel(json.dumps({"log": "2026-11-20 21:02:56,633 INFO [rank1] step 15\n", "stream": "stdout"})) == printed

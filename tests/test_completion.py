@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 
 from conftest import needs
-from postmortem import cli, commands, completion
+from postmortem.cli import app as cli
+from postmortem.cli import completion
+from postmortem.cli import declarations as commands
 from postmortem.library import load
 from postmortem.replay.catalogue import SCENARIOS
 
@@ -175,9 +177,7 @@ def test_nothing_where_nothing_is_known(completes: Completes) -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_the_command_prints_the_script(
-    in_process: Callable[..., subprocess.CompletedProcess[str]], shell: str
-) -> None:
+def test_the_command_prints_the_script(in_process: Callable[..., subprocess.CompletedProcess[str]], shell: str) -> None:
     done = in_process("completion", shell)
     assert done.returncode == 0 and not done.stderr
     assert done.stdout == completion.script(shell, ROOT_COMMAND, NAMES) + "\n"
@@ -190,9 +190,7 @@ def test_bounds_choices_and_defaults_are_known() -> None:
         for path, c in commands.walk(ROOT_COMMAND)
         for p in c.parameters
     }
-    assert (
-        known["replay", "--nproc"].bounds == "1 to 64" and known["analyze", "--jobs"].bounds == "at least 1"
-    )
+    assert known["replay", "--nproc"].bounds == "1 to 64" and known["analyze", "--jobs"].bounds == "at least 1"
     assert known["replay", "--backend"].default == "auto"
     assert known["replay", "--backend"].choices == ("auto", "nccl", "gloo")
     assert known["analyze", "PATH..."].required and known["analyze", "PATH..."].repeatable

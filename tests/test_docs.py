@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT
-from postmortem import analyze, overview, report
-from postmortem.cli import OUTCOME_CODES, STRICT_CODE, app
+from postmortem import analyze, report
+from postmortem.cli.app import OUTCOME_CODES, STRICT_CODE, app, overview
 from postmortem.errors import PostmortemError
 
 DOCUMENTS = [
@@ -32,9 +32,7 @@ def mentioned_commands() -> list[tuple[str, list[str]]]:
     """Every `postmortem …` line of the documents, cut at its comment."""
     found = []
     for document in DOCUMENTS:
-        for line in re.findall(
-            r"(?:^    |`|\$ )postmortem ([a-z][^`\n]*)", document.read_text(), re.MULTILINE
-        ):
+        for line in re.findall(r"(?:^    |`|\$ )postmortem ([a-z][^`\n]*)", document.read_text(), re.MULTILINE):
             ours = re.split(r" --(?: |$)", line.partition("  #")[0])[0]  # behind it is the command of a job
             found.append((document.name, shlex.split(ours.replace("…", ""))))
     return found
@@ -92,16 +90,12 @@ def test_the_verdict_in_the_readme_is_todays() -> None:
     shown = README.split(command[0])[1].split("```")[0].splitlines()
     today = [line.rstrip() for line in report.render_terminal(analyze([str(ROOT / command[1])])).splitlines()]
     of_a_command = ("…", "report")  # what is left out, and what `_summary` adds
-    stale = [
-        line for line in shown if line.rstrip() not in today and not line.strip().startswith(of_a_command)
-    ]
+    stale = [line for line in shown if line.rstrip() not in today and not line.strip().startswith(of_a_command)]
     assert not stale, "paste what `make demo` prints into README.md"
 
 
 def test_make_targets_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert targets == {
-        *("help", "demo", "test", "check", "soak", "bench", "docs", "examples", "lock", "dist", "clean")
-    }
+    assert targets == {*("help", "demo", "test", "check", "soak", "bench", "docs", "examples", "lock", "dist", "clean")}
     for document in DOCUMENTS:
         assert set(re.findall(r"^    make ([a-z]+)", document.read_text(), re.MULTILINE)) <= targets

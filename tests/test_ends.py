@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.parsers.ends import End, told
+from postmortem.blocks.ends import End, told
 
 TOLD = {
     "lidar.py rank 0: exit status 139": End(0, 139),
@@ -95,9 +95,7 @@ def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
     how: dict[str, object], category: str, tmp_path: Path
 ) -> None:
     """pino's lines of a supervisor in Node: `"signal": "SIGTERM", "msg": "exited"`."""
-    steps = [
-        record(r, f"batch {n} loss 0.5", time=1795373007552 + n) for n in range(0, 150, 50) for r in range(3)
-    ]
+    steps = [record(r, f"batch {n} loss 0.5", time=1795373007552 + n) for n in range(0, 150, 50) for r in range(3)]
     lost = [record(r, f"[rank{r}]: {LOST}") for r in (0, 2)]
     ends = [record(r, "exited", code=1, signal=None, time=1795373035000) for r in (0, 2)]
     (tmp_path / "run.ndjson").write_text("\n".join([*steps, record(1, "exited", **how), *lost, *ends, ""]))
@@ -108,9 +106,7 @@ def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
 def test_the_end_of_rank_0_comes_before_the_store_that_nobody_reaches(tmp_path: Path) -> None:
     """Rank 0 hosts the store, and is killed before it opens it; ten seconds later the others give up."""
     refused = "The client socket has timed out after 8000ms while trying to connect to (127.0.0.1, 22547)."
-    (tmp_path / "rank0.log").write_text(
-        "2026-11-23 14:05:57,391 INFO [rank0] train: loading the vocabulary\n"
-    )
+    (tmp_path / "rank0.log").write_text("2026-11-23 14:05:57,391 INFO [rank0] train: loading the vocabulary\n")
     for rank in (1, 2):
         (tmp_path / f"rank{rank}.log").write_text(
             f"2026-11-23 14:06:01,789 INFO [rank{rank}] train: initializing process group backend=gloo\n"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from postmortem.parsers import faults, read_text
+from postmortem.blocks import faults, read_text
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 from fuzz import campaign, mutate, watch
 from fuzz.targets import TARGETS, Target
 
-from postmortem import parsers
+from postmortem import blocks as parsers
 
 SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
 DEAR = {"analysed": 5, "read": 20}  # executions in the fast suite, where one takes milliseconds

@@ -115,9 +115,7 @@ def is_job(module: Path) -> bool:
     return "scenarios" in module.parts
 
 
-@pytest.mark.parametrize(
-    "module", [m for m in MODULES if not is_job(m)], ids=lambda m: str(m.relative_to(ROOT))
-)
+@pytest.mark.parametrize("module", [m for m in MODULES if not is_job(m)], ids=lambda m: str(m.relative_to(ROOT)))
 def test_imports_only_go_down(module: Path) -> None:
     own = room(module)
     if own == "__init__":
@@ -126,24 +124,20 @@ def test_imports_only_go_down(module: Path) -> None:
         return
     assert own in FLOOR, f"give {own} a floor in this test"
     upward = [
-        f"line {line}: {other}"
-        for line, other in rooms_used(module)
-        if other != own and FLOOR[other] >= FLOOR[own]
+        f"line {line}: {other}" for line, other in rooms_used(module) if other != own and FLOOR[other] >= FLOOR[own]
     ]
     assert not upward, f"{own} imports {', '.join(upward)}"
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
     """Within a room too, inside functions too."""
-    names = {
-        ".".join(m.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): m for m in MODULES
-    }
+    names = {".".join(m.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): m for m in MODULES}
     graph = {
         name: set(said_by(module, names.keys())) - {name}
         for name, module in names.items()
         if room(module) not in IN_A_CIRCLE
     }
-    assert graph["postmortem.collect.open"] >= {"postmortem.collect.remote", "postmortem.collect.names"}
+    assert graph["postmortem.input.open"] >= {"postmortem.input.remote", "postmortem.input.names"}
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as e:
@@ -162,9 +156,7 @@ def said_by(module: Path, known: Set[str]) -> Iterator[str]:
 
 
 def test_only_the_jobs_of_replay_and_what_torchrun_loads_import_torch() -> None:
-    heavy = [
-        m for m in MODULES if not is_job(m) and any(name.split(".")[0] == "torch" for _, name in imports(m))
-    ]
+    heavy = [m for m in MODULES if not is_job(m) and any(name.split(".")[0] == "torch" for _, name in imports(m))]
     assert heavy == [PACKAGE / "torchrun.py"]
 
 
@@ -175,9 +167,7 @@ def test_diagnose_opens_no_files() -> None:
         assert not touched, f"{module} imports {touched}"
         calls = (n.func for n in ast.walk(tree(module)) if isinstance(n, ast.Call))
         names = {
-            f.attr if isinstance(f, ast.Attribute) else f.id
-            for f in calls
-            if isinstance(f, ast.Attribute | ast.Name)
+            f.attr if isinstance(f, ast.Attribute) else f.id for f in calls if isinstance(f, ast.Attribute | ast.Name)
         }
         assert not names & OPENING, f"{module} calls {names & OPENING}"
 
@@ -201,9 +191,7 @@ def test_nothing_evaluates_what_it_reads() -> None:
             if isinstance(node, ast.Call):
                 where = f"{module}:{node.lineno}"
                 assert ast.unparse(node.func) not in EVALUATING, where
-                assert not [
-                    k for k in node.keywords if k.arg == "shell" and ast.unparse(k.value) != "False"
-                ], where
+                assert not [k for k in node.keywords if k.arg == "shell" and ast.unparse(k.value) != "False"], where
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(ROOT)))
@@ -213,9 +201,7 @@ def test_a_module_is_one_screenful_or_ten(module: Path) -> None:
 
 
 def test_every_module_says_what_it_is() -> None:
-    silent = [
-        str(m.relative_to(ROOT)) for m in MODULES if m.stat().st_size and not ast.get_docstring(tree(m))
-    ]
+    silent = [str(m.relative_to(ROOT)) for m in MODULES if m.stat().st_size and not ast.get_docstring(tree(m))]
     assert not silent
 
 

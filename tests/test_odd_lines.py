@@ -15,15 +15,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from postmortem import parsers, reading, report, scan
+from postmortem import blocks as parsers
+from postmortem import reading, report, scan
 from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze
-from postmortem.cli import run
-from postmortem.collect import collect
-from postmortem.digits import number, whole
+from postmortem.blocks import torchrun, traceback
+from postmortem.cli.app import run
+from postmortem.formats import unwrap
+from postmortem.input import collect
 from postmortem.library import load
 from postmortem.model import Source
-from postmortem.parsers import torchrun, traceback, unwrap
+from postmortem.model.digits import number, whole
 from postmortem.report import columns, html, lanes, markdown, ranks, svg, terminal, view
 
 ROOT = Path(__file__).parent.parent
@@ -35,8 +37,7 @@ GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
 ODD = {
     "frame": f'Traceback (most recent call last):\n  File "a.py", line {LONG}, in f\nValueError: x\n',
     "faulthandler": (
-        "Fatal Python error: Aborted\n\nThread 0x00007f (most recent call first):\n"
-        f'  File "a.py", line {LONG} in f\n'
+        f'Fatal Python error: Aborted\n\nThread 0x00007f (most recent call first):\n  File "a.py", line {LONG} in f\n'
     ),
     "failure block": f"  rank      : {LONG} (local_rank: {LONG})\n  exitcode  : -{LONG} (pid: {LONG})\n",
     "exit code": f"  rank      : 1 (local_rank: 1)\n  exitcode  : {LONG} (pid: {LONG})\n",
@@ -152,9 +153,7 @@ def test_a_source_that_cannot_be_scanned_costs_itself(
 ) -> None:
     module, name = {"scan.scan": (scan, "scan"), "unwrap.of": (unwrap, "of")}[step]
     real = getattr(module, name)
-    monkeypatch.setattr(
-        module, name, lambda s, *a, **k: fails() if s.path == "rank1.log" else real(s, *a, **k)
-    )
+    monkeypatch.setattr(module, name, lambda s, *a, **k: fails() if s.path == "rank1.log" else real(s, *a, **k))
     (tmp_path / "rank0.log").write_text(GOOD)
     (tmp_path / "rank1.log").write_text(GOOD)
     document = analyze([str(tmp_path)], Options(workers=1)).document
@@ -228,6 +227,4 @@ def test_half_a_letter_in_json_is_written_out(name: str, tmp_path: Path) -> None
     incident = analyze([str(tmp_path)])
     assert not [row for row in incident.document["ledger"]["skipped"] if row.get("lost")]
     report.render_json(incident).encode()
-    assert not any(
-        0xD800 <= ord(letter) < 0xE000 for letter in json.dumps(incident.document, ensure_ascii=False)
-    )
+    assert not any(0xD800 <= ord(letter) < 0xE000 for letter in json.dumps(incident.document, ensure_ascii=False))

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postmortem.parsers.pickle_machine import LIMITS, Limits, PlainPickleError
-from postmortem.parsers.plain_pickle import loads
+from postmortem.blocks.pickle_machine import LIMITS, Limits, PlainPickleError
+from postmortem.blocks.plain_pickle import loads
 
 MARKER = Path("/tmp/postmortem-plain-pickle-executed")
 PROTOCOLS = (2, 3, 4, 5)
@@ -47,21 +47,14 @@ def same(a: object, b: object) -> bool:
 
 WORDS = st.text(st.characters(exclude_categories=[]), max_size=20)
 SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(1 << 600), 1 << 600)
-    | st.integers(-70000, 70000)
-    | st.floats()
-    | WORDS
+    st.none() | st.booleans() | st.integers(-(1 << 600), 1 << 600) | st.integers(-70000, 70000) | st.floats() | WORDS
 )
 KEYS = st.recursive(
     SCALARS | st.binary(max_size=9), lambda k: st.tuples(k, k) | st.frozensets(k, max_size=3), max_leaves=4
 )
 PLAIN = st.recursive(
     SCALARS | st.binary(max_size=300),
-    lambda v: (
-        st.lists(v) | st.lists(v).map(tuple) | st.dictionaries(KEYS, v) | st.sets(KEYS) | st.frozensets(KEYS)
-    ),
+    lambda v: st.lists(v) | st.lists(v).map(tuple) | st.dictionaries(KEYS, v) | st.sets(KEYS) | st.frozensets(KEYS),
     max_leaves=25,
 )
 
@@ -226,8 +219,7 @@ def bombs() -> Iterator[tuple[str, bytes]]:
         P2
         + b"]q\0"
         + b"".join(
-            b"0](" + b"h" + bytes((i,)) * 1 + (b"h" + bytes((i,))) * 9 + b"eq" + bytes((i + 1,))
-            for i in range(12)
+            b"0](" + b"h" + bytes((i,)) * 1 + (b"h" + bytes((i,))) * 9 + b"eq" + bytes((i + 1,)) for i in range(12)
         )
         + b".",
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.parsers import read_text
+from postmortem.blocks import read_text
 
 HEAD = 'Traceback (most recent call last):\n  File "/opt/train/eval.py", line 9, in <module>\n    check(x)\n'
 

@@ -9,19 +9,17 @@ import sys
 import pytest
 
 from conftest import ROOT, needs
-from postmortem import cli, commands, overview
+from postmortem.cli import app as cli
+from postmortem.cli import declarations as commands
+from postmortem.cli import overview
 
 REFERENCE = ROOT / "docs" / "reference"
 MAN = REFERENCE / "postmortem.1"
-COMMANDS = [
-    (" ".join(path), c) for path, c in commands.walk(commands.read(cli.app)) if path and not c.commands
-]
+COMMANDS = [(" ".join(path), c) for path, c in commands.walk(commands.read(cli.app)) if path and not c.commands]
 
 
 def test_the_generated_pages_are_up_to_date() -> None:
-    done = subprocess.run(
-        [sys.executable, "scripts/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "scripts/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -37,9 +35,7 @@ def test_an_option_that_changes_makes_them_stale(monkeypatch: pytest.MonkeyPatch
 @pytest.fixture(scope="module")
 def read() -> str:
     """The man page as a terminal shows it, without the bold."""
-    done = subprocess.run(
-        ["groff", "-Tutf8", "-man", "-ww", "-rLL=200n", MAN], capture_output=True, text=True
-    )
+    done = subprocess.run(["groff", "-Tutf8", "-man", "-ww", "-rLL=200n", MAN], capture_output=True, text=True)
     assert done.returncode == 0 and done.stderr == "", done.stderr
     return re.sub(r"\x1b\[[0-9;]*m|.\x08", "", done.stdout)
 

@@ -133,34 +133,24 @@ def test_the_hint_of_a_report_is_taken_over() -> None:
 
 
 def test_what_a_miniature_cannot_take_over_is_said() -> None:
-    made = pick.order(
-        document(replay={"arguments": {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}})
-    )
+    made = pick.order(document(replay={"arguments": {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}}))
     assert (made.nproc, made.arguments) == (4, {"rank": 3})
     said = " | ".join(made.notes)
-    assert (
-        "512 ranks become 4" in said and "rank 37 becomes rank 3" in said and "8120" in said and "600" in said
-    )
+    assert "512 ranks become 4" in said and "rank 37 becomes rank 3" in said and "8120" in said and "600" in said
 
 
 def test_the_pattern_sets_what_brings_it_about() -> None:
     verdict = {"pattern": "index-out-of-range", "category": "python-exception"}
     made = pick.order(document(verdict=verdict, replay={"scenario": "python-exception-one-rank"}))
-    assert (
-        made.arguments["error"] == "index" and made.expected and made.expected.pattern == "index-out-of-range"
-    )
+    assert made.arguments["error"] == "index" and made.expected and made.expected.pattern == "index-out-of-range"
 
 
 def test_a_report_without_a_hint_is_matched_by_its_pattern() -> None:
-    made = pick.order(
-        document(verdict={"pattern": "env-var-missing"}, replay={"scenario": None, "arguments": {}})
-    )
+    made = pick.order(document(verdict={"pattern": "env-var-missing"}, replay={"scenario": None, "arguments": {}}))
     assert made.scenario.id == "missing-env"
 
 
-@pytest.mark.parametrize(
-    "pattern", [None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"]
-)
+@pytest.mark.parametrize("pattern", [None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"])
 def test_where_nothing_fits_nothing_is_run(pattern: object) -> None:
     with pytest.raises(ReplayError):
         pick.order(document(verdict={"pattern": pattern}, replay={"scenario": pattern, "arguments": {}}))
@@ -218,9 +208,7 @@ def test_every_hint_of_the_library_shows_the_pattern_that_gives_it() -> None:
     for pattern in load().patterns.values():
         if pattern.replay:
             row = scenario(pattern.replay)
-            assert pattern.id == row.pattern or pattern.id in row.proves, (
-                f"{pattern.id}: {row.id} shows {row.pattern}"
-            )
+            assert pattern.id == row.pattern or pattern.id in row.proves, f"{pattern.id}: {row.id} shows {row.pattern}"
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,9 +229,7 @@ def test_a_page_and_its_json_lead_to_the_same_replay(reports: tuple[Path, Path])
     assert page == plain and page.scenario.id == "python-exception-one-rank" and page.arguments["rank"] == 2
 
 
-def test_a_result_is_attached_where_people_and_programs_look_for_it(
-    reports: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_result_is_attached_where_people_and_programs_look_for_it(reports: tuple[Path, Path], tmp_path: Path) -> None:
     text = "Reproduced: </script><script>alert(1)</script> & more."
     for source in reports:
         path = tmp_path / source.name
@@ -263,9 +249,9 @@ def test_a_result_is_attached_where_people_and_programs_look_for_it(
         assert after["replay"].pop("result")["text"] == text
         assert after == before
     page = (tmp_path / "report.html").read_text()
-    assert page.count('<section id="replay"') == 1 and page.count("</script>") == reports[
-        0
-    ].read_text().count("</script>")
+    assert page.count('<section id="replay"') == 1 and page.count("</script>") == reports[0].read_text().count(
+        "</script>"
+    )
     assert "Reproduced: &lt;/script&gt;" in page and page.rstrip().endswith("</html>")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -306,9 +292,7 @@ def test_a_written_script_is_whole(row: Scenario) -> None:
 def test_write_runs_nothing_and_gives_the_line(tmp_path: Path) -> None:
     done = cli("slow-rank", "--set", "rank=2", "--nproc", "3", "--write", "job.py", cwd=tmp_path)
     assert (
-        done.returncode == 0
-        and "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr
-        and "--rank 2" in done.stderr
+        done.returncode == 0 and "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr and "--rank 2" in done.stderr
     )
     assert "nothing was started" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
@@ -351,9 +335,7 @@ def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
     assert command.execute(row.id, Wishes(as_json=True)) == 7
     told = capsys.readouterr()
     assert "it needs an NVIDIA GPU" in told.err and json.loads(told.out)["needs"] == [able.NO_GPU]
-    assert (
-        command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
-    )
+    assert command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
     said = capsys.readouterr().err
     assert f"--backend {row.backend}" in said and "--rank 0" in said and "--step 3" in said
     compile((tmp_path / "job.py").read_text(), "job.py", "exec")
@@ -425,9 +407,7 @@ def verdict(
         ({}, "different", 5, ("pattern", "category", "ranks")),
     ],
 )
-def test_reproduced_means_that_everything_agrees(
-    found: Any, outcome: str, code: int, differs: tuple[str, ...]
-) -> None:
+def test_reproduced_means_that_everything_agrees(found: Any, outcome: str, code: int, differs: tuple[str, ...]) -> None:
     result = verify.judged(READY, found)
     assert (result.outcome, result.code, result.differs) == (outcome, code, differs)
     assert all(name in result.text or outcome == "did-not-fail" for name in differs)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from conftest import ROOT
-from postmortem.parsers import signs
-from postmortem.parsers.excerpt import decode
-from postmortem.parsers.sieve import Form, Sieve, without_looks
+from postmortem.blocks import signs
+from postmortem.blocks.sieve import Form, Sieve, without_looks
+from postmortem.formats.excerpt import decode
 
 FORMS = {name: form for name, form in vars(signs).items() if isinstance(form, Form)}
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import postmortem
-from postmortem import overview
+from postmortem.cli import overview
 
 HEAVY = {
     "pandas",
@@ -61,9 +61,7 @@ def test_reading_the_library_needs_neither_frames_nor_templates() -> None:
 
 
 def test_import_of_the_package_is_free() -> None:
-    code = (
-        "import sys; before = set(sys.modules); import postmortem; print(sorted(set(sys.modules) - before))"
-    )
+    code = "import sys; before = set(sys.modules); import postmortem; print(sorted(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(eval(done.stdout)) <= {
         "postmortem",
@@ -76,13 +74,8 @@ def test_import_of_the_package_is_free() -> None:
 
 
 def typing_parts() -> set[str]:
-    code = (
-        "import sys; before = set(sys.modules); import typing, __future__; print(sorted(set(sys.modules) - "
-        "before))"
-    )
-    return set(
-        eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
-    )
+    code = "import sys; before = set(sys.modules); import typing, __future__; print(sorted(set(sys.modules) - before))"
+    return set(eval(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout))
 
 
 def test_public_names_are_there_when_asked_for() -> None:
@@ -99,7 +92,8 @@ def test_public_function_survives_the_import_of_its_module() -> None:
 
 
 def test_the_overview_says_of_each_command_what_its_own_help_says() -> None:
-    from postmortem import cli, commands
+    from postmortem.cli import app as cli
+    from postmortem.cli import declarations as commands
 
     said = {c.name: c.help for c in commands.read(cli.app).commands}
     assert {name: f"{does[0].upper()}{does[1:]}." for name, does in overview.COMMANDS.items()} == said

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from postmortem import parsers
+from postmortem import blocks as parsers
 from postmortem.analyze import Options, analyze
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 41, in <module>\n    main()\n'
@@ -212,10 +212,7 @@ def test_where_no_side_is_larger_both_are_named(tmp_path: Path) -> None:
         "TensorShape=[9], TensorDtypes=Float).\n"
     )
     verdict = verdict_of(said, tmp_path)
-    assert (
-        verdict["culprit"]["ranks"] == [0, 3]
-        and "anks 0 and 3 called different collectives" in verdict["headline"]
-    )
+    assert verdict["culprit"]["ranks"] == [0, 3] and "anks 0 and 3 called different collectives" in verdict["headline"]
     verdict = verdict_of(WATCHDOG.format(0) + WATCHDOG.format(1).replace("ALLTOALL", "ALLREDUCE"), tmp_path)
     assert verdict["culprit"]["ranks"] == [0, 1] and "than the others" not in verdict["headline"]
 
@@ -235,9 +232,7 @@ def test_a_kernel_log_of_weeks_holds_more_than_one_story(tmp_path: Path) -> None
         31,
         "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_8 faulted @ 0x73ac_1c000000.",
     )
-    verdict = verdict_of(
-        fault + xid.format(7, 8, 94, "Contained: SM (0x1). RST: No, D-RST: No"), tmp_path, "dmesg.txt"
-    )
+    verdict = verdict_of(fault + xid.format(7, 8, 94, "Contained: SM (0x1). RST: No, D-RST: No"), tmp_path, "dmesg.txt")
     assert (verdict["category"], verdict["culprit"]["gpus"]) == ("gpu-hardware", ["0000:00:08"])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.parsers import read_text, utterances
+from postmortem.blocks import read_text, utterances
 
 EPILOGUE = """E1120 20:53:27.061000 10515 api.py:1] failed (exitcode: 1) local_rank: 1 (pid: 10519) of binary: x
 Traceback (most recent call last):
@@ -139,9 +139,7 @@ Traceback (most recent call last):
     import wandb
 ModuleNotFoundError: No module named 'wandb'
 """
-    assert headline(tmp_path, text + rank.format(0) + rank.format(1)).startswith(
-        "Ranks 0 and 1 raised ValueError"
-    )
+    assert headline(tmp_path, text + rank.format(0) + rank.format(1)).startswith("Ranks 0 and 1 raised ValueError")
 
 
 def test_the_reason_that_a_rank_sent_along_decides(tmp_path: Path) -> None:
@@ -153,10 +151,7 @@ def test_the_reason_that_a_rank_sent_along_decides(tmp_path: Path) -> None:
 [rank0]:   File "/venv/site-packages/torch/distributed/checkpoint/filesystem.py", line 400, in _write_item
 [rank0]: OSError: [Errno 28] No space left on device
 """
-    assert (
-        headline(tmp_path, text)
-        == "Rank 2: a file system had no space left (OSError: No space left on device)."
-    )
+    assert headline(tmp_path, text) == "Rank 2: a file system had no space left (OSError: No space left on device)."
 
 
 def test_a_node_that_failed_beats_the_error_of_its_gpu(tmp_path: Path) -> None:

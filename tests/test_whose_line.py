@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
+from postmortem.blocks import read_text
 from postmortem.diagnose.numbering import numbered
 from postmortem.diagnose.same import stem
+from postmortem.formats.envelope import learn, peel
 from postmortem.model import Source
-from postmortem.parsers import read_text
-from postmortem.parsers.envelope import learn, peel
 
 TRACE = 'Traceback (most recent call last):\n  File "/opt/train.py", line 29, in main\n    step()\n'
 LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1117"
@@ -42,9 +42,7 @@ def test_ranks_by_the_word_before_the_number(names: list[str]) -> None:
     assert found[names[0]] == 0 and found[names[-1]] == 1
 
 
-@pytest.mark.parametrize(
-    "names", [["go.0.log", "go.1.log"], ["gnn.0.log", "gnn.1.log"], ["f1-0.txt", "f2-1.txt"]]
-)
+@pytest.mark.parametrize("names", [["go.0.log", "go.1.log"], ["gnn.0.log", "gnn.1.log"], ["f1-0.txt", "f2-1.txt"]])
 def test_ranks_by_the_size_of_the_job(names: list[str]) -> None:
     assert ranks_of(names) == {}
     assert ranks_of(names, 2) == {names[0]: 0, names[1]: 1}
@@ -114,14 +112,14 @@ def culprits(tmp_path: Path, **files: str) -> object:
 
 
 def test_one_prefixed_line_does_not_make_a_console_a_ranks(tmp_path: Path) -> None:
-    warning = "[rank0]:[W1122 00:32:19.446476778 ProcessGroupNCCL.cpp:1479] Warning: destroy_process_group() was not called\n"
+    warning = (
+        "[rank0]:[W1122 00:32:19.446476778 ProcessGroupNCCL.cpp:1479] Warning: destroy_process_group() was not called\n"
+    )
     assert culprits(tmp_path, train__log=f"world_size: 4\n{TRACE}ValueError: label 91\n{warning}") == []
 
 
 def listed(*codes: int) -> str:
-    head = (
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60 + "\nFailures:\n"
-    )
+    head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60 + "\nFailures:\n"
     return head + "".join(
         f"[{r}]:\n  time      : 2026-11-22_08:43:49\n  host      : localhost\n  rank      : {r} (local_rank: {r})\n"
         f"  exitcode  : {code} (pid: {2800 + r})\n  error_file: <N/A>\n"
@@ -316,12 +314,9 @@ NO_IFACE = TRACE + "RuntimeError: ifa != nullptr. Unable to find address for: ib
 
 
 def test_a_complaint_once_for_each_rank_of_one_node_is_of_all_its_ranks(tmp_path: Path) -> None:
-    second = (
-        listed(-15, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2")
-    )
+    second = listed(-15, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2")
     waited = (
-        TRACE
-        + "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/2\n"
+        TRACE + "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/2\n"
     ) * 2
     files = {"a1__log": waited + listed(1, 1), "a2__log": NO_IFACE * 2 + second}
     assert culprits(tmp_path, **files) == [2, 3]

@@ -10,8 +10,6 @@ from dataclasses import replace
 
 from postmortem.align import Timeline
 from postmortem.align.place import Line, Moment
-from postmortem.contract import Document
-from postmortem.contract.incident import Ledger
 from postmortem.diagnose import (
     attempts,
     blame,
@@ -40,6 +38,8 @@ from postmortem.diagnose.solution import Solution
 from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source
+from postmortem.model.contract import Document
+from postmortem.model.contract.incident import Ledger
 
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
@@ -112,9 +112,7 @@ def _named(solutions: Sequence[Solution], job: str) -> Solution:
     raise UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
 
 
-def solve_job(
-    events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None
-) -> Solution:
+def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None) -> Solution:
     """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
     recovery."""
     events = restarts.infer(events, library)
@@ -181,9 +179,7 @@ def _went_well(lives: Sequence[Case]) -> bool:
     return all(c.ends for c in failed) and not last.ends and bool(spoke) and spoke >= set(last.registry.ranks)
 
 
-def solve(
-    events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None
-) -> Solution:
+def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
     """One attempt of one job, from events to the root."""
     registry = build(events, sources.values(), library)
     merged = copies.merge(events, sources, registry)

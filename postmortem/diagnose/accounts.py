@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 
 from postmortem.align import Timeline
-from postmortem.contract import incident as contract
 from postmortem.diagnose import collective
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.wording import iso
 from postmortem.model import Clock, Event, RankState, Source
+from postmortem.model.contract import incident as contract
+from postmortem.say.wording import iso
 
 MAX_RANKS = 20_000
 
@@ -58,9 +58,7 @@ def _rank(solution: Solution, rank: int, symptom: Claim | None, last_collective:
     }
 
 
-def _state(
-    solution: Solution, rank: int, events: Sequence[Event], symptom: Claim | None
-) -> tuple[RankState, str]:
+def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Claim | None) -> tuple[RankState, str]:
     case = solution.case
     end = case.end_of(rank)
     if rank in solution.ranks and solution.root is not None:

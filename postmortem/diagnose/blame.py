@@ -12,8 +12,8 @@ from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
-from postmortem.diagnose.wording import ranks_text
-from postmortem.digits import number
+from postmortem.model.digits import number
+from postmortem.say.wording import ranks_text
 
 OF_THE_GROUP = (
     "collective-mismatch",
@@ -52,11 +52,7 @@ def _first_nan(claims: Sequence[Claim]) -> Ranks:
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
     """The comparison of the ranks that tells whom a line about the whole group means."""
-    if (
-        root.strength != "stated"
-        or root.pattern.category not in OF_THE_GROUP
-        or root.pattern.entity == "missing-ranks"
-    ):
+    if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or root.pattern.entity == "missing-ranks":
         return None
     stated = next((c for c in claims if c.pattern.names_ranks_of == root.pattern.category), None)
     if stated is not None:
@@ -107,9 +103,7 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return tuple(sorted(named))
     others = [
-        c
-        for c in claims
-        if c is not root and c.pattern.category == "host-oom" and c.role in ("cause", "confirms")
+        c for c in claims if c is not root and c.pattern.category == "host-oom" and c.role in ("cause", "confirms")
     ]
     ways: tuple[Callable[[], set[int]], ...] = (
         lambda: _ranks(others),
@@ -146,9 +140,7 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     launcher saw end so."""
     absent = _without_a_line(case)
     if case.registry.world is not None and len(absent) == 1:
-        case.note(
-            f"the failing process does not print its rank; rank {absent[0]} is the only one without a line"
-        )
+        case.note(f"the failing process does not print its rank; rank {absent[0]} is the only one without a line")
         return (absent[0],)
     ends = case.ends or exits.told_of(claims)
     failed = [r for r, end in ends.items() if end.kind == "crash"]
@@ -160,9 +152,7 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         or not _may_be_on(case, failed[0], ends[failed[0]], root.event.host)
     ):
         return ()
-    case.note(
-        f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
-    )
+    case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
     return (failed[0],)
 
 
@@ -219,7 +209,5 @@ def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> lis
     if root.hosts:
         return list(root.hosts)
     at_home = {h for r in ranks if (h := case.registry.host_of.get(r))}
-    alike = [
-        c for c in claims if c.ranks and c.role == "cause" and c.pattern.category == root.pattern.category
-    ]
+    alike = [c for c in claims if c.ranks and c.role == "cause" and c.pattern.category == root.pattern.category]
     return sorted(at_home or {h for c in alike if set(c.ranks) <= set(ranks) for h in c.hosts})

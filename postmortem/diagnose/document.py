@@ -9,28 +9,17 @@ from typing import Any, cast
 
 from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
-from postmortem.contract import incident as contract
-from postmortem.contract import verdict
-from postmortem.diagnose import (
-    accounts,
-    blame,
-    collective,
-    confidence,
-    headline,
-    hint,
-    history,
-    missing,
-    order,
-    reasons,
-    traits,
-)
+from postmortem.diagnose import accounts, blame, collective, confidence, history, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.evidence import Evidence, own_frame
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.stacks import stacks
-from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
+from postmortem.model.contract import incident as contract
+from postmortem.model.contract import verdict
+from postmortem.say import headline, hint, missing, reasons
+from postmortem.say.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.version import __version__
 
 PER_CLAIM = 3  # lines of proof
@@ -51,9 +40,7 @@ def write(
     case, root = solution.case, solution.root
     evidence = Evidence(case)
     chain = _chain(solution, evidence)
-    findings = [
-        _row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])
-    ]
+    findings = [_row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])]
     scenario = (root.pattern.replay or None) if root else None
     told, ranks = _verdict(solution, evidence), accounts.ranks(solution)
     return {
@@ -217,9 +204,7 @@ def _chain(solution: Solution, evidence: Evidence) -> list[contract.Finding]:
     """The root, what confirms it, and what it explains."""
     root = solution.root
     if root is None:
-        return [
-            _row(f"f{i + 1}", c, evidence) for i, c in enumerate(_by_pattern(reasons.loudest(solution))[:8])
-        ]
+        return [_row(f"f{i + 1}", c, evidence) for i, c in enumerate(_by_pattern(reasons.loudest(solution))[:8])]
     rows = [_row("f1", root, evidence)]
     rows[0]["because"] = " ".join(filter(None, (rows[0]["because"], root.pattern.why)))
     announced = _announcement(solution.case, root)
@@ -312,9 +297,7 @@ def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
     """When the first of its shown lines was written that has a time; of what shows none, the earliest line."""
     shown = [evidence.items[n]["time"] for n in numbers]
     if not numbers:
-        return iso(
-            min((e.at for e in c.events if e.at is not None and e.at_sigma <= INHERITED), default=None)
-        )
+        return iso(min((e.at for e in c.events if e.at is not None and e.at_sigma <= INHERITED), default=None))
     return next((t for t in shown if t), None)
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postmortem.contract.verdict import Attempt
-from postmortem.diagnose import blame, headline, life
+from postmortem.diagnose import blame, life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.wording import capital, iso, listed
+from postmortem.model.contract.verdict import Attempt
+from postmortem.say import headline
+from postmortem.say.wording import capital, iso, listed
 
 MOST, NAMED = 200, 64  # attempts, and ranks of one
 OTHERWISE = 3  # attempts of which it is told how they failed

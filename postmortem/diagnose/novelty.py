@@ -15,8 +15,8 @@ from collections.abc import Iterable, Set
 from functools import lru_cache
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.wording import gist, shape
 from postmortem.model import Event
+from postmortem.say.wording import gist, shape
 
 MOST = 8
 _FOLDER = re.compile(r"(?<![\w.])(?:file://|[a-z]:)?(?:/[\w.+@=%~:-]{1,80}){1,32}/(?=[\w.+-])")
@@ -42,9 +42,7 @@ def alike(text: str, names: Set[str] = frozenset()) -> str:
 @lru_cache(maxsize=8)
 def _named(names: frozenset[str]) -> re.Pattern[str]:
     longest_first = sorted(filter(None, names), key=lambda name: (-len(name), name))
-    return re.compile(
-        rf"(?<![\w.-])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?:\.[\w.-]+)?(?![\w-])"
-    )
+    return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?:\.[\w.-]+)?(?![\w-])")
 
 
 def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:

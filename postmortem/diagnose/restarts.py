@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
 
 from postmortem.diagnose import endings, life
-from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 SLACK_S = 1.0
 REST = 3  # lines that a launcher's report of a death still takes
@@ -142,9 +142,7 @@ def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[in
 
 def _all_begin(own: Sequence[Event], begun: Set[int | None], line: int) -> bool:
     """Whether all whose counts grow behind this line are among those who begin there."""
-    at_work = {
-        x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line
-    }
+    at_work = {x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line}
     return begun >= at_work
 
 

@@ -17,9 +17,7 @@ from postmortem.replay.isolate import Wants
 Launcher = Literal["torchrun", "plain", "spawn", "two-hosts", "two-hosts-torchrun"]
 # the rank given by --rank; not compared; nobody (a named rank would be wrong)
 Culprit = Literal["rank", "any", "nobody"]
-Act = Literal[
-    "", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "hang-up-launcher", "kill-launcher"
-]
+Act = Literal["", "kill-rank", "stop-rank", "term-launcher", "interrupt-launcher", "hang-up-launcher", "kill-launcher"]
 Value = str | int | float
 Arguments = Mapping[str, Value]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from postmortem import output
-from postmortem.commands import argument, choice, flag
+from postmortem.cli.declarations import argument, choice, flag
 from postmortem.errors import UsageError
+from postmortem.system import output
 
 
 class Backend(StrEnum):

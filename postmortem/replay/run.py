@@ -122,11 +122,7 @@ def _torchrun(plan: Plan, made: Place) -> list[Process]:
                 "--redirects=3",
                 *(["--tee=3"] if plan.save == "tree" else []),
             ]
-        out, err = (
-            (logs / "console.log",) * 2
-            if plan.save == "console"
-            else (logs / "agent.out", logs / "agent.err")
-        )
+        out, err = (logs / "console.log",) * 2 if plan.save == "console" else (logs / "agent.out", logs / "agent.err")
         argv = _on_its_clock(plan, host, [*words, *_job_argv(plan)])
         processes.append(Process(f"agent{host}", argv, _environment(plan, made, host), out, err, host))
     return processes
@@ -247,9 +243,7 @@ def _watch(ran: Ran, waiting: list[Process], progress: Progress | None) -> None:
     """Start what is due, act and look when the fault is there,
     and wait until all have ended or patience has."""
     began, running, acted, looked_at = time.monotonic(), dict[str, subprocess.Popen[bytes]](), False, 0.0
-    start_log = Journal(
-        ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None
-    )
+    start_log = Journal(ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None)
     while waiting or running:
         elapsed = time.monotonic() - began
         for process in [p for p in waiting if p.delay_s <= elapsed]:

@@ -32,9 +32,7 @@ def write(plan: Plan, name: str) -> str:
         f"from __future__ import annotations\n\n"
     )
     return (
-        head
-        + "\n".join(imports)
-        + f"\n\n{_without_imports(common)}\n\n\n{LINE}{'─' * (120 - len(LINE))}\n\n\n"
+        head + "\n".join(imports) + f"\n\n{_without_imports(common)}\n\n\n{LINE}{'─' * (120 - len(LINE))}\n\n\n"
         "trainer = sys.modules[__name__]  # the job names what stands above as `trainer.…`\n\n\n"
         + _without_imports(body)
         + "\n"
@@ -70,9 +68,7 @@ def launch(plan: Plan, name: str) -> list[str]:
             "--master-addr=127.0.0.1",
         ]
         lines.append(
-            shlex.join(
-                [*words, "--master-port=29500", "--log-dir=logs", "--redirects=3", "--tee=3", name, *options]
-            )
+            shlex.join([*words, "--master-port=29500", "--log-dir=logs", "--redirects=3", "--tee=3", name, *options])
         )
     return lines + _outside(plan)
 
@@ -92,9 +88,7 @@ def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
         "other_rank": (rank - 1) % plan.nproc,
         "closed_port": 29501,
     }
-    words = [
-        f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if value is not None
-    ]
+    words = [f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if value is not None]
     wait = f"sleep {start.delay_s:g} && " if odd and start.delay_s else ""
     return f"({wait}{' '.join(words)} python3 {shlex.join([name, *options])} > rank{rank}.log 2>&1) &"
 
@@ -115,13 +109,11 @@ def _around(plan: Plan) -> list[str]:
         )
     if wants.disk_kb:
         said.append(
-            f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs "
-            f"checkpoints"
+            f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs checkpoints"
         )
     if len(plan.hosts) > 1:
         said.append(
-            "# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first "
-            "host's address"
+            "# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first host's address"
         )
     if wants.block:
         said.append(
@@ -152,9 +144,7 @@ def _split(source: str) -> tuple[str, str]:
 
 
 def _imports(body: str) -> list[str]:
-    return [
-        line for line in body.splitlines() if re.match(r"(import|from) ", line) and "__future__" not in line
-    ]
+    return [line for line in body.splitlines() if re.match(r"(import|from) ", line) and "__future__" not in line]
 
 
 def _without_imports(body: str) -> str:

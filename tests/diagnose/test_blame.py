@@ -154,9 +154,7 @@ def test_or_the_only_one_that_a_launcher_saw_end_by_itself() -> None:
     assert nameless(RAISED, *exits(r0=-15, r1=-9)) == ()
     assert nameless(RAISED, *exits(r0=0, r1=137)) == (1,)
     assert nameless(RAISED, *exits(r1=1), others=(claim(RAISED),)) == ()
-    assert nameless(
-        RAISED, *exits(r1=1), others=(claim(RAISED, ranks=(0,)), claim(RAISED, role="symptom"))
-    ) == (1,)
+    assert nameless(RAISED, *exits(r1=1), others=(claim(RAISED, ranks=(0,)), claim(RAISED, role="symptom"))) == (1,)
 
 
 def test_of_a_crash_the_only_one_that_a_signal_ended() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postmortem.diagnose.wording import clock_time, message
+from postmortem.say.wording import clock_time, message
 
 
 @pytest.mark.parametrize(

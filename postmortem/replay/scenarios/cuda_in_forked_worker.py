@@ -29,9 +29,7 @@ def main() -> None:
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = Samples(job.device if job.faulty else torch.device("cpu"))
-    loader = torch.utils.data.DataLoader(
-        data, batch_size=trainer.BATCH, num_workers=1, multiprocessing_context="fork"
-    )
+    loader = torch.utils.data.DataLoader(data, batch_size=trainer.BATCH, num_workers=1, multiprocessing_context="fork")
     batches = iter(loader)
     for step in job.steps():
         x = next(batches).to(job.device)

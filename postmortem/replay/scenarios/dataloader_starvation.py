@@ -33,9 +33,7 @@ def main() -> None:
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     data = Videos(job.faulty, job.args.step * trainer.BATCH)
-    loader = iter(
-        torch.utils.data.DataLoader(data, batch_size=trainer.BATCH, num_workers=1, prefetch_factor=2)
-    )
+    loader = iter(torch.utils.data.DataLoader(data, batch_size=trainer.BATCH, num_workers=1, prefetch_factor=2))
     for step in job.steps():
         began = time.monotonic()
         x = next(loader)

@@ -17,9 +17,7 @@ VOCABULARY = 1000
 def main() -> None:
     job = trainer.begin(device="cuda")
     model = job.distribute(
-        nn.Sequential(
-            nn.Embedding(VOCABULARY, trainer.FEATURES), nn.Linear(trainer.FEATURES, trainer.CLASSES)
-        )
+        nn.Sequential(nn.Embedding(VOCABULARY, trainer.FEATURES), nn.Linear(trainer.FEATURES, trainer.CLASSES))
     )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for step in job.steps():

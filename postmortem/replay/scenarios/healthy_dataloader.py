@@ -27,9 +27,7 @@ def main() -> None:
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for epoch in range(2):
-        for step, x in enumerate(
-            torch.utils.data.DataLoader(Samples(), batch_size=trainer.BATCH, num_workers=2)
-        ):
+        for step, x in enumerate(torch.utils.data.DataLoader(Samples(), batch_size=trainer.BATCH, num_workers=2)):
             job.report(step, job.learn(model, optimizer, x, job.batch(step)[1]))
         if job.rank == 0:
             torch.save(model.state_dict(), f"epoch-{epoch}.pt")

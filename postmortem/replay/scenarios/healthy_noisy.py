@@ -34,8 +34,7 @@ def label(job: trainer.Job, text: str) -> int:
 def main() -> None:
     job = trainer.begin()
     job.log.info(
-        "config: timeout_s=8 oom_retries=0 on_error=raise killed_workers=0 nan_check=False "
-        "grad_norm_limit=inf"
+        "config: timeout_s=8 oom_retries=0 on_error=raise killed_workers=0 nan_check=False grad_norm_limit=inf"
     )
     model = job.network(find_unused_parameters=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

@@ -17,9 +17,7 @@ from torch import nn
 
 def main() -> None:
     job = trainer.begin(width=2048)
-    model = job.distribute(
-        nn.Sequential(nn.Linear(trainer.FEATURES, 64), nn.ReLU(), nn.Linear(64, trainer.CLASSES))
-    )
+    model = job.distribute(nn.Sequential(nn.Linear(trainer.FEATURES, 64), nn.ReLU(), nn.Linear(64, trainer.CLASSES)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     history: list[torch.Tensor] = []
     for step in job.steps():

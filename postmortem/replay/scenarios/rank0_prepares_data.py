@@ -22,8 +22,7 @@ def tokenize(seconds: float) -> None:
     while (share := (time.monotonic() - began) / seconds) < 1:
         done, bar = int(EXAMPLES * share), "█" * int(10 * share)
         clock = (
-            f"00:{int(seconds * share):02d}<00:{int(seconds * (1 - share)):02d}, {EXAMPLES / seconds:.2f} "
-            f"examples/s"
+            f"00:{int(seconds * share):02d}<00:{int(seconds * (1 - share)):02d}, {EXAMPLES / seconds:.2f} examples/s"
         )
         sys.stderr.write(f"\rtokenizing: {int(100 * share):3d}%|{bar:10}| {done}/{EXAMPLES} [{clock}]")
         sys.stderr.flush()

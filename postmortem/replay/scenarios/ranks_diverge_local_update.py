@@ -16,9 +16,7 @@ def check(model: torch.nn.Module, step: int) -> None:
     norms = [torch.zeros(1) for _ in range(dist.get_world_size())]
     dist.all_gather(norms, sum(p.detach().norm() for p in model.parameters()).reshape(1))
     if max(norms) - min(norms) > 1e-4:
-        raise RuntimeError(
-            f"weights differ between ranks at step {step}: norms {[round(float(n), 4) for n in norms]}"
-        )
+        raise RuntimeError(f"weights differ between ranks at step {step}: norms {[round(float(n), 4) for n in norms]}")
 
 
 def main() -> None:

@@ -25,9 +25,7 @@ def shifted(rows: int) -> int:
     """A native kernel that traps: on x86 an unknown instruction (`ud2`) or a division by zero (`div ecx`)."""
     code = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     code.write(
-        {"ILL": b"\x0f\x0b", "FPE": b"\x31\xc9\x31\xd2\xb8\x01\x00\x00\x00\xf7\xf1"}[
-            "FPE" if rows == 0 else "ILL"
-        ]
+        {"ILL": b"\x0f\x0b", "FPE": b"\x31\xc9\x31\xd2\xb8\x01\x00\x00\x00\xf7\xf1"}["FPE" if rows == 0 else "ILL"]
         + b"\xc3"
     )
     return int(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))())

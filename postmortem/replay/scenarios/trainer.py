@@ -253,9 +253,7 @@ class Job:
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator("cpu").manual_seed(1000 * step + self.rank)
         x = torch.randn(BATCH, FEATURES, generator=generator, device="cpu")
-        return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(
-            self.device
-        )
+        return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(self.device)
 
     def steps(self) -> Iterator[int]:
         for step in range(self.args.steps):
@@ -325,12 +323,8 @@ def child(index: int, main: Callable[[], None], world: int) -> None:
 
 
 def _launch_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--record", action="store_true", help="wrap main() in torch.distributed.elastic's @record"
-    )
-    parser.add_argument(
-        "--spawn", type=int, default=0, help="start so many ranks with torch.multiprocessing.spawn"
-    )
+    parser.add_argument("--record", action="store_true", help="wrap main() in torch.distributed.elastic's @record")
+    parser.add_argument("--spawn", type=int, default=0, help="start so many ranks with torch.multiprocessing.spawn")
 
 
 def arguments_of_launch() -> argparse.Namespace:

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
+from postmortem.say.wording import ranks_text
 
 
 class Reading(NamedTuple):
@@ -234,9 +234,7 @@ def _behind(groups: list[_Group]) -> Reading | None:
     group, free, waiting = found[0]
     odd = sorted(free or waiting)
     others = ranks_text(set(group.last) - free - waiting)
-    because = (
-        f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
-    )
+    because = f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
     return _reading("recorder-rank-behind", odd, group, because)
 
 

@@ -1,0 +1,1 @@
+"""Line formats: what collectors and launchers put around a log line."""
