@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.cli.declarations import HISTORY
 from postmortem.errors import UsageError, ours
 from postmortem.live.run import counters, switches
 from postmortem.live.run.child import End, Job
 from postmortem.live.run.record import JOURNAL, REPORT, RUNS, Journal, make, say
 from postmortem.live.run.tee import Tee, stream
+from postmortem.system.arguments import HISTORY
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells have it
 DRAIN_S = 10.0
