@@ -26,7 +26,8 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
-from postmortem.live.collect.items import (
+from postmortem.model import Event
+from postmortem.model.collected import (
     KERNEL_DMESG,
     KERNEL_JOURNAL,
     PREVIOUS,
@@ -35,7 +36,6 @@ from postmortem.live.collect.items import (
     filled,
     shown,
 )
-from postmortem.model import Event
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
 from postmortem.say.wording import DATED, listed, ranks_text

@@ -31,7 +31,7 @@ DRAIN_S = 10.0
 ANALYSIS_S = 600.0
 FILING_S = 15.0
 SLURM = {"job": "SLURM_JOB_ID", "step": "SLURM_STEP_ID", "restart": "SLURM_RESTART_COUNT"}
-PACKAGE = Path(__file__).resolve().parent.parent.parent
+PACKAGE = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True)
