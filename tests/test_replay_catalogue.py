@@ -22,7 +22,7 @@ IDS = [row.id for row in SCENARIOS]
 
 
 def test_every_script_belongs_to_a_scenario() -> None:
-    scripts = {path for path in JOBS.glob("*.py")} - {JOBS / "__init__.py", JOBS / "trainer.py"}
+    scripts = set(JOBS.glob("*.py")) - {JOBS / "__init__.py", JOBS / "trainer.py"}
     assert scripts == {row.path for row in SCENARIOS}
     assert all(len(row.situation) > 20 for row in SCENARIOS)
 
