@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postmortem.blocks.pickle_machine import LIMITS, Limits, PlainPickleError
-from postmortem.blocks.plain_pickle import loads
+from postmortem.blocks.plain_pickle import LIMITS, Limits, PlainPickleError, loads
 
 MARKER = Path("/tmp/postmortem-plain-pickle-executed")
 PROTOCOLS = (2, 3, 4, 5)
