@@ -19,10 +19,9 @@ import json
 import re
 from collections.abc import Iterator
 
-from postmortem.blocks import plain_json
 from postmortem.blocks.frames import code_line, collective_of
 from postmortem.blocks.traceback import WRAPPERS
-from postmortem.formats import times
+from postmortem.formats import plain_json, times
 from postmortem.formats.excerpt import Excerpt, Line
 from postmortem.library import Signature
 from postmortem.model import Event, Source, Where

@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from postmortem.blocks.plain_json import of_whole_letters
 from postmortem.formats import records
 from postmortem.formats.marks import NOTHING, Facts
+from postmortem.formats.plain_json import of_whole_letters
 
 TRIES = 20_000  # objects that hold no record: a document that is something else is given up
 MOST_OUTSIDE = 400  # characters of a head that may stand outside of objects

@@ -17,8 +17,7 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from typing import NamedTuple
 
-from postmortem.blocks import plain_json
-from postmortem.formats import exports, records, times
+from postmortem.formats import exports, plain_json, records, times
 from postmortem.formats.marks import NOTHING, Facts
 
 CHUNK = 1 << 20

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, NamedTuple
 
-from postmortem.blocks.plain_json import of_whole_letters
 from postmortem.formats import times
 from postmortem.formats.marks import Facts
+from postmortem.formats.plain_json import of_whole_letters
 from postmortem.model import Stamp
 from postmortem.model.digits import number as to_number
 from postmortem.model.digits import whole
