@@ -78,7 +78,7 @@ def test_anything_is_a_number_or_none(value: object) -> None:
     assert found is None or isinstance(found, int)
 
 
-@pytest.mark.parametrize("room", ["parsers", "diagnose", "collect"])
+@pytest.mark.parametrize("room", ["blocks", "diagnose", "input"])
 def test_digits_become_numbers_in_one_place(room: str) -> None:
     """int() with one argument is for numbers, and where a regex bounds the digits (`times`, the tar header)."""
     allowed = {"times.py", "archives.py", "ledger.py", "progress.py", "unread.py", "wording.py"}
@@ -144,7 +144,7 @@ def test_the_row_names_the_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torchrun, "_host", fails)
     document = analyze([str(OOM)]).document
     assert document["verdict"]["outcome"] in ("incident", "undetermined")
-    assert all("parsers/torchrun.py:" in reason for reason in lost(document).values())
+    assert all("blocks/torchrun.py:" in reason for reason in lost(document).values())
 
 
 @pytest.mark.parametrize("step", ["scan.scan", "unwrap.of"])
