@@ -26,11 +26,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from postmortem.blocks import plain_json
 from postmortem.blocks.counters import MARKS
 from postmortem.blocks.frames import code_line, is_own
-from postmortem.blocks.pickle_machine import PlainPickleError
-from postmortem.blocks.plain_pickle import loads
+from postmortem.blocks.plain_pickle import PlainPickleError, loads
+from postmortem.formats import plain_json
 from postmortem.formats.excerpt import decode
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import whole
