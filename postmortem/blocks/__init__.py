@@ -1,6 +1,6 @@
 """Events of one source, from its hits and their context. One module per family of lines; none knows verdicts.
 
-A parser never raises on content: what it cannot read yields nothing.
+A parser never raises on content: an unreadable line yields nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import regex
 
 from postmortem import scan
 from postmortem.blocks import (
+    cut_logs,
     faulthandler,
     faults,
     flight_recorder,
@@ -94,6 +95,8 @@ def parse(
         kinds = _ORDINARY[source.kind]
         found = guard.events(None, progress.parse, source, scanned.samples, style, lines)
         events += found if kinds is None else [e for e in found if e.kind in kinds]
+        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_logs.MOST:
+            events += guard.events(None, cut_logs.parse, source, scanned.samples[0].text, style)
     events = own_verdict.without(events)
     events = guard.call(events, lambda: _together(events, library, guard))
     return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))

@@ -2,7 +2,7 @@
 
 A file maps names to forms. A form is one regex as text, or a mapping with `regex` (text, or a list whose items
 are joined) or `any` (a list of alternatives), `ignore_case`, and `sample`: lines that match, as a test checks.
-`{{name}}` stands for a fragment from the file's own `fragments`. Other keys belong to the reader of the file.
+`{{name}}` is replaced by a fragment from the file's own `fragments`. Other keys belong to the reader of the file.
 """
 
 from __future__ import annotations
