@@ -12,7 +12,7 @@ import sys
 def main() -> None:
     _occupy()
     arguments = sys.argv[1:]
-    if arguments in ([], ["--help"], ["-h"]) and sys.stdout:
+    if arguments in ([], ["--help"], ["-h"]) and sys.stdout and "_POSTMORTEM_COMPLETE" not in os.environ:
         from postmortem.cli import overview
 
         sys.stdout.write(overview.text())

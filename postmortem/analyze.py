@@ -243,12 +243,15 @@ def _utc(moment: float) -> str:
 
 def _concluded(timeline: Timeline, evidence: Evidence, library: Library, options: Options) -> tuple[Document, Timeline]:
     from postmortem.diagnose import diagnose, nothing
+    from postmortem.say import document
 
     sources, ledger = evidence.sources, evidence.ledger
     try:
-        return diagnose(timeline, sources, library, ledger, options.job, evidence.usual)
+        found = diagnose(timeline, sources, library, ledger, options.job, evidence.usual)
+        return document.write(found, sources, ledger), found.timeline
     except Exception as error:
-        return nothing(timeline, sources, library, _with_loss(ledger, "the diagnosis", error)), timeline
+        ledger = _with_loss(ledger, "the diagnosis", error)
+        return document.write(nothing(timeline, sources, library, ledger), sources, ledger), timeline
 
 
 def _with_loss(ledger: Ledger, step: str, error: Exception) -> Ledger:

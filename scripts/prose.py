@@ -35,9 +35,17 @@ GROUPS = {
 PEERS = ("click", "rich", "pandas", "jinja2", "sqlalchemy", "alembic", "mkdocs", "mcp")
 # Docstrings and comments of the highest peer, per 1,000 words, as `--peers` prints them.
 HIGHEST = {"tell": 0.36, "say": 0.16, "stand": 0.05, "nobody": 0.05, "whose": 0.83, "what": 0.81}
-LIMITS = {group: 2 * figure for group, figure in HIGHEST.items()}
+LIMITS: Mapping[str, float] = {group: 2 * figure for group, figure in HIGHEST.items()}
 SHORT = 4  # words; a shorter string is a name, not a sentence
-TEXTS = ("title", "what", "why", "headline", "not_to_be_confused_with", "text", "because")  # keys of pattern files
+TEXTS = (
+    "title",
+    "what",
+    "why",
+    "headline",
+    "not_to_be_confused_with",
+    "text",
+    "because",
+)  # keys of pattern files
 
 
 def comments_of(path: Path) -> str:
@@ -123,9 +131,9 @@ def worst(files: Mapping[Path, str], most: int = 15) -> Iterator[str]:
         size = sum(words.values())
         over = {g: sum(words[w] for w in m) - LIMITS[g] * size / 1000 for g, m in GROUPS.items()}
         rows.append((sum(n for n in over.values() if n > 0), path, {g: round(n) for g, n in over.items() if n > 1}))
-    for excess, path, over in sorted(rows, key=lambda row: -row[0])[:most]:
+    for excess, path, counts in sorted(rows, key=lambda row: -row[0])[:most]:
         if excess > 1:
-            yield f"  {path.relative_to(ROOT)}: " + ", ".join(f"{g} +{n}" for g, n in over.items())
+            yield f"  {path.relative_to(ROOT)}: " + ", ".join(f"{g} +{n}" for g, n in counts.items())
 
 
 def peers() -> Iterator[str]:

@@ -28,7 +28,7 @@ SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 # What each declares, as an SPDX expression. Some metadata say no more than `BSD` or `LGPL`: there the licence
 # was read. tests/test_supply_chain.py compares with the metadata. A new one has no entry: read it first.
 LICENCES = {
-    "click": "BSD-3-Clause",
+    "annotated-doc": "MIT",
     "google-re2": "BSD-3-Clause",
     "hyperscan": "MIT",
     "isal": "PSF-2.0",
@@ -44,6 +44,8 @@ LICENCES = {
     "pyyaml": "MIT",
     "regex": "Apache-2.0 AND CNRI-Python",
     "rich": "MIT",
+    "shellingham": "ISC",
+    "typer": "MIT",
     "tzdata": "Apache-2.0",
     "zstandard": "BSD-3-Clause",
 }

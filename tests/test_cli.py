@@ -20,6 +20,7 @@ import pytest
 
 from conftest import Command
 from postmortem.cli import app as cli
+from postmortem.cli.analyze import code as exit_code
 from postmortem.errors import PostmortemError, UsageError
 from postmortem.system import output
 
@@ -136,7 +137,7 @@ def test_exit_code_of_a_healthy_run(in_process: Command, fine: Path) -> None:
     ],
 )
 def test_exit_codes_are_the_documented_ones(outcome: str, strict: bool, asked: bool, code: int) -> None:
-    assert cli.code(outcome, strict, asked) == code
+    assert exit_code(outcome, strict, asked) == code
 
 
 # ── what the user can mend ──────────────────────────────────────────────────────────────────────────────────
@@ -304,7 +305,7 @@ def test_what_the_system_refuses_is_no_error_of_our_own(
 def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path() -> None:
     """A path of 100 characters pushed the bar, the speed and the rest of the path out of the line."""
     script = (
-        "import time\nfrom postmortem import output\n"
+        "import time\nfrom postmortem.system import output\n"
         "with output.progress_bar() as show:\n"
         "    show(122 << 20, 655 << 20, 'node-0112/' * 12 + 'attempt_0/7/stderr.log')\n"
         "    time.sleep(0.4)\n"

@@ -20,7 +20,9 @@ import pytest
 import postmortem
 from conftest import ROOT, SAMPLES, solved
 from postmortem import Incident, Options, analyze, report
-from postmortem.cli.app import OUTCOME_CODES, Shape, run
+from postmortem.cli.analyze import OUTCOME_CODES
+from postmortem.cli.app import run
+from postmortem.cli.schema import Document
 from postmortem.fleet.diff.comparison import compare
 from postmortem.fleet.history import filing, rows
 from postmortem.fleet.history.store import opened
@@ -183,8 +185,8 @@ def test_the_brief_has_the_culprit_of_the_document() -> None:
 
 
 def test_the_command_prints_each_schema(capfd: pytest.CaptureFixture[str]) -> None:
-    assert set(Shape) == set(contract.SHAPES)
-    for name in Shape:
+    assert set(Document) == set(contract.SHAPES)
+    for name in Document:
         assert run(["schema", name.value]) == 0
         assert json.loads(capfd.readouterr().out) == json.loads(resources.schema(name.value))
 

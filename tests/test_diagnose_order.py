@@ -20,6 +20,7 @@ from postmortem.diagnose import diagnose
 from postmortem.diagnose.same import stem
 from postmortem.library import Library, load
 from postmortem.model import Event, Source
+from postmortem.say.document import write
 
 SYNTHETIC = ROOT / "tests" / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
@@ -36,7 +37,7 @@ def read(case: Path) -> tuple[list[Source], list[Event]]:
 
 
 def verdict(sources: Sequence[Source], events: Sequence[Event], library: Library | None = None) -> Verdict:
-    said = diagnose(align(events), sources, library or load(), {})[0]["verdict"]
+    said = write(diagnose(align(events), sources, library or load(), {}), sources, {})["verdict"]
     assert isinstance(said, dict)
     who = said["culprit"]
     what = tuple(said[k] for k in ("outcome", "category", "pattern", "confidence", "headline"))
@@ -61,7 +62,7 @@ def test_the_order_of_events_on_the_timeline_changes_nothing(case: Path) -> None
     timeline = align(events)
     shuffled = random.Random(case.name).sample(timeline.events, len(timeline.events))
     said = [
-        diagnose(replace(timeline, events=tuple(es)), sources, load(), {})[0]["verdict"]
+        write(diagnose(replace(timeline, events=tuple(es)), sources, load(), {}), sources, {})["verdict"]
         for es in (timeline.events, shuffled)
     ]
     assert said[0] == said[1]

@@ -20,10 +20,10 @@ from conftest import ROOT, SAMPLES, SCREENS, Command, needs
 from postmortem import Options
 from postmortem import input as collect
 from postmortem.analyze import _usual
-from postmortem.diagnose.novelty import alike
 from postmortem.fleet.diff import settings
 from postmortem.fleet.diff.comparison import compare
 from postmortem.fleet.diff.run import pace
+from postmortem.formats.lineform import alike
 from postmortem.model import Source
 from postmortem.reading.distinct import Listener, Once, Pace
 from postmortem.report.difference import FORMS, render

@@ -18,9 +18,10 @@ import pytest
 from gathered import HANG, STANDS, collect, index, members, ranks, tool, verdict
 
 from conftest import ROOT, needs
-from postmortem.live.collect import child, command, here, items, readers, remote
+from postmortem.live.collect import child, command, here, readers, remote
 from postmortem.live.collect.archive import Archive
 from postmortem.live.collect.here import Task
+from postmortem.model import collected as items
 
 
 @pytest.fixture

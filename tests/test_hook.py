@@ -18,7 +18,7 @@ from conftest import ROOT, needs
 from postmortem.live.hooks.postmortem_hook import SIGNAL
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="for Linux")
-HOOKS = ROOT / "postmortem" / "hooks"
+HOOKS = ROOT / "postmortem" / "live" / "hooks"
 TRAINS = """\
 def train():
     step = 17

@@ -137,7 +137,7 @@ def test_who_is_killed_while_writing_leaves_nothing(old: bool, tmp_path: Path) -
     if old:
         (tmp_path / "r.html").write_text(OLD)
     code = (
-        "import os, sys, pathlib; from postmortem import output\n"
+        "import os, sys, pathlib; from postmortem.system import output\n"
         "os.fsync = lambda _: os.kill(os.getpid(), 9)\n"
         "output.write_file(pathlib.Path(sys.argv[1]), 'new' * 9999)"
     )

@@ -16,7 +16,9 @@ FLOORS = (  # from the top down; a room may import rooms of floors below its own
     ("__main__",),
     ("cli",),
     ("hook", "torchrun"),  # loaded by a rank and by torchrun
-    ("fleet", "live", "replay", "workshop"),
+    ("fleet", "live"),
+    ("workshop",),
+    ("replay",),
     ("analyze",),
     ("report",),
     ("say",),

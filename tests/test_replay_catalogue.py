@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
@@ -22,24 +21,10 @@ JOBS = ROOT / "postmortem" / "replay" / "scenarios"
 IDS = [row.id for row in SCENARIOS]
 
 
-def test_every_job_has_one_row_and_every_row_one_job() -> None:
-    jobs = {path.stem for path in JOBS.glob("*.py")} - {"__init__", "trainer"}
-    assert sorted(jobs) == sorted(row.module for row in SCENARIOS)
-
-
-@pytest.mark.parametrize("row", SCENARIOS, ids=IDS)
-def test_the_job_explains_itself_as_the_catalogue_does(row: Scenario) -> None:
-    tree = ast.parse((JOBS / f"{row.module}.py").read_text())
-    told = ast.get_docstring(tree) or ""
-    situation, shows, expected = (
-        told.partition("\n\nShows: ")[0],
-        "\nShows: " in told,
-        told.rpartition("\nExpected: ")[2],
-    )
-    assert len(situation) > 20 and shows
-    assert f"pattern {row.pattern or 'none'}, category {row.category or 'none'}" in expected
-    assert ("the rank at fault" in expected) == (row.culprit == "rank")
-    assert any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body)
+def test_every_script_belongs_to_a_scenario() -> None:
+    scripts = set(JOBS.glob("*.py")) - {JOBS / "__init__.py", JOBS / "trainer.py"}
+    assert scripts == {row.path for row in SCENARIOS}
+    assert all(len(row.situation) > 20 for row in SCENARIOS)
 
 
 @pytest.mark.parametrize("row", SCENARIOS, ids=IDS)

@@ -17,7 +17,7 @@ from conftest import ROOT, SAMPLES, Command
 from postmortem.analyze import analyze
 from postmortem.errors import ReplayError, UsageError
 from postmortem.replay import able, command, documents, parameters, pick, script, verify
-from postmortem.replay.catalogue import SCENARIOS, Scenario, scenario
+from postmortem.replay.catalogue import BY_ID, SCENARIOS, Scenario
 from postmortem.replay.command import Wishes
 from postmortem.replay.verify import Expected, Order, Ready, Result
 from postmortem.report import render_html, render_json
@@ -83,7 +83,7 @@ def test_the_list_is_a_table_for_people_and_objects_for_programs(tmp_path: Path)
 def test_what_a_scenario_comes_with_lies_in_its_own_ranges(row: Scenario) -> None:
     known = parameters.taken(row)
     fallback = dict(row.fallback.arguments) if row.fallback else {}
-    for given in (row.arguments, fallback, *row.proves.values(), parameters.defaults(row.module)):
+    for given in (row.arguments, fallback, *row.proves.values(), parameters.defaults(row.path)):
         for name, value in given.items():
             if name not in parameters.LAUNCH:
                 assert known[name].read(name, value) == value
@@ -112,15 +112,15 @@ def test_what_a_scenario_comes_with_lies_in_its_own_ranges(row: Scenario) -> Non
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(pair: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parameters.read(scenario("slow-rank"), [pair])
+        parameters.read(BY_ID["slow-rank"], [pair])
     assert refused.value.hint
 
 
 def test_words_become_typed_values() -> None:
-    assert parameters.read(scenario("slow-rank"), ["rank=2", "timeout=7.5", "style=json", "stall=0"]) == {
+    assert parameters.read(BY_ID["slow-rank"], ["rank=2", "timeout=7.5", "style=json", "stall=0"]) == {
         "rank": 2, "timeout": 7.5, "style": "json", "stall": 0.0,
     }  # fmt: skip
-    assert parameters.read(scenario("uneven-batches"), ["at-end=barrier"]) == {"at_end": "barrier"}
+    assert parameters.read(BY_ID["uneven-batches"], ["at-end=barrier"]) == {"at_end": "barrier"}
 
 
 # ── from an incident ────────────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +207,7 @@ def test_every_hint_of_the_library_shows_the_pattern_that_gives_it() -> None:
 
     for pattern in load().patterns.values():
         if pattern.replay:
-            row = scenario(pattern.replay)
+            row = BY_ID[pattern.replay]
             assert pattern.id == row.pattern or pattern.id in row.proves, f"{pattern.id}: {row.id} shows {row.pattern}"
 
 
@@ -282,7 +282,7 @@ def test_a_written_script_is_whole(row: Scenario) -> None:
     plan = verify.written(Order(row, {"rank": 1}))
     text = script.write(plan, "job.py")
     compile(text, "job.py", "exec")
-    shared, own = (defined((JOBS / f"{name}.py").read_text()) for name in ("trainer", row.module))
+    shared, own = (defined(path.read_text()) for path in (JOBS / "trainer.py", row.path))
     assert not shared & own, "one file has room for each name once"
     assert "import trainer" not in text
     launched = "\n".join(script.launch(plan, "job.py"))
@@ -319,7 +319,7 @@ def test_the_backend_follows_the_gpus(
     monkeypatch: pytest.MonkeyPatch, gpus: int, asked: str, name: str, backend: str, nproc: int
 ) -> None:
     monkeypatch.setattr(able, "gpus", lambda: gpus)
-    chosen = able.transport(scenario(name), asked, 0)
+    chosen = able.transport(BY_ID[name], asked, 0)
     assert (chosen.backend, chosen.nproc) == (backend, nproc)
     if backend == "gloo" and name == "slow-rank":
         assert "NCCL's watchdog, flight recorder" in chosen.why
@@ -343,7 +343,7 @@ def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
 
 def test_without_torch_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(able.importlib.util, "find_spec", lambda name: None)
-    result = verify.prepare(Order(scenario("slow-rank")))
+    result = verify.prepare(Order(BY_ID["slow-rank"]))
     assert isinstance(result, Result) and result.code == 7
     assert "pip install torch" in result.text
 
@@ -353,18 +353,18 @@ def test_without_root_a_limit_of_address_space_stands_in_for_the_cgroup(
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    ready = verify.prepare(Order(scenario("host-oom-rank")))
+    ready = verify.prepare(Order(BY_ID["host-oom-rank"]))
     assert isinstance(ready, Ready)
     assert ready.expected.pattern == "cpu-allocator-out-of-memory" and ready.plan.arguments["limit_mb"] == 400
     assert any("root" in note for note in ready.notes)
-    refused = verify.prepare(Order(scenario("firewall-drop")))
+    refused = verify.prepare(Order(BY_ID["firewall-drop"]))
     assert isinstance(refused, Result) and refused.code == 7 and "root" in refused.text
 
 
 # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 READY = Ready(
-    verify.written(Order(scenario("slow-rank"), {"rank": 2})),
+    verify.written(Order(BY_ID["slow-rank"], {"rank": 2})),
     Expected("rank-never-arrived", ("hang",), (2,)),
     "gloo",
     (),

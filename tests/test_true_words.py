@@ -14,7 +14,7 @@ from clocks.folder import write
 
 from conftest import solved
 from postmortem.analyze import Incident, analyze
-from postmortem.say.wording import INHERITED, iso
+from postmortem.diagnose.wording import INHERITED, iso
 
 CASES = sorted(p.parent for p in (Path(__file__).parent.parent / "sample_logs").glob("*/truth.json"))
 CUT = re.compile(r"… \(\+\d")  # how a list or a text that is too long ends

@@ -12,9 +12,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from postmortem.cli.overview import NOTIFY
 from postmortem.errors import PostmortemError, UsageError, ours
 from postmortem.system import output
+from postmortem.system.arguments import NOTIFY
 
 if TYPE_CHECKING:
     from postmortem.analyze import Incident
@@ -116,7 +116,7 @@ def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bo
         raise failed[0]
 
 
-def tell(incident: Incident, given: Sequence[str], link: str) -> None:
+def notify(incident: Incident, given: Sequence[str], link: str) -> None:
     """Notify who is to be told, if anybody is: most runs tell nobody, and import nothing for it."""
     if given or os.environ.get(NOTIFY):
         from postmortem.fleet import notify

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from postmortem.diagnose.case import moment
+from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
 from postmortem.model.digits import number
-from postmortem.say.wording import gist
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")

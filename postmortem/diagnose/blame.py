@@ -12,8 +12,8 @@ from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model.digits import number
-from postmortem.say.wording import ranks_text
 
 OF_THE_GROUP = (
     "collective-mismatch",

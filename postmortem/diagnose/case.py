@@ -17,10 +17,10 @@ from postmortem.diagnose import endings
 from postmortem.diagnose.claims import OTHERS
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.wording import BROAD
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import number
-from postmortem.say.wording import BROAD
 
 SPOKEN = ("console", "json-lines", "ray")  # kinds of source in which ranks speak
 T = TypeVar("T")

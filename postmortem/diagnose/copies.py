@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from postmortem.align.place import Line, Moment, refilled
 from postmortem.diagnose.registry import Registry
+from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
-from postmortem.say.wording import gist
 
 Group = list[Event]
 

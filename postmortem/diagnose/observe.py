@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
+from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
 from postmortem.model.digits import number, whole
-from postmortem.say.wording import gist
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # what no exception's message goes on behind

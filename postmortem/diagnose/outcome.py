@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event, Outcome
-from postmortem.say.wording import ranks_text
 
 LOUD = ("fatal", "error")
 SEVERAL = 3

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit, urlunsplit
 
-from postmortem.cli.overview import NOTIFY
 from postmortem.system import output
+from postmortem.system.arguments import NOTIFY
 
 if TYPE_CHECKING:
     from urllib.request import OpenerDirector, Request

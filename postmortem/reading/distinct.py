@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from postmortem.blocks import sentences, signs
-from postmortem.diagnose.novelty import alike
 from postmortem.formats import envelope
 from postmortem.formats.envelope import Envelope, Style
 from postmortem.formats.excerpt import Line, decode, first_lines, visible
+from postmortem.formats.lineform import alike
 from postmortem.formats.marks import bare
 from postmortem.model import Event, Source, Where
 from postmortem.privacy import cut

@@ -81,9 +81,7 @@ def scenario_for(pattern: str, hint: str) -> Scenario | None:
 def _ranks(row: Scenario, world: object, notes: list[str]) -> int:
     if isinstance(world, bool) or not isinstance(world, int) or not 1 <= world <= 1_000_000:
         return row.nproc
-    least = (
-        4 if row.id == "master-addr-hard-coded" else 3 if row.launcher == "plain" and row.start.env.get("RANK") else 2
-    )
+    least = 4 if row.id == "master-addr-hard-coded" else 3 if row.launcher == "plain" and "RANK" in row.start.env else 2
     nproc = max(least, min(world, MOST_RANKS))
     nproc += nproc % 2 if row.launcher.startswith("two-hosts") else 0
     if nproc != world:

@@ -56,7 +56,7 @@ class Plan:
 
 def default_plan(scenario: Scenario) -> Plan:
     """The scenario as the catalogue has it."""
-    timeout = AMPLE if scenario.told_by_a_crash else WAITED_FOR
+    timeout = AMPLE if scenario.fails_fast else WAITED_FOR
     arguments = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments}
     env = dict(scenario.env)
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"

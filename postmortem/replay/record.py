@@ -27,10 +27,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from postmortem.replay import kernel, parameters
-from postmortem.replay.catalogue import SCENARIOS, Scenario, scenario
+from postmortem.replay.catalogue import BY_ID, SCENARIOS, Scenario
 from postmortem.replay.isolate import PREFIX, CannotIsolate
 from postmortem.replay.plan import Plan, default_plan, planned
-from postmortem.replay.run import SCENARIOS as JOBS
 from postmortem.replay.run import Ran, run
 from postmortem.replay.scrub import scrub, scrub_pickle
 
@@ -121,7 +120,7 @@ def _truth(ran: Ran, out: Path) -> dict[str, object]:
     evidence = _evidence(ran, out / "logs")
     if row.evidence and not evidence and not row.look and "undetermined" not in row.outcomes:
         raise CannotRecord(f"{row.id}: none of the lines that prove it is in the logs: {row.evidence}")
-    ranks = {"rank": [plan.rank], "nobody": [], "any": None}[row.culprit]
+    ranks = {"rank": [plan.rank], "none": [], "any": None}[row.culprit]
     return {
         "id": out.name,
         "outcomes": list(row.outcomes),
@@ -154,13 +153,11 @@ def _evidence(ran: Ran, logs: Path) -> list[dict[str, object]]:
 
 
 def _story(row: Scenario, plan: Plan) -> str:
-    text = (JOBS / f"{row.module}.py").read_text()
-    situation = text.split('"""')[1].split("\n\nShows:")[0].replace("\n", " ")
     who = f" The rank at fault is {plan.rank}." if row.failing and row.culprit == "rank" else ""
     clocks = "".join(
         f" The clock of {host} is {skew:+g} s off." for host, skew in zip(plan.hosts, plan.skews, strict=False) if skew
     )
-    return f"{situation}{who}{clocks}"
+    return f"{row.situation}{who}{clocks}"
 
 
 def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
@@ -176,7 +173,7 @@ def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
         "## How it was made",
         "",
         (
-            f"A real run of `postmortem/replay/scenarios/{row.module}.py` (copied as `{plan.script}`) "
+            f"A real run of `postmortem/replay/scenarios/{row.path.name}` (copied as `{plan.script}`) "
             f"with {plan.nproc} ranks on one machine,"
         ),
         (
@@ -251,7 +248,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    row = scenario(args.scenario)
+    row = BY_ID[args.scenario]
     plan = planned(
         row, parameters.read(row, args.set) | ({"backend": args.backend} if args.backend else {}), args.nproc
     )

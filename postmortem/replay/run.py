@@ -27,10 +27,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from postmortem.replay import kernel, live
+from postmortem.replay.catalogue import JOBS
 from postmortem.replay.isolate import Place, enter_cgroup, free_port, is_free, place, tagged
 from postmortem.replay.plan import Plan
 
-SCENARIOS = Path(__file__).parent / "scenarios"
 MASTER_PORT = 29500
 # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
 ADDRESS_SPACE = 48 << 30
@@ -157,9 +157,9 @@ def _plain(plan: Plan, made: Place, port: int) -> list[Process]:
                 "other_rank": (rank - 1) % plan.nproc,
                 "closed_port": port + 1,
             }
-            env[name] = (value or "").format(**fields)
-            if value is None:
-                del env[name]
+            env[name] = value.format(**fields)
+        for name in start.unset if odd else ():
+            del env[name]
         logs = made.logs / plan.hosts[host] if len(plan.hosts) > 1 else made.logs
         logs.mkdir(exist_ok=True)
         out, err = (logs / plan.save.format(rank=rank, stream=stream) for stream in ("out", "err"))
@@ -185,8 +185,8 @@ def run(plan: Plan, progress: Progress | None = None, started: Starts | None = N
     if wants.memory_mb and plan.memory_mb:
         wants = replace(wants, memory_mb=plan.memory_mb)
     with place(wants) as made, contextlib.ExitStack() as stack:
-        shutil.copy(SCENARIOS / f"{plan.scenario.module}.py", made.job / plan.script)
-        shutil.copy(SCENARIOS / "trainer.py", made.job)
+        shutil.copy(plan.scenario.path, made.job / plan.script)
+        shutil.copy(JOBS / "trainer.py", made.job)
         (made.job / "flight_recorder").mkdir()
         (made.job / "config.json").write_text(json.dumps(dict(plan.arguments)))
         port = MASTER_PORT if len(plan.hosts) > 1 else _port(plan)

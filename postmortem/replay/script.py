@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 import shlex
 
+from postmortem.replay.catalogue import JOBS
 from postmortem.replay.plan import Plan
-from postmortem.replay.run import SCENARIOS
 
 LINE = "# ── the job "
 
@@ -21,14 +21,14 @@ LINE = "# ── the job "
 def write(plan: Plan, name: str) -> str:
     """The whole file, for the name under which it will be saved."""
     row = plan.scenario
-    job = (SCENARIOS / f"{row.module}.py").read_text()
-    shared = (SCENARIOS / "trainer.py").read_text()
-    told, body = _split(job)
+    job = row.path.read_text()
+    shared = (JOBS / "trainer.py").read_text()
+    _, body = _split(job)
     _, common = _split(shared)
     imports = sorted({line for line in [*_imports(common), *_imports(body)] if line != "import trainer"})
     indented = "\n".join(f"    {line}" if line else "" for line in launch(plan, name))
     head = (
-        f'#!/usr/bin/env python3\n"""{told}\n\nRun it like this:\n\n{indented}\n"""\n\n'
+        f'#!/usr/bin/env python3\n"""{row.situation}\n\nRun it like this:\n\n{indented}\n"""\n\n'
         f"from __future__ import annotations\n\n"
     )
     return (
@@ -76,7 +76,7 @@ def launch(plan: Plan, name: str) -> list[str]:
 def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
     """One rank, started without a launcher; the rank at fault differs as its scenario says."""
     start, odd = plan.scenario.start, rank == plan.rank
-    env: dict[str, str | None] = {
+    env = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "RANK": str(rank),
@@ -88,7 +88,9 @@ def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
         "other_rank": (rank - 1) % plan.nproc,
         "closed_port": 29501,
     }
-    words = [f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if value is not None]
+    words = [
+        f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if not (odd and key in start.unset)
+    ]
     wait = f"sleep {start.delay_s:g} && " if odd and start.delay_s else ""
     return f"({wait}{' '.join(words)} python3 {shlex.join([name, *options])} > rank{rank}.log 2>&1) &"
 

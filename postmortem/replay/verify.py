@@ -105,7 +105,7 @@ def promised(row: Scenario, arguments: Arguments) -> Expected:
     """What the scenario proves with these arguments."""
     shown = [name for name, needed in _narrow(row) if all(arguments.get(key) == value for key, value in needed.items())]
     rank = int(arguments.get("rank", row.arguments.get("rank", 1)))
-    ranks = {"rank": (rank,), "any": None, "nobody": ()}[row.culprit]
+    ranks = {"rank": (rank,), "any": None, "none": ()}[row.culprit]
     return Expected(shown[0] if shown else row.pattern, (row.category, *row.also) if row.category else (), ranks)
 
 

@@ -19,11 +19,12 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time
 from postmortem.diagnose.rules import survived
 from postmortem.diagnose.solution import Solution, Victims
+from postmortem.diagnose.wording import capital, clock_time, listed, ranks_text
+from postmortem.formats.lineform import gist
 from postmortem.library import regexes
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
 from postmortem.privacy import cut
-from postmortem.say.wording import capital, clock_time, gist, listed, ranks_text
 
 LIMIT = 105  # characters that a headline quotes
 OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complain of each other

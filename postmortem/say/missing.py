@@ -26,7 +26,9 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
-from postmortem.live.collect.items import (
+from postmortem.diagnose.wording import DATED, listed, ranks_text
+from postmortem.model import Event
+from postmortem.model.collected import (
     KERNEL_DMESG,
     KERNEL_JOURNAL,
     PREVIOUS,
@@ -35,10 +37,8 @@ from postmortem.live.collect.items import (
     filled,
     shown,
 )
-from postmortem.model import Event
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
-from postmortem.say.wording import DATED, listed, ranks_text
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")

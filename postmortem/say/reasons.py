@@ -5,16 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from postmortem.diagnose import endings, history, order
+from postmortem.diagnose import endings, order
 from postmortem.diagnose.choose import tier
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.wording import capital, ranks_text, sentence
+from postmortem.formats.lineform import gist
 from postmortem.library.titles import inside
 from postmortem.model.contract.incident import Alternative
 from postmortem.privacy import cut
-from postmortem.say import headline
-from postmortem.say.wording import capital, gist, ranks_text, sentence
+from postmortem.say import attempts_table, headline
 
 NAMED = 4  # culprits whose end is told
 GUESS = "Whether it belongs to this job is a guess: it has no date and no job id, and no line of a rank confirms it."
@@ -35,7 +36,7 @@ def because(solution: Solution, proof: str) -> list[str]:
     root = solution.root
     found = [
         *_proof(root, proof),
-        *history.told(solution),
+        *attempts_table.told(solution),
         *_comparisons(solution, root),
         *_joins(solution, root),
         *_effects(solution, root),

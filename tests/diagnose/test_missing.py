@@ -8,7 +8,7 @@ import pytest
 
 from claims import bye, case, claim, event, exits, pattern, source
 from postmortem.diagnose.claims import Claim
-from postmortem.live.collect import items
+from postmortem.model import collected as items
 from postmortem.say.missing import Open, missing, recorder_settings
 
 DMESG = source("dmesg.txt", "kernel")

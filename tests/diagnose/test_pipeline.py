@@ -11,10 +11,11 @@ from postmortem.align import Timeline
 from postmortem.blocks import stacks
 from postmortem.diagnose import _choose, _scheduler_last, _that_ended_it, _went_well, diagnose
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.evidence import MOST, Evidence, own_frame
 from postmortem.diagnose.solution import Solution
 from postmortem.errors import UsageError
 from postmortem.model import Event
+from postmortem.say.document import write
+from postmortem.say.evidence import MOST, Evidence, own_frame
 
 RAISED = pattern("raised", title="A rank raised an exception")
 GROUP = pattern("group", "rendezvous", title="A group did not form")
@@ -109,7 +110,7 @@ def test_what_a_stop_does_not_account_for(other: Claim, before: bool) -> None:
 def document(*events: Event, **known: Any) -> Any:
     found = known.pop("library", library(RAISED))
     files = [source(f, rank=int(f[4])) for f in dict.fromkeys(e.where.source for e in events)]
-    return diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known)[0]
+    return write(diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known), files, {"bytes": 1})
 
 
 def test_a_rank_that_raises_is_an_incident_and_all_parts_of_the_document_are_there() -> None:
@@ -253,7 +254,7 @@ def test_an_unreadable_file_is_named_with_its_reason() -> None:
     said = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
     files = [source(f"rank{r}.log", rank=r) for r in (0, 1)]
     ledger = {"bytes": 1000, "skipped": [denied]}
-    doc: Any = diagnose(Timeline(tuple(said), ()), files, library(), ledger)[0]
+    doc: Any = write(diagnose(Timeline(tuple(said), ()), files, library(), ledger), files, ledger)
     first, *rest = doc["verdict"]["missing"]
     assert doc["verdict"]["category"] == "external-signal"
     assert first["what"] == "kernel/dmesg.txt: permission denied"
@@ -264,7 +265,7 @@ def test_an_unreadable_file_is_named_with_its_reason() -> None:
 def test_a_verdict_of_a_later_life_tells_which_one() -> None:
     lives = [event("raised", f"rank1.{n}.log", 9, rank=1, pattern="raised", attempt=n, at=NOON + n) for n in (0, 1)]
     files = [source(e.where.source, rank=1, attempt=e.attempt) for e in lives]
-    doc: Any = diagnose(Timeline(tuple(lives), ()), files, library(RAISED), {})[0]
+    doc: Any = write(diagnose(Timeline(tuple(lives), ()), files, library(RAISED), {}), files, {})
     assert (doc["verdict"]["attempt"], doc["job"]["attempts"]) == (1, 2)
     assert "attempt" not in document(lives[0]._replace(attempt=None))["verdict"]
 

@@ -8,12 +8,12 @@ import pytest
 
 from claims import NOON, bye, case, claim, event, exits, explains, pattern, source, steps
 from postmortem.align import Timeline
-from postmortem.diagnose import accounts, novelty
+from postmortem.diagnose import novelty
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution, victims
 from postmortem.model import Clock
-from postmortem.say import hint, reasons
+from postmortem.say import accounts, hint, reasons
 from postmortem.say.headline import headline
 
 RAISED = pattern("raised", title="A rank raised an exception")

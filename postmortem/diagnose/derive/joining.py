@@ -16,9 +16,9 @@ from postmortem.diagnose import life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import MOST, make
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.digits import number
-from postmortem.say.wording import ranks_text
 from postmortem.system import lazy as late
 
 ALIVE = ("line", "identity", "progress", "exception")

@@ -17,8 +17,8 @@ from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make
+from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
-from postmortem.say.wording import shape
 
 ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 BEHIND = 4  # lines that may follow: what a shell or a trap still prints

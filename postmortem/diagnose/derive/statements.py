@@ -16,8 +16,9 @@ from typing import NamedTuple
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make, minority
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import message
 from postmortem.model import Event
-from postmortem.say.wording import message, ranks_text
 
 ENOUGH = 3  # ranks: of two that differ neither is the odd one
 PATTERNS = {"collective-mismatch": "number-of-one-rank", "rendezvous": "setting-of-one-rank"}

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make, minority
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.digits import whole
-from postmortem.say.wording import ranks_text
 from postmortem.system import lazy as late
 
 SIZES, OTHER = "ranks-list-other-shapes", "ranks-list-other-values"

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import tables
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.privacy import cut
-from postmortem.say.wording import ranks_text
 
 _TRANSPORT = re.compile(
     # `ProcessGroupGloo::scatter: Incorrect input list size 2` finds fault with the caller

@@ -5,5 +5,4 @@ run.py            a path -> its document and what was said in its logs
 settings.py       versions and settings that a run tells of
 differences.py    what differs but lines, by how much it tells
 lines.py          the lines that one has and the other lacks
-declared.py       the command line
 """

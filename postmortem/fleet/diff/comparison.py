@@ -15,14 +15,15 @@ from pathlib import Path
 from typing import cast
 
 from postmortem.blocks.sentences import is_of_library
+from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.fleet.diff import run
 from postmortem.fleet.diff.differences import differences, ended, same_failure
 from postmortem.fleet.diff.lines import only_in
 from postmortem.fleet.diff.run import Run
+from postmortem.formats.lineform import gist, message
 from postmortem.model.contract.comparison import SCHEMA, Comparison, Differs, OnlyIn, Side
 from postmortem.privacy import Redactor
 from postmortem.reading import Progress
-from postmortem.say.wording import gist, listed, message, ranks_text
 
 _PLACE = re.compile(r"\[/[^\s\]]+:\d+\] ")  # of a library's own source
 QUOTED = 100  # characters of a line

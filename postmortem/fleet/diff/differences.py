@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.fleet.diff.run import Run
 from postmortem.fleet.diff.settings import Told, Values
 from postmortem.model.contract.comparison import Differs
 from postmortem.model.vocabulary import DIFFERENCES
 from postmortem.privacy import Redactor
 from postmortem.report import labels, text
-from postmortem.say.wording import listed, ranks_text
 
 MOST = 100
 SLOWER = 1.3  # how much longer a step has to take

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Literal
 
-from postmortem.diagnose.novelty import alike
 from postmortem.fleet.diff.run import Run
+from postmortem.formats.lineform import alike
 from postmortem.model.contract.comparison import OnlyIn
 from postmortem.reading.distinct import Heard, Said
 

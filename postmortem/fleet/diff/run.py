@@ -13,6 +13,7 @@ from typing import Any
 from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze_and_hear
 from postmortem.diagnose import identity
+from postmortem.diagnose.wording import iso
 from postmortem.errors import PathMissing, UsageError
 from postmortem.fleet.diff import settings
 from postmortem.fleet.diff.settings import Told, Values
@@ -21,7 +22,6 @@ from postmortem.reading import Progress
 from postmortem.reading import distinct as spoken
 from postmortem.reading.distinct import Heard, Pace
 from postmortem.replay import documents
-from postmortem.say.wording import iso
 
 DOCUMENT = 4096  # bytes of a file in which its schema or its page is known
 LEAST = 6  # pairs of steps that make a pace

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from postmortem.cli.declarations import HISTORY
 from postmortem.errors import PathMissing, PostmortemError, UsageError
 from postmortem.fleet.history import lemons, runs
 from postmortem.fleet.history.filing import seen, warning
@@ -22,6 +21,7 @@ from postmortem.replay import documents
 from postmortem.report import recurrence, text
 from postmortem.report.json import dump, harmless
 from postmortem.system import output
+from postmortem.system.arguments import HISTORY
 
 SHORT = 12  # characters of an ID that are shown
 SUFFIXES = (".html", ".htm", ".json")

@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from postmortem.cli.declarations import moment
 from postmortem.errors import UsageError
 from postmortem.fleet.mcp import answers, lists, window
 from postmortem.fleet.mcp.answers import ROOM, Answer
@@ -26,6 +25,7 @@ from postmortem.privacy import Redactor
 from postmortem.report import text, view
 from postmortem.report.brief import render_brief
 from postmortem.report.events import SEVERITIES, Row
+from postmortem.system.arguments import moment
 from postmortem.workshop import catalogue
 
 Asked = Mapping[str, Any]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from postmortem.live.collect import readers
 
 if TYPE_CHECKING:
-    from postmortem.live.collect.items import Way
+    from postmortem.model.collected import Way
 
 MOST = 16 << 20  # bytes of one item
 SAID = 300  # characters of what a command said on standard error

@@ -19,9 +19,10 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from postmortem.errors import CollectError, PostmortemError, UsageError
-from postmortem.live.collect import here, hosts, items, remote, table
+from postmortem.live.collect import here, hosts, remote, table
 from postmortem.live.collect.archive import Archive
 from postmortem.live.collect.hosts import Answer, Many
+from postmortem.model import collected as items
 from postmortem.privacy import Redactor
 from postmortem.report.text import line
 from postmortem.system import output

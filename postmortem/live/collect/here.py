@@ -18,13 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from postmortem.live.collect import items, ranks, readers
+from postmortem.live.collect import ranks, readers
 from postmortem.live.collect.child import MOST, Child
-from postmortem.live.collect.items import Item
 from postmortem.live.collect.ranks import Rank
+from postmortem.model import collected as items
+from postmortem.model.collected import Item
 
 if TYPE_CHECKING:
-    from postmortem.live.collect.items import Way
+    from postmortem.model.collected import Way
 
     Row = dict[str, Any]
 

@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING
 from postmortem.errors import UsageError
 from postmortem.input.archives import Tar
 from postmortem.input.streams import Budget, Bytes, Decoded, Incomplete, Limits
-from postmortem.live.collect import here, items, remote
+from postmortem.live.collect import here, remote
 from postmortem.live.collect.here import Task
+from postmortem.model import collected as items
 
 if TYPE_CHECKING:
     from postmortem.live.collect.here import Row

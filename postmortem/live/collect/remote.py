@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     Row = dict[str, Any]
 
 INDEX = "index.json"
-MODULES = ("items", "ranks", "readers", "child", "here", "archive", "remote")
+MODULES = ("ranks", "readers", "child", "here", "archive", "remote")
+TABLE = "postmortem.model.collected"
 LOADER = """\
 import importlib.abc, importlib.util, json, sys
 SOURCES = json.loads(%r)
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def find_spec(self, name, path=None, target=None):
-        if name in SOURCES or name in ("postmortem", "postmortem.live.collect"):
+        if name in SOURCES or any(other.startswith(name + ".") for other in SOURCES):
             return importlib.util.spec_from_loader(name, self, is_package=name not in SOURCES)
     def get_source(self, name):
         return SOURCES.get(name, "")
@@ -41,6 +42,7 @@ def program() -> bytes:
 
     folder = resources.files("postmortem.live.collect")
     sources = {f"postmortem.live.collect.{name}": (folder / f"{name}.py").read_text("utf-8") for name in MODULES}
+    sources[TABLE] = (resources.files("postmortem.model") / "collected.py").read_text("utf-8")
     return (LOADER % json.dumps(sources)).encode("utf-8")
 
 

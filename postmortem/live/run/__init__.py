@@ -1,6 +1,5 @@
 """`postmortem run -- COMMAND`: a job runs as it would alone, and what would tell why it failed is kept.
 
-    declared.py    how it is called
     command.py     the command: a folder, the child, its end, the verdict
     child.py       starts it, passes signals on, waits for it and for what it leaves behind
     ends.py        which process is which rank, how it ended, and whether the OOM killer did it

@@ -19,19 +19,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.cli.declarations import HISTORY
 from postmortem.errors import UsageError, ours
 from postmortem.live.run import counters, switches
 from postmortem.live.run.child import End, Job
 from postmortem.live.run.record import JOURNAL, REPORT, RUNS, Journal, make, say
 from postmortem.live.run.tee import Tee, stream
+from postmortem.system.arguments import HISTORY
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as shells have it
 DRAIN_S = 10.0
 ANALYSIS_S = 600.0
 FILING_S = 15.0
 SLURM = {"job": "SLURM_JOB_ID", "step": "SLURM_STEP_ID", "restart": "SLURM_RESTART_COUNT"}
-PACKAGE = Path(__file__).resolve().parent.parent.parent
+PACKAGE = Path(__file__).resolve().parents[3]
 
 
 @dataclass(frozen=True, slots=True)

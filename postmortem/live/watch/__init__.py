@@ -1,6 +1,5 @@
 """`postmortem watch LOGS`: a hang is named while it hangs.
 
-    declared.py    how it is called
     command.py     the rounds: what is new, is anybody at work, what is shown, how it ends
     follow.py      files that grow, rotate, appear, are cut short: only what is new is read
     state.py       one row for each rank: its last step, its last line

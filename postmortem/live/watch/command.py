@@ -335,7 +335,7 @@ class Watch:
 
 def _group(row: dict[str, Any]) -> str:
     """`ranks 0, 2: all_reduce (train.py:43)`"""
-    from postmortem.say.wording import ranks_text
+    from postmortem.diagnose.wording import ranks_text
 
     who = ranks_text(row["ranks"]) if row["ranks"] else f"{row['count']} processes"
     frame = next((f for f in row["frames"] if f["own"]), None)

@@ -164,7 +164,7 @@ def _kept_open(pid: int) -> Path | None:
 
 def ready() -> None:
     """Load what judges while there is time: then a verdict takes a moment, on a busy host too."""
-    for name in ("analyze", "align.steps", "diagnose", "privacy.events", "report.json", "output"):
+    for name in ("analyze", "align.steps", "diagnose", "privacy.events", "report.json", "system.output"):
         import_module(f"postmortem.{name}")
 
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
+from postmortem.diagnose.wording import capital, ranks_text
 from postmortem.model import Event
 from postmortem.model.digits import number
-from postmortem.say.wording import capital, ranks_text
 
 FIRST = 1  # the number of a group's first work
 DEFAULT = ("0(default_pg)", "default_pg", "0")

@@ -19,8 +19,8 @@ from postmortem.diagnose.derive.hangs.views import (
     minority,
     overtaken_ranks,
 )
+from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.model import Event
-from postmortem.say.wording import capital, listed, ranks_text
 
 WORK = (  # what a stack with a frame of such a file is at
     ("torch/utils/data/", "stuck loading data"),

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
-from postmortem.say.wording import ranks_text
 
 
 class Reading(NamedTuple):

@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import statements
 from postmortem.diagnose.derive.hangs.views import Scene, View, overtaken_ranks, words_of
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 from postmortem.model.digits import number
-from postmortem.say.wording import message, ranks_text, shape
 
 _BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
 _COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")

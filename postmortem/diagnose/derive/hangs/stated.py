@@ -12,10 +12,11 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
 from postmortem.diagnose.observe import numbers
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import gist
 from postmortem.model import Event
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
-from postmortem.say.wording import gist, ranks_text
 
 _SELF = re.compile(
     r"Rank (?P<rank>\d{1,7}) is running collective: CollectiveFingerPrint\((?P<print>.*?)(?:\), but Rank (?P<peer>\d{1,7})|$)"

@@ -16,9 +16,10 @@ from postmortem.diagnose import order
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import shape
 from postmortem.model import Event
 from postmortem.model.digits import number
-from postmortem.say.wording import ranks_text, shape
 
 MOST = 65536  # ranks that are compared
 WORDS = 3

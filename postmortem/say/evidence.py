@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 
 from postmortem.diagnose.case import Case
+from postmortem.diagnose.wording import INHERITED, iso
 from postmortem.model import Event
 from postmortem.model.contract import verdict as contract
-from postmortem.say.wording import INHERITED, iso
 
 MOST = 40
 AROUND = 5  # lines shown on each side of a frame

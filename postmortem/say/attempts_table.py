@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from postmortem.diagnose import blame, life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.wording import capital, iso, listed
 from postmortem.model.contract.verdict import Attempt
 from postmortem.say import headline
-from postmortem.say.wording import capital, iso, listed
 
 MOST, NAMED = 200, 64  # attempts, and ranks of one
 OTHERWISE = 3  # attempts of which it is told how they failed

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from postmortem.align import Timeline
 from postmortem.align.years import YEARLESS_END
-from postmortem.diagnose import accounts, blame, collective, confidence, history, order, traits
+from postmortem.diagnose import Diagnosis, blame, collective, confidence, order, traits
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.evidence import Evidence, own_frame
 from postmortem.diagnose.solution import Solution
 from postmortem.diagnose.stacks import stacks
+from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
-from postmortem.say import headline, hint, missing, reasons
-from postmortem.say.wording import BROAD, INHERITED, capital, iso, sentence
+from postmortem.say import accounts, attempts_table, headline, hint, missing, reasons
+from postmortem.say.evidence import Evidence, own_frame
 from postmortem.version import __version__
 
 PER_CLAIM = 3  # lines of proof
@@ -29,14 +28,9 @@ COLLECT: verdict.Action = {"kind": "none", "text": "Collect what is missing, the
 Row = dict[str, Any]
 
 
-def write(
-    solution: Solution,
-    others: Sequence[Solution],
-    timeline: Timeline,
-    sources: Sequence[Source],
-    ledger: contract.Ledger,
-) -> contract.Document:
-    """The whole document."""
+def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) -> contract.Document:
+    """Write the whole document."""
+    solution, others, timeline = found
     case, root = solution.case, solution.root
     evidence = Evidence(case)
     chain = _chain(solution, evidence)
@@ -56,7 +50,7 @@ def write(
         "sources": accounts.sources(timeline, sources),
         "ledger": ledger,
         "job": _job(solution),
-        "attempts": history.rows(solution),
+        "attempts": attempts_table.rows(solution),
         "other_jobs": [_other(s) for s in others],
         "replay": {"scenario": scenario, "arguments": hint.arguments(solution) if root else {}},
         "fingerprint": traits.printed(solution, told, ranks),

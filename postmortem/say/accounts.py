@@ -9,9 +9,9 @@ from postmortem.align import Timeline
 from postmortem.diagnose import collective
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.wording import iso
 from postmortem.model import Clock, Event, RankState, Source
 from postmortem.model.contract import incident as contract
-from postmortem.say.wording import iso
 
 MAX_RANKS = 20_000
 
