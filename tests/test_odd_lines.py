@@ -19,7 +19,7 @@ from postmortem import blocks as parsers
 from postmortem import reading, report, scan
 from postmortem.align import Timeline
 from postmortem.analyze import Options, analyze
-from postmortem.blocks import traceback
+from postmortem.blocks import torchrun, traceback
 from postmortem.cli.app import run
 from postmortem.formats import unwrap
 from postmortem.input import collect
@@ -139,6 +139,13 @@ def test_a_parser_that_fails_costs_what_it_reads(tmp_path: Path, monkeypatch: py
     (reason,) = lost(document).values()
     assert list(lost(document)) == ["rank0.log"] and reason.startswith("line 52: an internal error in ")
     assert "(ValueError: no such thing), please report it" in reason
+
+
+def test_the_row_names_the_parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torchrun, "whole", fails)
+    document = analyze([str(OOM)]).document
+    assert document["verdict"]["outcome"] in ("incident", "undetermined")
+    assert all("blocks/torchrun.py:" in reason for reason in lost(document).values())
 
 
 @pytest.mark.parametrize("step", ["scan.scan", "unwrap.of"])

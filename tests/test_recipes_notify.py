@@ -165,7 +165,7 @@ def test_a_collector_reads_the_log_record(server: Server) -> None:
     assert record.severity_number == SEVERITY_NUMBER_ERROR and record.severity_text == "ERROR"
     assert record.body.string_value.startswith("Rank 3 on node-b was killed")
     attributes = {pair.key: pair.value for pair in record.attributes}
-    assert attributes["postmortem.model.fingerprint"].string_value == json.loads(brief())["fingerprint"]
+    assert attributes["postmortem.fingerprint"].string_value == json.loads(brief())["fingerprint"]
     assert [v.int_value for v in attributes["postmortem.ranks"].array_value.values] == [3]
     assert [v.string_value for v in attributes["postmortem.hosts"].array_value.values] == ["node-b"]
 

@@ -82,7 +82,9 @@ class Scenario:
     @property
     def situation(self) -> str:
         """One sentence about the failure."""
-        return self.story or (ast.get_docstring(ast.parse(self.path.read_text(), self.path.name)) or "").replace("\n", " ")
+        return self.story or (ast.get_docstring(ast.parse(self.path.read_text(), str(self.path))) or "").replace(
+            "\n", " "
+        )
 
     @property
     def gloo_only(self) -> bool:

@@ -5,7 +5,7 @@
 #
 # A folder has ended when nothing in it was written for $QUIET minutes. For /data/jobs/train-1 there is
 # then /data/postmortem/train-1/report.html, brief.json and brief.md. It says one line for each failure, which cron mails;
-# NOTIFY is a command that is given the brief of each: NOTIFY="python3 /opt/postmortem/fleet/notify.py slack"
+# NOTIFY is a command that is given the brief of each: NOTIFY="python3 /opt/postmortem/notify.py slack"
 #
 # exit codes: 0 all were looked at, or the run before this one still looks; 1 an analysis failed, and is tried again
 # the next time; 2 usage
