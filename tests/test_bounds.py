@@ -20,8 +20,8 @@ import pytest
 from postmortem import input as collect
 from postmortem import reading
 from postmortem.analyze import Options, analyze
-from postmortem.blocks import flight_recorder, plain_json, torchrun
-from postmortem.formats import framing
+from postmortem.blocks import flight_recorder, torchrun
+from postmortem.formats import framing, plain_json
 from postmortem.input import container
 from postmortem.system import pool, process
 

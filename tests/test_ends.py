@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.blocks.ends import End, told
+from postmortem.blocks.ends import End, end_in
 
 TOLD = {
     "lidar.py rank 0: exit status 139": End(0, 139),
@@ -37,21 +37,21 @@ NOTHING = (
 
 @pytest.mark.parametrize("line", TOLD)
 def test_an_end_is_a_rank_a_word_and_a_code(line: str) -> None:
-    assert told(line, None) == TOLD[line]
+    assert end_in(line, None) == TOLD[line]
 
 
 @pytest.mark.parametrize("line", NOTHING)
 def test_other_numbers_are_no_codes(line: str) -> None:
-    assert told(line, None) is None
+    assert end_in(line, None) is None
 
 
 def test_a_prefix_says_whose_end_it_is() -> None:
-    assert told("app.py exited with 1", 3) == End(3, 1)
-    assert told("status 124", 3) == End(3, 124)
-    assert told("app.py exited with 1", None) is None
-    assert told("exited by signal SIGTERM", 1) == End(1, -15)
-    assert told("worker killed by signal 9", 2) == End(2, -9)
-    assert told("exited by signal SIGTERM", None) is None
+    assert end_in("app.py exited with 1", 3) == End(3, 1)
+    assert end_in("status 124", 3) == End(3, 124)
+    assert end_in("app.py exited with 1", None) is None
+    assert end_in("exited by signal SIGTERM", 1) == End(1, -15)
+    assert end_in("worker killed by signal 9", 2) == End(2, -9)
+    assert end_in("exited by signal SIGTERM", None) is None
 
 
 LOST = "RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:18340: Connection reset by peer."

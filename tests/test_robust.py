@@ -48,7 +48,7 @@ def engine() -> scan.Engine:
 
 
 @settings(
-    max_examples=300,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -61,7 +61,7 @@ def test_no_parser_raises_on_any_bytes(engine: scan.Engine, data: bytes, kind: s
         assert event.where.line is None or 1 <= event.where.line <= lines
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     files=st.lists(
         st.tuples(

@@ -238,19 +238,6 @@ def test_what_graylog_and_opentelemetry_call_their_fields() -> None:
     assert (records.facts(otel).writer, records.facts(otel).pid) == ("trainer-1", 13650)
 
 
-def test_a_notebook_that_was_run_is_what_its_cells_printed() -> None:
-    printed = {"name": "stderr", "output_type": "stream", "text": ["Launching on 2 CPUs.\n", "done\n"]}
-    raised = {"output_type": "error", "ename": "KeyError", "evalue": "x", "traceback": ["KeyError: 'x'"]}
-    cell = {"cell_type": "code", "outputs": [printed, raised], "source": ["print(1)\n"]}
-    text = json.dumps({"cells": [cell], "nbformat": 4}, indent=1)
-    lines = text.split("\n")
-    assert shown(text) == [
-        (lines.index('      "Launching on 2 CPUs.\\n",') + 1, "Launching on 2 CPUs."),
-        (lines.index('      "done\\n"') + 1, "done"),
-        (lines.index("      \"KeyError: 'x'\"") + 1, "KeyError: 'x'"),
-    ]
-
-
 def test_structlogs_pairs_with_the_launchers_lines_between_them() -> None:
     """`KeyValueRenderer` prints what repr() says; torchrun's own lines stay as they are."""
     pairs = [f"timestamp='2026-11-22T13:04:5{n}Z' level='info' event='step {n}' replica={n % 2}" for n in range(4)]

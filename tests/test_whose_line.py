@@ -240,37 +240,6 @@ def test_the_local_rank_of_a_nodes_console_is_that_nodes(tmp_path: Path) -> None
     assert culprits(tmp_path, a1__console=other + lists[0], a2__console=trace + error + lists[1]) == [3]
 
 
-TASK = """\
-(Worker pid=22891) worker 1 pid 22891 ready
-(Worker pid=22891) rank 1 batch 0 sum 3.0
-(Worker pid=22890) rank 2 batch 0 sum 3.0
-Traceback (most recent call last):
-  File "/opt/train/r.py", line 22, in <module>
-    print("results", ray.get([w.run.remote() for w in ws]))
-ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
-                      ~~~^^^^^^^^^
-KeyError: 'price'
-
-The above exception was the direct cause of the following exception:
-
-ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc, repr=<r.Worker object at 0x7fdb3c0ed9d0>)
-           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  File "/opt/train/r.py", line 11, in price
-    except KeyError as e: raise ManifestError(f"row {row['id']} of shard {s.rank} is not usable") from e
-ManifestError: row 21 of shard 1 is not usable
-"""
-
-
-def test_what_rays_driver_raises_for_a_task_is_the_workers(tmp_path: Path) -> None:
-    event = next(e for e in read_text(TASK) if e.kind == "exception")
-    assert (event.fields["line"], event.fields["code"], event.pid) == (
-        "ManifestError: row 21 of shard 1 is not usable",
-        "r.py:11",
-        22891,
-    )
-    assert culprits(tmp_path, driver__log=TASK) == [1]
-
-
 REFUSED = """\
 [rank1]: Traceback (most recent call last):
 [rank1]:   File "/opt/train/fraud.py", line 9, in <module>

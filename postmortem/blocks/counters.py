@@ -1,19 +1,15 @@
-"""Lines that all ranks print after the same collective:
-what the clocks of different hosts can be compared by.
+"""Lines that all ranks print after the same collective: marks by which the clocks of hosts can be compared.
 
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
     2026/11/20 09:02:56 PM | INFO     | node-b | RANK 2 | epoch 0 step 15 loss 2.3101
     2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
 
-A counter is known by its structure: a word and a whole number behind it, which is no rank, pid or port. What
-stands before it (logger, host, rank) differs from host to host and is not looked at. Which of the numbers
-count is not decided here:
-`align` takes those on which the ranks agree.
+A counter is a word and a whole number behind it, unless it is a rank, pid or port. The text before it (logger,
+host, rank) differs between hosts and is ignored. `align` chooses the counters on which the ranks agree.
 
-In: the sampled lines of one source. Out: events of kind `sync`, one for each writer, form and clock, that
-carry their marks packed, so that 16,000 ranks with 300 marks each fit into memory: `family` (the form),
-`columns` (whole numbers per mark),
-`values`, `times`, `lines`. The first column counts how often the numbers started anew (a restart, an epoch).
+In: the sampled lines of one source. Out: events of kind `sync`, one for each writer, form and clock, with packed
+marks, so that 16,000 ranks with 300 marks each fit into memory: `family` (the form), `columns` (whole numbers per
+mark), `values`, `times`, `lines`. The first column counts how often the numbers restarted.
 """
 
 from __future__ import annotations
@@ -46,7 +42,7 @@ _NAME_OF_SOMEONE = re.compile(
     re.IGNORECASE,
 )
 _TOKEN = re.compile(r"\d+(?:[.,:]\d+)*(?:[eE][-+]?\d+)?[A-Za-z%]*|[A-Za-z_]+")
-_UNKNOWN = frozenset({"nan", "inf"})  # a loss that is no number today stood as a number before
+_UNKNOWN = frozenset({"nan", "inf"})  # a loss that was a number before
 _TOGETHER = re.compile(
     r"\b(?:process group|rendezvous|barrier|all ranks|communicator|Init)\b.{0,40}"
     r"\b(?:ready|done|complete[d]?|COMPLETE|passed|reached|joined)\b"
@@ -83,7 +79,7 @@ class Counters:
         self.writers: dict[tuple[int | None, str | None, int | None], dict[Key, _Family]] = {}
 
     def read(self, line: Line, rank: int | None, gap: bool) -> None:
-        """Take a line in. `gap` says that lines before it were not read."""
+        """Add a line. `gap`: lines before it were not read."""
         env = line.envelope
         if env.stamp is None or env.stamp.clock == "boot":
             return

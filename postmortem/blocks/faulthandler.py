@@ -1,24 +1,22 @@
-"""faulthandler: what CPython prints when a process crashes, or when it was asked to dump its stacks.
+"""faulthandler: the stacks that CPython prints when a process crashes, or on request.
 
     Fatal Python error: Segmentation fault
 
     Current thread 0x00007f84f4890b80 (most recent call first):
       File "/opt/train/train.py", line 22 in native_op
 
-    Extension modules: numpy._core._multiarray_umath, ... (total: 22)
-
-Most recent call first, no comma before `in`, no source lines, no time, no rank. If a C++ thread crashed there
-is no `Current thread`. Two faults may interleave. Out: one event of kind `crash`, or `stack` for a dump
-without a crash. Where `postmortem run` has asked for a dump, the line above it says when, of whom, and why.
+Most recent call first, no source lines, no time, no rank. If a C++ thread crashed there is no `Current thread`.
+Two faults may interleave. Out: one event of kind `crash`, or `stack` for a dump without a crash. A dump that
+`postmortem run` requested has a line above it with the time, the rank and the reason.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from postmortem.blocks.frames import code_line, collective_of, is_own
-from postmortem.formats import times
+from postmortem.blocks.frames import Frames, code_line, collective_of, is_own
+from postmortem.formats import forms, times
 from postmortem.formats.excerpt import Excerpt
 from postmortem.library import Signature
 from postmortem.model import Event
@@ -32,20 +30,7 @@ DUMP = Signature(
     after=8192,
     before=256,
 )
-
 OF_HOOK = ".stacks.txt"  # in such a file each dump has a line above it
-_THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+")
-_FRAME = re.compile(r'\s+File "(?P<file>[^"]{1,400})", line (?P<line>\d+)(?: in (?P<func>.+))?')
-_ASKED = re.compile(
-    r"rank (?P<rank>\d{1,7}) \(pid (?P<pid>\d{1,10})\) (?P<what>dumps its stacks|is stopped \(state T\)): (?P<why>.{1,300})"
-)
-_AFTER = re.compile(r"rank (\d{1,7}) \(pid \d{1,10}\) (?:exited with code|killed by)")
-_STILL = re.compile(r"the job had printed nothing for (\d{1,9}) s")
-_FATAL = re.compile(r"Fatal Python error: (?P<signal>[^\n]{1,120})")
-_TERMINATE = re.compile(
-    r"terminate called after throwing an instance of '(?P<type>[^']{1,200})'"
-    r"|^\s*what\(\):\s*(?P<what>.{1,600})"
-)
 SIGNALS = {
     "Segmentation fault": "SIGSEGV",
     "Aborted": "SIGABRT",
@@ -54,11 +39,13 @@ SIGNALS = {
     "Floating-point exception": "SIGFPE",
     "Illegal instruction": "SIGILL",
 }
+_REGEXES = forms.regexes("blocks/exceptions")
+_THREAD, _FRAME, _REQUESTED = _REGEXES["thread"], _REGEXES["dumped-frame"], _REGEXES["requested"]
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:
     """Read the crash that starts on the excerpt's line."""
-    m = _FATAL.search(excerpt.text)
+    m = _REGEXES["fatal"].search(excerpt.text)
     if not m:
         return
     lines = excerpt.block()
@@ -69,12 +56,13 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
         "signal": SIGNALS.get(m["signal"].strip(), m["signal"].strip()),
         "line": m[0],
         "frames": tuple(frames[:60]),
-        "code": code_line(list(reversed(frames))),
-        "collective": collective_of(list(reversed(frames))),
+        "code": code_line(frames[::-1]),
+        "collective": collective_of(frames[::-1]),
         "current": any(current for current, _ in threads),
     }
     for line in excerpt.preceding():
-        if line.envelope.key == excerpt.envelope.key and (t := _TERMINATE.search(line.envelope.body)):
+        own = line.envelope.key == excerpt.envelope.key
+        if own and (t := _REGEXES["terminate"].search(line.envelope.body)):
             fields.setdefault("terminate", t["type"] or t["what"])
             if t["what"]:
                 fields.setdefault("what", t["what"])
@@ -82,64 +70,61 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
 
 
 def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
-    """Read a stack dump of a living process (faulthandler.dump_traceback_later, SIGUSR handlers).
-    Part of a crash: nothing."""
+    """Read a stack dump of a living process (faulthandler.dump_traceback_later, SIGUSR handlers)."""
     if any("Fatal Python error" in line.text for line in excerpt.preceding()):
-        return
-    if (asked := _ASKED.search(excerpt.text)) and asked["what"] != "dumps its stacks":
+        return  # part of a crash
+    if (request := _REQUESTED.search(excerpt.text)) and request["what"] != "dumps its stacks":
         stopped: dict[str, object] = {"frames": (), "state": "T"}
-        yield _when_asked(excerpt.event("stack", next(excerpt.following()), fields=stopped), asked)
+        yield _requested(excerpt.event("stack", next(excerpt.following()), fields=stopped), request)
         return
     current = excerpt.envelope.body.startswith("Current")
-    over = next((line for line in excerpt.preceding() if line.text.strip()), None)
-    above = over.envelope.body if over else ""
-    asked = _ASKED.search(over.text) if over else None
-    if _FRAME.match(above) and (not current or excerpt.source.path.endswith(OF_HOOK)):
-        return  # a later thread of a dump that is read already
+    above = next((line for line in excerpt.preceding() if line.text.strip()), None)
+    if above and _FRAME.match(above.envelope.body) and (not current or excerpt.source.path.endswith(OF_HOOK)):
+        return  # a later thread of a dump
     lines = excerpt.block()
     first = next(lines)
     threads = _threads([first.envelope.body, *(line.envelope.body for line in lines)])
-    frames = next((frames for current, frames in threads if current), threads[-1][1] if threads else [])
-    main = threads[-1][1] if threads else frames  # the main thread is dumped last
-    if main:
-        who = excerpt.asked_by()
-        fields = stack_fields(main) | ({"writer": who.writer} if who is not None and who.writer else {})
-        rank = who.rank if who is not None else None
-        event = excerpt.event("stack", first, severity="warning", fields=fields, rank=rank)
-        yield _when_asked(event, asked, over.text if over else "") if asked else event
+    if not threads or not threads[-1][1]:
+        return
+    who = excerpt.dumper()
+    fields = stack_fields(threads[-1][1])  # the main thread is dumped last
+    fields |= {"writer": who.writer} if who is not None and who.writer else {}
+    rank = who.rank if who is not None else None
+    event = excerpt.event("stack", first, severity="warning", fields=fields, rank=rank)
+    request = _REQUESTED.search(above.text) if above else None
+    yield _requested(event, request, above.text) if request and above else event
 
 
-def _when_asked(event: Event, asked: re.Match[str], line: str = "") -> Event:
-    """A dump that `postmortem run` asked for, with what the line above it says. `after`: the rank that had
-    failed in that moment. `still`: for how long the job had said nothing when somebody ended it."""
-    fields = dict(event.fields) | {"asked": asked["why"]}
-    if after := _AFTER.match(asked["why"]):
+def _requested(event: Event, request: re.Match[str], line: str = "") -> Event:
+    """A dump that `postmortem run` requested, with the fields of the line above it. `after`: the rank that had
+    failed. `still`: the seconds without output before the job was ended."""
+    fields = dict(event.fields) | {"asked": request["why"]}
+    if after := _REGEXES["after-end"].match(request["why"]):
         fields["after"] = whole(after[1])
-    if still := _STILL.search(asked["why"]):  # what it saw from outside, as py-spy
+    if still := _REGEXES["still"].search(request["why"]):
         fields["still"] = whole(still[1])
         event = event._replace(speaker="tool")
-    event = event._replace(rank=whole(asked["rank"]), pid=whole(asked["pid"]), fields=fields)
+    event = event._replace(rank=whole(request["rank"]), pid=whole(request["pid"]), fields=fields)
     stamp = times.find(line)
     if stamp is None:
         return event
     return event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
 
 
-def stack_fields(frames: list[tuple[str, int, str]]) -> dict[str, object]:
+def stack_fields(frames: Frames) -> dict[str, object]:
     """Fields of a stack event; `frames` most recent first."""
-    oldest_first = list(reversed(frames))
     return {
         "frames": tuple(frames[:60]),
         "own": tuple(is_own(file) for file, _, _ in frames[:60]),
-        "code": code_line(oldest_first),
-        "collective": collective_of(oldest_first),
+        "code": code_line(frames[::-1]),
+        "collective": collective_of(frames[::-1]),
     }
 
 
-def _threads(bodies: Iterator[str] | list[str]) -> list[tuple[bool, list[tuple[str, int, str]]]]:
-    """Threads of one dump as (is current, frames most recent first). Behind another line a new dump begins."""
-    threads: list[tuple[bool, list[tuple[str, int, str]]]] = []
-    between = False
+def _threads(bodies: Iterable[str]) -> list[tuple[bool, Frames]]:
+    """Threads of one dump: whether it is the current one, and its frames, most recent first."""
+    threads: list[tuple[bool, Frames]] = []
+    between = False  # behind another line a new dump begins
     for body in bodies:
         if body.startswith("Extension modules:"):
             break

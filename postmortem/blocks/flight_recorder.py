@@ -1,18 +1,15 @@
-"""Flight-recorder dumps: what torch.distributed noted of each rank's last collectives,
-before any network was involved.
+"""Flight-recorder dumps: the last collectives of each rank, recorded by torch.distributed before any network.
 
     {"version": "2.10", "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1, 2]"}}, ...
      "entries": [{"process_group": ["0", "default_pg"], "collective_seq_id": 19, ...
                   "profiling_name": "gloo:all_reduce", "input_sizes": [[26122]], "state": "scheduled", ...}]}
 
 In: one dump, JSON or pickle (FlightRecorder.hpp, versions 2.x). Out: one event of kind `recorder`, or
-`unreadable` with a sentence why. Both forms of one dump yield the same text; only the pickle has stack
-frames.
+`unreadable` with the reason. Only the pickle has stack frames.
 
-NCCL moves `state` from scheduled over started to completed. gloo leaves it at scheduled and sets `retired`,
-also on a collective that failed. JSON writes the numbers of pg_status as text and 0 for a time that is not
-known. pg_status counts sends and receives too, so it is believed only where there are no entries; with gloo
-pg_config has one entry without a name, which says the ranks only as long as no second group is made.
+NCCL moves `state` from scheduled over started to completed. gloo leaves it at scheduled and sets `retired`, also
+on a collective that failed. pg_status counts sends and receives too, so it is used only without entries; with
+gloo pg_config has one entry without a name, whose ranks are valid only while there is one group.
 """
 
 from __future__ import annotations
@@ -28,15 +25,14 @@ from typing import NamedTuple
 
 from postmortem.blocks.counters import MARKS
 from postmortem.blocks.frames import code_line, is_own
-from postmortem.blocks.pickle_machine import PlainPickleError
-from postmortem.blocks.plain_pickle import loads
+from postmortem.blocks.plain_pickle import PlainPickleError, loads
 from postmortem.formats import plain_json
 from postmortem.formats.excerpt import decode
 from postmortem.model import Event, Source, Where
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
-KEPT = 2000  # entries of a dump; torch's own buffer holds as many unless told otherwise
+KEPT = 2000  # entries of a dump; the default size of torch's own buffer
 MAX_JSON = 32 << 20
 _FIELDS = ("entries", "pg_status", "pg_config")
 _P2P = re.compile(r":(?:send|recv)\b")
@@ -46,7 +42,7 @@ _TRAILING = re.compile(r"(\d{1,6})(?:\.\w+)?$")
 
 
 class _Entry(NamedTuple):
-    """One collective, with what all ranks of its group have to agree on."""
+    """One collective, with the values on which all ranks of its group have to agree."""
 
     group: str
     seq: int
@@ -105,7 +101,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
 
 
 def _read(content: bytes) -> dict[object, object]:
-    """The dump as plain data; what is wrong with it as a PlainPickleError, in JSON too."""
+    """The dump as plain data; raises a PlainPickleError, for JSON too."""
     if content.startswith(b"\x80"):
         document = loads(content)
     else:
@@ -175,15 +171,15 @@ def _named(raw: dict[object, object]) -> tuple[str, str]:
 
 
 def _find_groups(document: dict[object, object], rows: list[dict[object, object]]) -> dict[tuple[str, str], _Group]:
-    config = {_word(name): _table(said) for name, said in list(_table(document.get("pg_config")).items())[:4096]}
+    config = {_word(name): _table(row) for name, row in list(_table(document.get("pg_config")).items())[:4096]}
     names = list(dict.fromkeys(map(_named, rows)))
-    names += [(n, d) for n, said in config.items() if n and (n, d := _word(said.get("desc"))) not in names]
+    names += [(n, d) for n, row in config.items() if n and (n, d := _word(row.get("desc"))) not in names]
     found = {}
     for name, desc in names[:8192]:
-        said = config.get(name)
-        if said is None and set(config) == {""} and len(names) == 1:
-            said = config[""]
-        ranks = _ranks(said.get("ranks")) if said else ()
+        known = config.get(name)
+        if known is None and set(config) == {""} and len(names) == 1:
+            known = config[""]
+        ranks = _ranks(known.get("ranks")) if known else ()
         found[name, desc] = _Group(_key(name, desc, ranks), desc, ranks)
     return found
 
@@ -273,10 +269,10 @@ def _status(
     if not by_id:
         by_id = {"0": next((g.key for g in groups.values() if g.desc == "default_pg"), "default_pg")}
     found: dict[str, dict[str, int | None]] = {}
-    for pg_id, said in list(_table(document.get("pg_status")).items())[:4096]:
+    for pg_id, row in list(_table(document.get("pg_status")).items())[:4096]:
         if (key := by_id.get(_word(pg_id))) is not None:
             numbers = {
-                what: _number(_table(said).get(f"last_{what}_collective"))
+                what: _number(_table(row).get(f"last_{what}_collective"))
                 for what in ("enqueued", "started", "completed")
             }
             found[key] = {what: n if n is not None and n >= 0 else None for what, n in numbers.items()}
@@ -343,14 +339,16 @@ def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: li
         )
     counts_here = dump.status[decisive.group]
     last = next(e for e in reversed(dump.entries) if e.group == decisive.group and e.seq == counts_here["enqueued"])
-    what = f"{last.name} {last.detail}".strip()
-    text = f"{who}last enqueued collective {last.seq} of {last.group} ({what}), {counts_here['completed']} completed"
+    operation = f"{last.name} {last.detail}".strip()
+    text = (
+        f"{who}last enqueued collective {last.seq} of {last.group} ({operation}), {counts_here['completed']} completed"
+    )
     others = sorted({e.group for e in pending} - {decisive.group})
     return text + (f"; waiting in {', '.join(others[:3])} too" if others else "")
 
 
 def _frames(value: object) -> list[tuple[str, int, str]]:
-    """Most recent first, as they stand in the dump."""
+    """The frames of a collective, most recent first."""
     found = []
     for frame in value[:60] if isinstance(value, list | tuple) else ():
         if isinstance(frame, dict) and (file := _word(frame.get("filename"), 400)):
@@ -359,11 +357,10 @@ def _frames(value: object) -> list[tuple[str, int, str]]:
 
 
 def _rank(path: str, document: dict[object, object], dump: _Dump) -> int | None:
-    """The rank of a dump whose name does not spell it:
-    torch appends the bare number to TORCH_FR_DUMP_TEMP_FILE."""
+    """The rank of a dump: a field, or the number that torch appends to TORCH_FR_DUMP_TEMP_FILE."""
     for field in ("rank", "global_rank"):
-        if (said := _number(document.get(field))) is not None and said >= 0:
-            return said
+        if (value := _number(document.get(field))) is not None and value >= 0:
+            return value
     known = {rank for g in dump.groups.values() for rank in g.ranks}
     m = _TRAILING.search(path)
     return whole(m[1]) if m and whole(m[1]) in known else None

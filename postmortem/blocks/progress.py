@@ -1,24 +1,23 @@
-"""What ordinary lines tell: who is which rank, how far it came, when it spoke, whether it said goodbye.
+"""Events of ordinary lines: identities, progress, last lines, goodbyes.
 
     2026-11-20 21:02:50,001 INFO [rank1] train: process group ready: rank 1 of 3, pid 23160
     2026-11-20 21:02:56,633 INFO [rank1] train: epoch 0 step 15 loss 2.2822
     node7:4063850:4063871 [0] NCCL INFO ncclCommInitRank comm 0x24 rank 1 nranks 2 ... - Init COMPLETE
 
-In: the samples of one source (its head and tail). Out: for every writer in it one `identity`, the first and
-last `progress`, a `finished`, its last `line`, the last sign that it worked (`worked`), where it began `anew`,
-and what clocks can be compared by (see `counters`). What is a sign of what stands in `signs`.
+In: the samples of one source (its begin and end). Out: for every writer in it one `identity`, the first and
+last `progress`, a `finished`, its last `line`, the last signs of work (`worked`), the lines where it began
+`anew`, and marks for the comparison of clocks (see `counters`).
 """
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from postmortem.blocks import ends, interest, introductions, signs, words
+from postmortem.blocks import ends, interest, introductions, sentences, signs
 from postmortem.blocks.counters import Counters
-from postmortem.blocks.statements import Statements
+from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, peel
 from postmortem.formats.excerpt import Line, decode, starts_of_lines, visible
 from postmortem.formats.marks import bare
@@ -27,21 +26,14 @@ from postmortem.privacy import cut
 
 LINES = 1000  # of a source; fewer where there are thousands of sources
 HEAD_SHARE = 0.4  # the rest from its end
-RESULT = 8  # last lines of a writer, among which a result may stand
-TAIL = 64  # and among which a table may be printed again and again
-ANEW = 24  # new beginnings that are told
-LAUNCHES = 8  # of one script that are told apart
-COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed, and by how many names
-TURNS, OPENING = 1, 12  # lines within which several say the same at one start; letters of one known again
-
-MAX_NOTICES, _NUMBERS = 60, re.compile(r"\d+")
-_MILESTONE = re.compile(
-    (
-        r"\b(?:epoch|shard|phase|round|stage)\b[^.]{0,30}\b(?:finished|done|complete[d]?|end(?:ed)?)\b"
-        r"|\b\d+ batches\b"
-    ),
-    re.IGNORECASE,
-)
+RESULT = 8  # last lines of a writer that may be a result
+TAIL = 64  # last lines of a writer in which a table may be repeated
+ANEW = 24  # restarts of a count that are reported
+LAUNCHES = 8  # starts of one script that are reported
+COUNTS, COUNTED = (24, 96), 64  # first and last lines in which counts are followed; the most names of counts
+TURNS, OPENING = 1, 12  # distance between copies of one opening line; letters of an opening line
+MAX_NOTICES = 60
+_MILESTONE = forms.regexes("blocks/signs")["milestone"]
 
 
 @dataclass
@@ -52,26 +44,26 @@ class _Writer:
     last: Line | None = None
     first_step: tuple[Line, int] | None = None
     last_step: tuple[Line, int] | None = None
-    went_on: Line | None = None  # a loss without a step's number, after the last step that has one
+    loss: Line | None = None  # without the number of a step, after the last step with one
     finished: Line | None = None
     grew: Line | None = None  # the last line with a count that is larger than before
     answered: Line | None = None
-    up: Line | None = None  # a server said that it runs
+    up: Line | None = None  # a server reported that it runs
     counted: dict[str, int] = field(default_factory=dict)
-    counting: int = 0  # lines that may count
-    late: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))  # the last of them
-    fell: list[tuple[Line, int]] = field(default_factory=list)  # a count, to its beginning; where it last grew
-    anew: list[Line] = field(default_factory=list)  # where the first line came again
+    counting: int = 0  # lines that may have counts
+    counting_last: deque[Line] = field(default_factory=lambda: deque(maxlen=COUNTS[1]))
+    fell: list[tuple[Line, int]] = field(default_factory=list)  # a count restarted; the line where it last grew
+    anew: list[Line] = field(default_factory=list)  # copies of the first line
     opening: str = ""  # the first line, without its numbers
-    opened: int = 0  # where it stood last
+    opened: int = 0  # the number of its last copy
     tail: deque[Line] = field(default_factory=lambda: deque(maxlen=TAIL))
     notices: list[Line] = field(default_factory=list)
     milestone: Line | None = None
-    steps: list[Line] = field(default_factory=list)  # may name one; the last that does is looked for
+    steps: list[Line] = field(default_factory=list)  # lines that may have a step
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
-    stated: Statements = field(default_factory=Statements)
-    words: tuple[int, ...] = ()  # the shapes of its last ordinary lines, as numbers
+    statements: sentences.Statements = field(default_factory=sentences.Statements)
+    shapes: tuple[int, ...] = ()  # of its last ordinary lines
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
 
@@ -100,28 +92,28 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
     for (rank, _), writer in writers.items():
         _settle(writer, notices)
         if most >= LINES:
-            writer.words = words.shapes(writer.tail)
+            writer.shapes = sentences.shapes(writer.tail)
         yield from _events(source, rank, writer)
     yield from counters.events(source)
 
 
 def _nameless(env: Envelope) -> str:
-    """What tells a writer without a rank from the others: its process or pod, or its local rank."""
+    """The name of a writer without a rank: its process or pod, or its local rank."""
     return env.writer or ("" if env.local_rank is None else f"local {env.local_rank}")
 
 
 def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tuple[Line, int]]:
     head = int(most * HEAD_SHARE)
-    # where few lines are read, each is looked into for a step
-    asked_all = interest.STEP if most < LINES else 0
+    # where few lines are read, each is searched for a step
+    forced = interest.STEP if most < LINES else 0
     for i, sample in enumerate(samples):
         data = sample.text
-        marks = interest.Marks(data, asked_all)
+        marks = interest.Marks(data, forced)
         if len(samples) == 1:
             wanted = starts_of_lines(data, head, most - head)
         else:
             wanted = starts_of_lines(data, head, 0, most - head) if i == 0 else starts_of_lines(data, 0, most - head)
-        if asked_all:
+        if forced:
             wanted |= marks.picked()
         number, at = sample.line, 0
         for start in sorted(wanted):
@@ -129,20 +121,20 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             end = data.find(b"\n", start)
             raw = data[start : end if end >= 0 else len(data)]
             text = visible(decode(raw[:4096] if b"\r" not in raw else raw[-4096:]))
-            yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | asked_all
+            yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | forced
 
 
 def _read(writer: _Writer, line: Line, marks: int, own: bool, compared: bool) -> None:
-    """`own`: the pid on the line is the rank's: the line names it, or NCCL wrote it into the rank's file.
-    `compared`: enough lines of each log are read to compare what ranks say."""
+    """`own`: the pid of the line is that of the rank. `compared`: enough lines of each log are read to compare
+    the sentences of ranks."""
     body = line.envelope.body
-    if not signs.of_a_keeper(body):
+    if not signs.is_foreign(body):
         if line.envelope.stamp is not None and writer.first is None:
             writer.first = line
         writer.last = line
         writer.tail.append(line)
         if compared:
-            writer.stated.read(line)
+            writer.statements.read(line)
         _open(writer, line)
     if marks & interest.STEP:
         if writer.first_step is None and (step := signs.step(body)) is not None:
@@ -152,7 +144,7 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool, compared: bool) ->
         if writer.counting < COUNTS[0]:
             _count(writer, line)
         else:
-            writer.late.append(line)
+            writer.counting_last.append(line)
         writer.counting += 1
     if marks & interest.ANSWER:
         _serve(writer, line)
@@ -166,22 +158,21 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool, compared: bool) ->
 
 
 def _open(writer: _Writer, line: Line) -> None:
-    """Know the first line of a writer again: who starts a script twice appends its log to the first one's.
-    One that counts is no opening, and one that comes often is no start."""
-    said = _NUMBERS.sub("N", line.envelope.body.strip())[:120]
+    """Find copies of a writer's first line: a script that is started twice appends to its log. A line with a
+    count is no opening, and one that comes often is no start."""
+    shape = sentences.NUMBERS.sub("N", line.envelope.body.strip())[:120]
     if not writer.opening:
-        begins = "(most recent call " not in said and not signs.cries(said)
-        telling = sum(map(str.isalpha, said)) >= OPENING and not any(signs.counts(line.envelope.body))
-        writer.opening, writer.opened = said if begins and telling else "-", line.number
-    elif said == writer.opening:
+        begins = "(most recent call " not in shape and not signs.has_error(shape)
+        unique = sum(map(str.isalpha, shape)) >= OPENING and not any(signs.counts(line.envelope.body))
+        writer.opening, writer.opened = shape if begins and unique else "-", line.number
+    elif shape == writer.opening:
         if line.number - writer.opened > TURNS and len(writer.anew) < ANEW:
             writer.anew.append(line)
         writer.opened = line.number
 
 
 def _count(writer: _Writer, line: Line) -> None:
-    """Follow what a line counts: it gets on where a count grows, and begins anew where one falls to its
-    beginning."""
+    """Follow the counts of a line: work where one grows, a restart where one falls to 0 or 1."""
     for name, value in signs.counts(line.envelope.body):
         before = writer.counted.get(name, 0)
         if value > before:
@@ -200,21 +191,20 @@ def _serve(writer: _Writer, line: Line) -> None:
 
 
 def _settle(writer: _Writer, notices: int) -> None:
-    """Find the last step, the last milestone, and the goodbye that no step came after; keep the last notices
-    where few may stay."""
-    for line in writer.late:
+    """Find the last step, the last milestone, the goodbye after which no count grew, and the last notices."""
+    for line in writer.counting_last:
         _count(writer, line)
-    late = [line for line in _last(writer) if signs.troubled(line.envelope.body)]
+    last = [line for line in _last(writer) if signs.troubled(line.envelope.body)]
     writer.notices = writer.notices[-notices:]
-    writer.notices += [line for line in late if line not in writer.notices]
+    writer.notices += [line for line in last if line not in writer.notices]
     for line in reversed(writer.steps):
         body = line.envelope.body
         if (step := signs.step(body)) is not None:
             writer.last_step = (line, step)
             break
-        sums_up = signs.of_a_keeper(body) or signs.closes(body)
-        if writer.went_on is None and signs.LOSS.search(body) and not sums_up:
-            writer.went_on = line
+        sums_up = signs.is_foreign(body) or signs.is_summary(body)
+        if writer.loss is None and signs.LOSS.search(body) and not sums_up:
+            writer.loss = line
     for line in reversed(writer.goodbyes):
         if writer.grew is not None and line.number < writer.grew.number:
             break
@@ -243,13 +233,13 @@ def _introduce(writer: _Writer, line: Line, marked: bool, own: bool) -> None:
 
 
 def _pairs(source: Source, line: Line) -> Iterator[Event]:
-    """What a line says of a rank's process; only Ray's map speaks for the whole job."""
+    """Events about the process of a rank: its end, its pid; of Ray's map those of all ranks."""
     body = line.envelope.body
-    end = ends.told(body, line.envelope.rank, line.envelope.writer)
-    if end and not signs.of_a_keeper(body) and line.envelope.gpu is None:  # srun and NCCL word it themselves
-        told: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
-        who = _event(source, "exit", line, end.rank, told)
-        yield who._replace(pid=end.pid or who.pid, speaker="launcher", severity="error" if end.code else "info")
+    end = ends.end_in(body, line.envelope.rank, line.envelope.writer)
+    if end and not signs.is_foreign(body) and line.envelope.gpu is None:  # srun and NCCL have patterns
+        exit_: dict[str, object] = {"exitcode": str(end.code), "told_by": "script"}
+        event = _event(source, "exit", line, end.rank, exit_)
+        yield event._replace(pid=end.pid or event.pid, speaker="launcher", severity="error" if end.code else "info")
     if one := introductions.member(line.envelope):
         yield _event(source, "pid", line, None, {"pid": one.pid, "member": one.number, "of": one.world})
     found = introductions.named(line.text, line.envelope)
@@ -282,9 +272,9 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         for line, step in (writer.first_step, writer.last_step):
             m = signs.LOSS.search(line.envelope.body)
             yield _event(source, "progress", line, rank, {"step": step} | ({"loss": m["loss"]} if m else {}))
-    if writer.went_on and (m := signs.LOSS.search(writer.went_on.envelope.body)):
-        yield _event(source, "progress", writer.went_on, rank, {"loss": m["loss"]})
-    yield from (_event(source, "notice", line, rank, _cry(line)) for line in writer.notices)
+    if writer.loss and (m := signs.LOSS.search(writer.loss.envelope.body)):
+        yield _event(source, "progress", writer.loss, rank, {"loss": m["loss"]})
+    yield from (_event(source, "notice", line, rank, _error(line)) for line in writer.notices)
     if writer.finished:
         last_word = signs.last_word(writer.finished.envelope.body)
         yield _event(source, "finished", writer.finished, rank, {"last_word": True} if last_word else {})
@@ -298,26 +288,21 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         yield _event(source, "line", writer.milestone, rank, {"milestone": True})
     if writer.last:
         fields: dict[str, object] = (
-            {"last": True} | ({"words": writer.words} if writer.words else {}) | _cry(writer.last)
+            {"last": True} | ({"words": writer.shapes} if writer.shapes else {}) | _error(writer.last)
         )
-        fields |= {"stated": told} if (told := writer.stated.told()) else {}
+        fields |= {"stated": found} if (found := writer.statements.found()) else {}
         yield _event(source, "line", writer.last, rank, fields)
 
 
-def _cry(line: Line) -> dict[str, object]:
-    """Mark a line that tells of an error, and quotes none (`> ValueError: …`)."""
-    cries = signs.cries(line.envelope.body) or signs.cries(line.text)
-    return {"cries": True} if cries and not line.text.lstrip().startswith(">") else {}
+def _error(line: Line) -> dict[str, object]:
+    """Mark a line that reports an error and does not quote one (`> ValueError: …`)."""
+    error = signs.has_error(line.envelope.body) or signs.has_error(line.text)
+    return {"cries": True} if error and not line.text.lstrip().startswith(">") else {}
 
 
 def _worked(writer: _Writer) -> Iterator[tuple[str, Line]]:
-    """The last signs that a writer worked, each with its kind."""
-    for by, line in (
-        ("count", writer.grew),
-        ("loss", writer.went_on),
-        ("answer", writer.answered),
-        ("up", writer.up),
-    ):
+    """The last signs of work of a writer, by kind."""
+    for by, line in (("count", writer.grew), ("loss", writer.loss), ("answer", writer.answered), ("up", writer.up)):
         if line is not None:
             yield by, line
     if found := next((line for line in reversed(_last(writer)) if signs.result(line.envelope.body)), None):
@@ -341,7 +326,7 @@ def _event(source: Source, kind: str, line: Line, rank: int | None, fields: dict
     if env.writer:
         fields.setdefault("writer", env.writer)
     if env.line is not None and len(env.body) > len(line.text):
-        fields["said"] = cut(env.body, 1000)  # with the level that the record has beside its text
+        fields["said"] = cut(env.body, 1000)  # with the level of its record
     return Event(
         kind=kind,
         where=Where(source.path, line.number, None, env.line),

@@ -1,1 +1,1 @@
-"""Line formats: what collectors and launchers put around a log line."""
+"""Line formats: the prefixes and records that launchers and collectors write around a log line."""

@@ -1,54 +1,49 @@
-r"""rich's tracebacks -> their lines as Python prints them (rich/traceback.py, `install()` or
-`RichHandler(rich_tracebacks=True)`).
+r"""Tracebacks of rich (rich/traceback.py), as lines that Python would print.
 
     ╭───────────────── Traceback (most recent call last) ─────────────────╮
     │ /opt/train/data.py:10 in encode                                     │   File "data.py", line 10, in encode
     │ ❱ 10 │   return [vocab[token] for token in line]                    │
-    │ ╭──────────── locals ────────────╮                                  │
     ╰─────────────────────────────────────────────────────────────────────╯
     KeyError: 'é'                                                           KeyError: 'é'
 
-A path that is wider than the box goes on in the next row of it; a message wider than the box is broken
-between two words.
+A path wider than the box continues in the next row; a message wider than the box is broken between two words.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from itertools import islice
 
+from postmortem.formats import forms
 from postmortem.formats.excerpt import Line
 
-MESSAGE = 12  # lines that one message is broken into, at most
-_PLACE = re.compile(r"(?P<file>[^\s❱│][^│]{0,400}?):(?P<line>\d{1,7}) in (?P<func>[\w<>.]{1,200})$")
-_CODE = re.compile(r"(?:❱ *)?\d{1,7}(?: |$)|❱")
-_TITLE = re.compile(r"[╭+┌][─-]{2}.*Traceback \(most recent call last\)")
+MESSAGE = 12  # lines of one broken message
+_REGEXES = forms.regexes("blocks/exceptions")
 
 
 def opens(body: str) -> bool:
     """Whether a line is the upper edge of such a box."""
-    return _TITLE.match(body.lstrip()) is not None
+    return _REGEXES["box-title"].match(body.lstrip()) is not None
 
 
 def unboxed(title: str, lines: Iterator[Line]) -> Iterator[Line]:
     """The lines below the upper edge `title`, as Python prints them."""
-    width = len(title.strip())
-    row, closed = "", False
+    row = ""
     for line in lines:
         body = line.envelope.body.strip()
-        if closed:
-            yield from _message(line, lines, width)
+        if body.startswith(("╰", "└", "+-")):
+            if (first := next(lines, None)) is not None:
+                yield from _message(first, lines, len(title.strip()))
             yield from lines
             return
-        if body.startswith(("╰", "└", "+-")):
-            closed = True
-        elif body.startswith(("│", "|")):
+        if body.startswith(("│", "|")):
             inside = body.strip("│|").strip()
-            if not inside or inside[0] in "╭╰│" or len(row) > 1000 or _is_code(inside, row):
+            is_code = _REGEXES["box-code"].match(inside) is not None and (not row or "│" in inside)
+            if not inside or inside[0] in "╭╰│" or len(row) > 1000 or is_code:
                 row = ""
                 continue
             row += inside if not row or not inside.startswith("in ") else f" {inside}"
-            if place := _PLACE.match(row):
+            if place := _REGEXES["box-place"].match(row):
                 text = f'  File "{place["file"]}", line {place["line"]}, in {place["func"]}'
                 yield line._replace(envelope=line.envelope._replace(body=text))
                 row = ""
@@ -56,19 +51,13 @@ def unboxed(title: str, lines: Iterator[Line]) -> Iterator[Line]:
             return
 
 
-def _is_code(inside: str, row: str) -> bool:
-    """Whether a row shows a line of the source, and is not the end of a path that did not fit."""
-    return _CODE.match(inside) is not None and (not row or "│" in inside)
-
-
 def _message(first: Line, lines: Iterator[Line], width: int) -> Iterator[Line]:
-    """The exception's line, and what of it did not fit into a line of the box's width."""
+    """The exception's line, joined with the lines into which the box's width broke it."""
     body = last = first.envelope.body.strip()
     behind = None
-    for _, line in zip(range(MESSAGE), lines, strict=False):
+    for line in islice(lines, MESSAGE):
         more = line.envelope.body.strip()
-        word = more.partition(" ")[0]
-        if not more or line.envelope.stamp is not None or len(last) + 1 + len(word) <= width:
+        if not more or line.envelope.stamp is not None or len(last) + 1 + len(more.partition(" ")[0]) <= width:
             behind = line
             break
         body, last = f"{body} {more}", more

@@ -1,37 +1,28 @@
-"""A hit and its surroundings as numbered, decoded lines; and the lines of one writer among several.
+"""A hit and the lines around it, numbered and decoded; and the lines of one writer among several.
 
-Two ranks that share a console interleave their tracebacks line by line,
-so a block is what follows with the same prefixes, and other writers' lines are stepped over.
+Two ranks that share a console interleave their tracebacks line by line, so a block is the following lines with
+the same prefixes; lines of other writers are skipped.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, clean, peel
 from postmortem.formats.marks import bare
 from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
 from postmortem.privacy import cut
 
 CONTEXT = 5
-FRAMES = 60  # lines behind the head of a stack: the user's own frame stands below those of the libraries
+FRAMES = 60  # lines behind the begin of a stack: the user's own frame is below those of libraries
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
 MAX_BLOCK = 2000
-_IGNORED = re.compile(r"\W*(?:Exception ignored (?:in|while)|Error in atexit\._run|Logging error ---)")
-_LOGGED = re.compile(
-    r"\d\d:\d\d.{0,80}\b(?:ERROR|CRITICAL|EXCEPTION|WARNING|WARN|error|critical|exception|warning)\b|^(?:ERROR|WARNING):"
-)
-
-_GOES_ON = re.compile(  # and no number: of another rank's step nobody knows whose it is
-    r"(?!\s)\D{0,120}\b"
-    r"(?:(?:goes|going|go|carry(?:ing)?|carries|moving) on|continu(?:es|ing)|ignor(?:ed|ing)|skipp(?:ed|ing))\b\D{0,80}",
-    re.IGNORECASE,
-)
-QUOTED = 12  # characters of a message that nobody says by chance
-_DUMPS = re.compile(r"stack|dump|traceback|watchdog|progress|stall|stuck|hang|hung|time(?:d )?.?out", re.IGNORECASE)
+QUOTED = 12  # characters of a message that are no coincidence
+_REGEXES = forms.regexes("formats/excerpts")
+_LOGGED = _REGEXES["logged"]
 
 
 class Line(NamedTuple):
@@ -46,21 +37,19 @@ def decode(data: bytes) -> str:
 
 
 def split(data: bytes) -> list[str]:
-    """Whole lines, ended by `\\n` only; of a progress bar the last state that shows something."""
-    if not data:
-        return []
-    return _texts(data[:-1] if data.endswith(b"\n") else data)
+    """Whole lines, ended by `\\n` only; of a progress bar the last visible state."""
+    return _texts(data.removesuffix(b"\n")) if data else []
 
 
 def starts_of_lines(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
-    """Where the first and the last lines begin;
-    all lines, if they are no more than `first + last` or `all_of`."""
+    """The offsets of the first and the last lines; of all, if there are at most `first + last` or `all_of`."""
     found: list[int] = []
     at = 0
-    while at < len(data) and len(found) <= max(first + last, all_of):
+    most = max(first + last, all_of)
+    while at < len(data) and len(found) <= most:
         found.append(at)
         at = data.find(b"\n", at) + 1 or len(data)
-    if len(found) <= max(first + last, all_of):
+    if len(found) <= most:
         return set(found)
     out, end = set(found[:first]), len(data) - data.endswith(b"\n")
     for _ in range(last):
@@ -70,7 +59,7 @@ def starts_of_lines(data: bytes, first: int, last: int, all_of: int = 0) -> set[
 
 
 def first_lines(data: bytes, most: int) -> list[str]:
-    """The first lines, without a look at the others."""
+    """The first lines; the others are not read."""
     return _texts(b"\n".join(data.split(b"\n", most)[:most]))
 
 
@@ -82,44 +71,33 @@ def _texts(data: bytes) -> list[str]:
 
 
 def visible(line: str) -> str:
-    """What a terminal would show in the end of a line that a progress bar rewrote with `\\r`; but of one that
-    a bar was drawn over, what tells of an exception."""
+    """The last state of a line that a progress bar rewrote with `\\r`; if an exception is among the states, that."""
     if "\r" not in line:
         return line
     parts = [part for part in line.split("\r") if part.strip()]
-    told = [part for part in parts if _RAISED.match(part)]
-    return (told or parts or [""])[-1]
+    raised = [part for part in parts if _REGEXES["raised"].match(part)]
+    return (raised or parts or [""])[-1]
 
 
-_RAISED = re.compile(
-    r"(?:\[[^\]]{1,40}\]:? ?)*(?:Traceback \(most recent|(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt)\b)"
-)
-_HEAD = re.compile(r"\[[A-Za-z_]{2,20}\d{1,6}\]: ?(?:[╭+┌][─-]{1,200} )?Traceback \(most recent")
-
-
-_BAR = re.compile(r"%\||[━█▏▎▍▌▋▊▉]|s/it|it/s")  # tqdm, rich
-
-
-def _told(line: str) -> str:
-    """Of a line that a progress bar has begun, and on which a traceback begins, the part with its head."""
+def _without_bar(line: str) -> str:
+    """A line with the begin of a traceback, without the progress bar before it."""
     if "Traceback (most recent" not in line:
         return line
     line = next((part for part in line.split("\r") if "Traceback (most recent" in part), line)
-    head = _HEAD.search(line)
-    if head is not None and _BAR.search(line, 0, head.start()):
+    head = _REGEXES["traceback"].search(line)
+    if head is not None and _REGEXES["bar"].search(line, 0, head.start()):
         return line[head.start() :]
     return line
 
 
 class Excerpt:
-    """One hit of one source: its line, what stands around it, and how to make events from it."""
+    """One hit of one source with the lines around it; makes events from them."""
 
     def __init__(self, source: Source, hit: Hit, style: Style) -> None:
         self.source = source
         self.style = style
         self.number = hit.line
-        self.raw = hit.text.decode("utf-8", "backslashreplace")
-        marked = _told(decode(hit.text))
+        marked = _without_bar(decode(hit.text))
         self.text = bare(marked)
         self.before = split(hit.before)
         self.after = split(hit.after)
@@ -127,9 +105,8 @@ class Excerpt:
         self._room = len(hit.after)
 
     def to_the_end(self, most: int) -> bool:
-        """Whether the lines after the hit are all that the source still holds,
-        where `most` bytes of them were asked for."""
-        return self._room < most - 4096  # whole lines only, so the last may be lacking
+        """Whether the source ends with the lines after the hit, of which `most` bytes were requested."""
+        return self._room < most - 4096  # whole lines only, so the last may be missing
 
     def following(self) -> Iterator[Line]:
         """The hit's line, then all lines after it."""
@@ -148,44 +125,42 @@ class Excerpt:
                 if foreign > MAX_FOREIGN:
                     return
 
-    def announced(self) -> str:
-        """`ignored` where Python says above a traceback that it goes on, `logged` where a logger wrote it:
-        then somebody caught it."""
+    def above(self, most: int = 2) -> Line | None:
+        """The nearest line before the hit that is not empty, among `most` lines."""
+        return next((line for line in islice(self.preceding(), most) if line.text.strip()), None)
+
+    def handled(self, message: str, last: int) -> str:
+        """How an exception was handled: `ignored` where Python prints above the traceback that it continues;
+        `logged` where a logger wrote it, or where the line below the last one continues the work or repeats the
+        message (optuna, study/_optimize.py); else empty."""
         for above in islice(self.preceding(), 2):
-            if _IGNORED.match(above.envelope.body):
+            if _REGEXES["ignored"].match(above.envelope.body):
                 return "ignored"
             if _LOGGED.search(above.text) and not above.text.startswith((" ", "\t")):
                 return "logged"
-        return ""
-
-    def told_again(self, message: str, last: int) -> str:
-        """`logged` where the line right below an exception says that work goes on, or is a logger's that tells
-        it again: a sweep that goes on with its next trial caught it (optuna, study/_optimize.py)."""
         below = next((line for line in self.following() if line.number > last and line.text.strip()), None)
         if below is None:
             return ""
-        if _GOES_ON.fullmatch(below.envelope.body[:200]):
+        if _REGEXES["goes-on"].fullmatch(below.envelope.body[:200]):
             return "logged"
         quoted = below.envelope.stamp is not None and len(message) >= QUOTED
         return "logged" if quoted and message[:80] in below.envelope.body else ""
 
-    def logged_by(self) -> Envelope | None:
-        """Whose logger wrote the error right above a block that has no prefix of its own: `logging` and
-        structlog put the traceback below their line, bare."""
-        if self.envelope.key or self.envelope.rank is not None:
-            return None
-        above = next((line for line in islice(self.preceding(), 2) if line.text.strip()), None)
+    def logger(self) -> Envelope | None:
+        """The prefixes of the log record right above a block without prefixes: `logging` and structlog write a
+        traceback below their line."""
+        above = None if self.envelope.key or self.envelope.rank is not None else self.above()
         if above is None or not _LOGGED.search(above.text) or above.text[:1].isspace():
             return None
         return above.envelope
 
-    def asked_by(self) -> Envelope | None:
-        """Who says, right above a dump of stacks without a prefix, that it dumps them."""
-        above = next((line for line in self.preceding() if line.text.strip()), None)
+    def dumper(self) -> Envelope | None:
+        """The prefixes of the line above a dump of stacks without prefixes, if it announces the dump."""
+        above = self.above(MAX_BLOCK)
         named = above is not None and (above.envelope.rank is not None or above.envelope.writer)
         if above is None or not named or self.envelope.rank is not None or self.envelope.key:
             return None
-        return above.envelope if _DUMPS.search(above.envelope.body) else None
+        return above.envelope if _REGEXES["dumps"].search(above.envelope.body) else None
 
     def preceding(self) -> Iterator[Line]:
         """The lines before the hit, nearest first."""
@@ -193,7 +168,7 @@ class Excerpt:
             yield Line(self.number - i, bare(text), peel(text, self.style))
 
     def context(self, number: int, behind: int = CONTEXT) -> tuple[tuple[str, ...], int]:
-        """Up to five lines before line `number`, `behind` lines after it, and how many of them stand before it."""
+        """Up to five lines before line `number`, the line, `behind` lines after it; and the number of lines before."""
         lines = [*self.before, self.text, *self.after]
         at = len(self.before) + number - self.number
         lo = max(0, at - CONTEXT)
@@ -212,7 +187,7 @@ class Excerpt:
         pid: int | None = None,
         text: str | None = None,
     ) -> Event:
-        """An event whose decisive line is `line`, attributed by the line's prefixes, then by its file."""
+        """An event with the decisive line `line`, attributed by the line's prefixes, then by its file."""
         env = line.envelope
         stamp = env.stamp
         context, before = self.context(line.number, _behind(kind, fields))
@@ -224,7 +199,7 @@ class Excerpt:
             details.setdefault("writer", env.writer)
         if env.quoted:
             details["quoted"] = True
-        spoken_by = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
+        writer_rank = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
         return Event(
             kind=kind,
             where=Where(self.source.path, line.number, end if end != line.number else None, env.line),
@@ -233,7 +208,7 @@ class Excerpt:
             clock=stamp.clock if stamp else "none",
             sigma=stamp.sigma if stamp else 0.0,
             raw_time=stamp.raw if stamp else "",
-            rank=spoken_by,
+            rank=writer_rank,
             host=env.host or self.source.host,
             pid=pid if pid is not None else env.pid,
             attempt=self.source.attempt,
@@ -244,12 +219,12 @@ class Excerpt:
             context=context,
             before=before,
             source_kind=self.source.kind,
-            speaker=speaker_in(self.source.kind, env.kernel, spoken_by, env.program),
+            speaker=speaker_in(self.source.kind, env.kernel, writer_rank, env.program),
         )
 
 
 def _behind(kind: str, fields: dict[str, object] | None) -> int:
-    """How many lines behind the decisive one are kept: of a stack its frames too."""
+    """The number of context lines behind the decisive one: of a stack the frames too."""
     frames = (fields or {}).get("frames") if kind == "stack" else None
     return CONTEXT + min(len(frames), FRAMES) if isinstance(frames, tuple) else CONTEXT
 
@@ -260,7 +235,7 @@ SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
 def document_event(
     source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None
 ) -> Event:
-    """An event of a document that is read whole: line `at` (from 0) of `lines` is the decisive one."""
+    """An event of a whole document; line `at` (from 0) of `lines` is the decisive one."""
     lo = max(0, at - CONTEXT)
     return Event(
         kind=kind,

@@ -1,10 +1,9 @@
-r"""Ways to read the lines of a wrapped log: each turns the file's numbered lines into groups, one for each
-record.
+r"""Readers of wrapped logs: each turns the numbered lines of a file into groups, one for each record.
 
     (7, '{"rank": 2, "exc_info": "Traceback ...\n  File ..."}')
         ->  [Logical(7, "Traceback ..."), Logical(7, "  File ...")]
 
-None raises on content: what is no record passes as it stands.
+None raises on content: what is not a record passes unchanged.
 """
 
 from __future__ import annotations
@@ -12,30 +11,29 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from itertools import islice, pairwise
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from postmortem.formats import exports, plain_json, records, times
 from postmortem.formats.marks import NOTHING, Facts
+from postmortem.model import Stamp
 
 CHUNK = 1 << 20
 LINE = 4 << 20  # a longer one is passed on in pieces
-SOME = 200  # lines of a head that are looked into
-HELD = 32 << 20  # of an export that has to be read whole: to its end, or from its end
+SOME = 200  # first lines that are examined
+HELD = 32 << 20  # of an export that is read whole
 MULTILINE = 1 << 20  # of one field of a table
 
 Numbered = tuple[int, str]
 
 
 class Logical(NamedTuple):
-    """A line as it was printed, and the number of the line in the file that holds it."""
+    """A line as it was printed, and the number of the line in the file that contains it."""
 
     number: int
     text: str
     facts: Facts = NOTHING
-    lead: str = ""  # read with it, and not shown
+    lead: str = ""  # read with the line, and not shown
 
 
 Group = list[Logical]  # of one record
@@ -43,7 +41,7 @@ Framer = Callable[[Iterator[Numbered]], Iterator[Group]]
 
 
 def newest_first(framer: Framer) -> Framer:
-    """The same records from the last to the first, where the log is small enough to be held."""
+    """The records of `framer` from the last to the first, if the log is small enough to be held."""
 
     def turned(lines: Iterator[Numbered]) -> Iterator[Group]:
         held: list[Group] = []
@@ -61,12 +59,12 @@ def newest_first(framer: Framer) -> Framer:
 
 
 def plain(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Lines as they stand."""
+    """Each line is a record."""
     return ([Logical(number, text)] for number, text in lines)
 
 
 def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Lines as they stand; those without a time belong to the one above."""
+    """A line with a time begins a record."""
     group: Group = []
     for number, text in lines:
         if group and (len(group) > 400 or times.find(text[:48]) is not None):
@@ -78,9 +76,9 @@ def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
 
 
 def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Lines that end in `\\r` alone. The file's line is one, and may come in pieces."""
+    """Lines that end in `\\r` only, as serial consoles and progress bars write them."""
     held, last = "", 0
-    for number, text in lines:
+    for number, text in lines:  # one line of the file, in pieces if it is long
         if held and (number != last or len(held) > LINE):
             yield [Logical(last, held)]
             held = ""
@@ -91,20 +89,24 @@ def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield [Logical(last, held)]
 
 
+def _of(record: records.Record, number: int) -> Group:
+    facts = records.facts(record)
+    return [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+
+
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
     """One record a line. Docker's daemon cuts a long line into records without a line end."""
-    begun: list[Logical] = []
+    begun: Group = []
     for number, text in lines:
         record = records.load(text)
         if record is None or records.body_of(record) is None:
             yield [*begun, Logical(number, text)]
             begun = []
             continue
-        facts = records.facts(record)
-        group = [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+        group = _of(record, number)
         if begun:
             group[0] = group[0]._replace(number=begun[0].number, text=begun[0].text + group[0].text)
             begun = []
@@ -118,7 +120,7 @@ def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
 
 
 def document(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Records over several lines each: an array, objects one after another, or one object that holds them."""
+    """Records over several lines each: an array, objects one after another, or one object that contains them."""
     held: list[str] = []
     size = 0
     for _, text in lines:
@@ -126,62 +128,57 @@ def document(lines: Iterator[Numbered]) -> Iterator[Group]:
         size += len(text) + 1
         if size > HELD:
             break
-    if size <= HELD and (text := _bounded("\n".join(held))):
-        yield from ([Logical(*line) for line in group] for group in exports.groups(text))
+    try:
+        whole = plain_json.bounded("\n".join(held)) if size <= HELD else ""
+    except plain_json.TooMuch:
+        whole = ""
+    if whole:
+        yield from ([Logical(*line) for line in group] for group in exports.groups(whole))
         return
     yield from ([Logical(n, text)] for n, text in enumerate(held, 1))
     yield from ([Logical(n, text)] for n, text in lines)
 
 
-def _bounded(text: str) -> str:
-    """The text; nothing where it holds more values than an export of a log has."""
-    try:
-        return plain_json.bounded(text)
-    except plain_json.TooMuch:
-        return ""
-
-
 # ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
 
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s"\']*)(?: +|$)')
-_SAID = frozenset(("msg", "message", "event"))
+_ESCAPES = (("\\n", "\n"), ("\\t", "\t"), ("\\\\", "\\"))
 
 
 def _pairs(text: str) -> dict[str, object] | None:
-    """A line that is nothing but key=value; None of any other."""
+    """The fields of a logfmt line, or None."""
     found: dict[str, object] = {}
     at = 0
     while m := _PAIR.match(text, at):
         value = m[2]
-        if value[:1] in ('"', "'"):  # structlog's KeyValueRenderer prints what repr() says
-            value = (
-                value[1:-1]
-                .replace(f"\\{value[0]}", value[0])
-                .replace("\\n", "\n")
-                .replace("\\t", "\t")
-                .replace("\\\\", "\\")
-            )
+        if value[:1] in ('"', "'"):
+            quote, value = value[0], value[1:-1]
+            for escaped, plain_ in ((f"\\{quote}", quote), *_ESCAPES):
+                value = value.replace(escaped, plain_)
         found[m[1]] = value
         at = m.end()
-    return found if at == len(text) and not _SAID.isdisjoint(found) else None
+    return found if at == len(text) and not found.keys().isdisjoint(("msg", "message", "event")) else None
 
 
 def logfmt(lines: Iterator[Numbered]) -> Iterator[Group]:
     for number, text in lines:
         record = _pairs(text.strip())
-        if record is None:
-            yield [Logical(number, text)]
-        else:
-            facts = records.facts(record)
-            yield [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
+        yield [Logical(number, text)] if record is None else _of(record, number)
+
+
+def is_logfmt(lines: list[str]) -> bool:
+    """Whether a third of the first lines are logfmt."""
+    some = lines[:40]
+    pairs = sum(1 for line in some if _pairs(line.strip()) is not None)
+    return pairs >= 3 and pairs * 3 >= len(some)
 
 
 def table(lines: list[str]) -> Framer | None:
-    """Whether a file is a table whose first row names its columns, one of which is what the program said."""
+    """The reader of a table with a header that has columns for times and messages, or None."""
     for delimiter in (",", ";", "\t"):
         names = [name.strip().strip('"') for name in lines[0].split(delimiter)]
         wide = 2 <= len(names) <= 64 and len(lines[0]) < 2000
-        if wide and records.body_of(dict.fromkeys(names, "")) and any(n in records.TIMES for n in names):
+        if wide and records.body_of(dict.fromkeys(names, "")) and any(n in records.NAMES["times"] for n in names):
             return lambda numbered: _rows(numbered, delimiter)
     return None
 
@@ -198,17 +195,14 @@ def _rows(lines: Iterator[Numbered], delimiter: str) -> Iterator[Group]:
         elif len(cells) != len(names):
             yield [Logical(number + i, text) for i, text in enumerate(row.split("\n"))]
         else:
-            record = dict(zip(names, cells, strict=True))
-            facts, above = records.facts(record), 0
-            group = []
-            for i, line in enumerate(records.texts(record)):
-                above = _above(row, line.text) if not i else min(above + 1, row.count("\n"))
-                group.append(Logical(number + above, line.text, facts, line.lead))
-            yield group
+            group = _of(dict(zip(names, cells, strict=True)), number)
+            first = row.count("\n", 0, max(0, row.find(group[0].text[:60].replace('"', '""')))) if group else 0
+            most = row.count("\n")
+            yield [line._replace(number=number + min(first + i, most)) for i, line in enumerate(group)]
 
 
 def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
-    """Rows of a table, of which one may go over several lines: inside of quotes."""
+    """Rows of a table. A quoted field may contain line ends."""
     held: list[str] = []
     first = size = quotes = 0
     for number, text in lines:
@@ -223,28 +217,19 @@ def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
         yield first, "\n".join(held)
 
 
-def _above(row: str, first: str) -> int:
-    """How many lines of the file stand above the first one of a field in its row."""
-    return row.count("\n", 0, max(0, row.find(first[:60].replace('"', '""'))))
-
-
 # ── lines that were cut ─────────────────────────────────────────────────────────────────────────────────────
 
 _CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP])(?: |$)")
 
 
-def partial(lines: list[str]) -> bool:
-    """Whether containerd or cri-o wrote the file, and had lines to cut."""
-    parts, others = set(), 0
-    for line in lines:
-        if m := _CRI.match(line):
-            parts.add(m[1])
-        elif (others := others + 1) * 10 >= len(lines):
-            return False
-    return "P" in parts
+def is_cut_by_cri(lines: list[str]) -> bool:
+    """Whether containerd or CRI-O wrote the file and cut lines of it."""
+    found = [m[1] for line in lines if (m := _CRI.match(line))]
+    return "P" in found and len(found) * 10 > len(lines) * 9
 
 
 def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
+    """The lines of containerd's log, the pieces of each joined."""
     begun: dict[str, Logical] = {}  # by stream
     for number, text in lines:
         m = _CRI.match(text)
@@ -260,98 +245,17 @@ def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
     yield from ([line] for line in begun.values())
 
 
-_JAVA = re.compile(  # java.util.logging, SimpleFormatter: a line for when and where, and one for what
-    r"([A-Z][a-z]{2}) (\d{1,2}), (\d{4}),? (\d{1,2})(:\d\d:\d\d [AP]M) [\w.$]{1,200} [\w.$<>]{1,80}$"
-)
-
-_CALM = re.compile(r"\A(?:INFO|CONFIG|FINE(?:R|ST)?): ")
-
-
-def of_java(lines: list[str]) -> bool:
-    """Whether every line that says something stands below one that says when."""
-    heads = sum(1 for line in lines if _JAVA.match(line))
-    return heads >= 3 and heads * 3 >= len(lines)
-
-
-def java(lines: Iterator[Numbered]) -> Iterator[Group]:
-    stamp = None
-    for number, text in lines:
-        if m := _JAVA.match(text):
-            date = f"{m[3]}-{times.MONTHS.get(m[1], 0):02}-{m[2].zfill(2)}"
-            stamp = times.find(f"{date} {m[4].zfill(2)}{m[5]}")
-        else:  # whole seconds: a line's own stamp, if it has one, tells more
-            said = _CALM.sub("", text, count=1)
-            own = stamp is None or times.find(said[:48]) is not None
-            yield [Logical(number, said, NOTHING if own else Facts(stamp=stamp))]
-
-
-NARROW, WIDE = 60, 512
-
-
-def folded(lines: list[str]) -> bool:
-    """Whether a terminal of fixed width broke the lines: none is longer, and what follows a full one does not
-    begin as lines do."""
-    width = max(map(len, lines))
-    if not NARROW <= width <= WIDE:
-        return False
-    wide = [i for i, line in enumerate(lines[:-1]) if len(line) == width]
-    if len(wide) < 4:
-        return False
-    odd = {_shape(lines[i + 1]) for i in wide} - {_shape(lines[0])}  # how no line begins but behind a full one
-    for line, following in pairwise(lines):
-        if not odd:
+def is_descending(stamps: Iterable[Stamp | None], lines: int) -> bool:
+    """Whether `lines` times go down, as in an export from the newest to the oldest. Most logs go up, which a
+    dozen lines decide."""
+    known = ups = downs = 0
+    before: float | None = None
+    for read, stamp in enumerate(stamps, 1):
+        if stamp is not None:
+            known += 1
+            ups += before is not None and stamp.time > before
+            downs += before is not None and stamp.time < before
+            before = stamp.time
+        if lines - 1 - ups < 20 * ups or (read - known) * 2 >= lines:
             return False
-        if _ends(line, width):
-            odd.discard(_shape(following))
-    if not odd:
-        return False
-    full = [i for i in wide if _said(lines[i])]
-    broken = [i for i in full if _shape(lines[i + 1]) in odd]
-    words = sum(1 for i in broken if lines[i][-1].isalnum() and lines[i + 1][0].isalnum())
-    padded = any(len(line) == width and _ends(line, width) for line in lines)
-    return len(full) >= 4 and words >= (1 if padded else 3) and len(broken) * 2 >= len(full)
-
-
-def _ends(line: str, width: int) -> bool:
-    """Whether a line is whole: it is short, or the copy of a screen filled it up with blanks."""
-    return len(line) != width or line.endswith("  ")
-
-
-def _said(line: str) -> bool:
-    """Whether a line is text to its end, and no rule and no row of a table."""
-    return line[-1].isascii() and line[-1] not in "|-=" and not line.endswith("  ") and len(set(line)) > 12
-
-
-def _shape(line: str) -> str:
-    """How a line begins, whatever its digits: of a word, only that it is one."""
-    return _masked(line[:8])
-
-
-@lru_cache(maxsize=4096)
-def _masked(head: str) -> str:
-    return re.sub(r"\d+", "0", head)
-
-
-def unfolded(lines: Iterator[Numbered]) -> Iterator[Group]:
-    ahead = list(islice(lines, 2000))
-    width = max((len(text) for _, text in ahead), default=0)
-    begun: Logical | None = None
-    for number, text in (*ahead, *()):
-        begun = Logical(number, text) if begun is None else begun._replace(text=begun.text + text)
-        if _ends(text, width) or len(begun.text) > CHUNK:
-            yield [begun]
-            begun = None
-    for number, text in lines:
-        begun = Logical(number, text) if begun is None else begun._replace(text=begun.text + text)
-        if _ends(text, width) or len(begun.text) > CHUNK:
-            yield [begun]
-            begun = None
-    if begun is not None:
-        yield [begun]
-
-
-def mostly_pairs(lines: list[str]) -> bool:
-    """Whether a file is logfmt; what torch and a launcher print between its lines stays as it is."""
-    some = lines[:40]
-    pairs = sum(1 for line in some if _pairs(line.strip()) is not None)
-    return pairs >= 3 and pairs * 3 >= len(some)
+    return known * 2 > lines and downs >= 4 and downs >= 20 * ups

@@ -1,18 +1,15 @@
-r"""`journalctl -o export` or `-o verbose` -> the lines of each MESSAGE, with the host, program, process and
-time of its record.
+r"""`journalctl -o export` and `-o verbose`: the lines of each MESSAGE, with host, program, process and time.
 
-    __REALTIME_TIMESTAMP=1795349130924762       one field a line, in any order, an empty line between records
+    __REALTIME_TIMESTAMP=1795349130924762       export: one field a line, an empty line between records
     _HOSTNAME=node-a
-    SYSLOG_IDENTIFIER=train-rank2
     MESSAGE=[rank2]: step 20
-    _PID=777
-
-A value that is no plain text (a line end, a colour) stands under its name, behind eight bytes that give its
-length, little-endian (systemd, Journal Export Formats).
 
     Sun 2026-11-22 12:05:30.924762 UTC [s=4d833a1568aa47eea76528c69b815aeb;i=48a;b=...]
-        _HOSTNAME=node-a                        verbose: indented, and a value of several lines further on
+        _HOSTNAME=node-a                        verbose: indented, further lines of a value even more
         MESSAGE=[rank2]: step 20
+
+In an export, a value that is not plain text is below its name, behind its length in eight bytes, little-endian
+(systemd, Journal Export Formats).
 """
 
 from __future__ import annotations
@@ -26,10 +23,7 @@ from postmortem.formats.framing import MULTILINE, Group, Logical, Numbered
 _FIELD = re.compile(r"([A-Z_][A-Z0-9_]{0,63})(?:=|$)")
 _HEADER = re.compile(r"[A-Z][a-z]{2} (\d{4}-\d\d-\d\d [\d:.]{8,18} [\w+:-]{1,8}) \[s=[0-9a-f]{8,32};i=")
 _MARGIN, _UNDER = " " * 4, " " * len("    MESSAGE=")
-_TOLD = frozenset(("_HOSTNAME", "SYSLOG_IDENTIFIER", "_COMM", "_PID", "_TRANSPORT", "__REALTIME_TIMESTAMP"))
-_BYTE = re.compile(r"\\x([0-9a-f]{2})")
-_ANY_BYTE = re.compile(r"\\x([0-9a-f]{2})|.", re.DOTALL)
-_LENGTH = re.compile(r"(.{0,32}?)\x00{4,7}", re.DOTALL)  # as text: bytes above 0x7f may be written as \xNN
+_LENGTH = re.compile(rb"(.{0,8}?)\x00{4,7}", re.DOTALL)
 
 
 def looks(lines: list[str]) -> bool:
@@ -59,7 +53,7 @@ def verbose(lines: Iterator[Numbered]) -> Iterator[Group]:
             field = m[1]
             if field == "MESSAGE":
                 message = [(number, text[m.end() :])]
-            elif field in _TOLD:
+            else:
                 record[field] = text[m.end() : m.end() + 400]
         elif field == "MESSAGE":
             message.append((number, text.removeprefix(_UNDER)))
@@ -79,11 +73,10 @@ def export(lines: Iterator[Numbered]) -> Iterator[Group]:
             continue
         elif not text[m.end(1) :]:
             value = _binary(lines)
-            if m[1] == "MESSAGE":
-                message = value
+            message = value if m[1] == "MESSAGE" else message
         elif m[1] == "MESSAGE":
             message = [(number, text[m.end() :])]
-        elif m[1] in _TOLD:
+        else:
             record[m[1]] = text[m.end() : m.end() + 400]
     yield from _group(record, message)
 
@@ -95,29 +88,26 @@ def _group(record: dict[str, str], message: list[Numbered]) -> Iterator[Group]:
 
 
 def _binary(lines: Iterator[Numbered]) -> list[Numbered]:
-    """The lines of a value behind its length, of which bytes may be line ends, too."""
-    last = next(lines, (0, ""))
-    head = last[1]
-    while (m := _LENGTH.match(head)) is None and head.count("\n") < 3:
-        last = next(lines, (0, ""))
-        head = f"{head}\n{last[1]}"
+    """The lines of a value behind its length. Bytes of the length may be line ends."""
+    number, text = next(lines, (0, ""))
+    head = _bytes(text)
+    while (m := _LENGTH.match(head)) is None and head.count(b"\n") < 3:
+        number, text = next(lines, (0, ""))
+        head += b"\n" + _bytes(text)
     if m is None:
         return []
-    want = _length(m[1])
-    found = [(last[0], head[m.end() :])]
-    have = _size(found[0][1])
-    while have < min(want, MULTILINE) and (line := next(lines, None)) is not None:
+    want = min(int.from_bytes(m[1], "little"), MULTILINE)
+    have = len(head) - m.end()
+    found = [(number, head[m.end() :].decode("utf-8", "backslashreplace"))]
+    while have < want and (line := next(lines, None)) is not None:
         found.append(line)
-        have += 1 + _size(line[1])
+        have += 1 + len(_bytes(line[1]))
     return found
 
 
-def _length(text: str) -> int:
-    """A number of eight bytes, of which the NULs at the end were cut off."""
-    raw = b"".join(bytes([int(m[1], 16)]) if m[1] else m[0].encode() for m in _ANY_BYTE.finditer(text))
-    return int.from_bytes(raw[:8], "little")
-
-
-def _size(text: str) -> int:
-    """How many bytes a line has in the file; one that is no UTF-8 was written as \\xNN."""
-    return len(_BYTE.sub("?", text).encode("utf-8", "surrogatepass"))
+def _bytes(text: str) -> bytes:
+    """The bytes of a line; those that are not UTF-8 were written as \\xNN."""
+    parts = re.split(r"\\x([0-9a-f]{2})", text)
+    return b"".join(
+        bytes.fromhex(part) if i % 2 else part.encode("utf-8", "surrogatepass") for i, part in enumerate(parts)
+    )

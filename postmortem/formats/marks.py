@@ -1,13 +1,11 @@
-r"""What a record says beside its text, put in front of each of its lines, where the scan does not see it
-and the parsers do.
+r"""The fields of a record, written in front of each of its lines. The parsers read them, the scan does not.
 
     {"rank": 2, "exc_info": "Traceback ...\n  File ..."}   on line 7
         ->  ESC ]9;KEY;7;[2,...] BEL  Traceback ...
             ESC ]9;KEY;7;[2,...] BEL    File ...
 
-The scan takes escape sequences out of what its regexes see, so `^` of a pattern is the start of the
-record's own line. KEY is of this process and of no log: nothing in a file can be read as a mark. A source
-is unwrapped and parsed by one process.
+The scan removes escape sequences, so `^` of a pattern is the start of the record's own line. KEY is random for
+each process: a log cannot contain a mark.
 """
 
 from __future__ import annotations
@@ -20,23 +18,22 @@ from typing import NamedTuple
 from postmortem.model import Stamp
 from postmortem.model.digits import whole
 
-KEY = secrets.token_hex(6)
-MARK = f"\x1b]9;{KEY};"
+MARK = f"\x1b]9;{secrets.token_hex(6)};"
 END = "\x07"
-SEAM = f"\x1b]9;{KEY}{END}"  # between what was told beside the text (its level, its step), and the text
+SEAM = f"{MARK[:-1]}{END}"  # between fields that are read with the text (level, step), and the text
 
 
 class Facts(NamedTuple):
-    """What a record's fields say of each line in it. None is unknown."""
+    """The fields of a record that all of its lines share. None is unknown."""
 
     rank: int | None = None
     local_rank: int | None = None
     world: int | None = None
     host: str | None = None
     pid: int | None = None
-    writer: str = ""  # tells those apart who write into one export: a pod, a stream, a process
+    writer: str = ""  # a pod, stream or process, to distinguish the writers of one export
     stamp: Stamp | None = None
-    program: str = ""  # who wrote it, says the journal; `kernel` for the kernel
+    program: str = ""  # of a journal; `kernel` for the kernel
 
 
 NOTHING = Facts()
@@ -44,20 +41,16 @@ NOTHING = Facts()
 
 def head(facts: Facts) -> str:
     """The part of a mark that all lines of a record share."""
-    if facts == NOTHING:
-        return ""
-    return json.dumps(facts, separators=(",", ":"))
+    return "" if facts == NOTHING else json.dumps(facts, separators=(",", ":"))
 
 
 def marked(number: int, shared: str, text: str, lead: str = "") -> str:
-    """A line with its mark. `number` is that of the file's line that holds it; `lead` is read with it,
-    and not shown."""
+    """A line with its mark. `number` is that of the file's line; `lead` is read with the line and not shown."""
     return f"{MARK}{number};{shared}{END}{lead}{SEAM}{text}" if lead else f"{MARK}{number};{shared}{END}{text}"
 
 
 def read(text: str) -> tuple[int | None, Facts, str]:
-    """A line's number in its file, what its record says, and the line; (None, NOTHING, text) where it
-    has no mark."""
+    """The line's number in its file, its facts, and the line; (None, NOTHING, text) without a mark."""
     if not text.startswith(MARK):
         return None, NOTHING, text
     mark, _, line = text.partition(END)
@@ -69,22 +62,19 @@ def read(text: str) -> tuple[int | None, Facts, str]:
 def _facts(shared: str) -> Facts:
     if not shared:
         return NOTHING
-    said = Facts(*json.loads(shared))
-    return said._replace(stamp=Stamp(*said.stamp) if said.stamp else None)
+    facts = Facts(*json.loads(shared))
+    return facts._replace(stamp=Stamp(*facts.stamp) if facts.stamp else None)
 
 
 def bare(text: str) -> str:
-    """A line without its mark, as it stands in the record."""
+    """A line without its mark."""
     return mark_of(text)[1] if text.startswith(MARK) else text
 
 
 def mark_of(text: str) -> tuple[str, str]:
-    """All that was put in front of a line, and the line."""
+    """The mark and what is read with the line, and the line."""
     if not text.startswith(MARK):
         return "", text
     end = text.find(SEAM)
     cut = end + len(SEAM) if end >= 0 else text.find(END) + 1
     return text[:cut], text[cut:]
-
-
-__all__ = ["END", "MARK", "NOTHING", "Facts", "bare", "head", "mark_of", "marked", "read"]

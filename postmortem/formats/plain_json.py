@@ -1,7 +1,6 @@
-"""JSON -> plain values, in bounded memory: 63 MB of `[{},{},...]` would take 1.7 GiB.
+"""JSON to plain values in bounded memory: 63 MB of `[{},{},...]` would take 1.7 GiB.
 
-Each value has a comma, a colon or a bracket beside it, so counting those bounds how many there are before the
-first one is made.
+Each value has a comma, a colon or a bracket beside it, so their number bounds the number of values.
 """
 
 from __future__ import annotations
@@ -11,9 +10,7 @@ import re
 from typing import Any
 
 MOST = 4_000_000  # commas, colons and brackets; a recorder's dump of 20,000 collectives has one million
-
-
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class TooMuch(ValueError):
@@ -24,22 +21,21 @@ class TooMuch(ValueError):
 
 
 def bounded(text: str) -> str:
-    """The same text, if what it holds is not too much."""
+    """The same text, or TooMuch."""
     if len(text) > MOST and sum(map(text.count, ",:[{")) > MOST:
         raise TooMuch
     return text
 
 
 def loads(content: bytes, errors: str = "strict") -> object:
-    """What the standard library reads, or its ValueError, or TooMuch."""
+    """The value of a document; raises a ValueError of the standard library, or TooMuch."""
     text = bounded(content.decode("utf-8", errors))
-    return of_whole_letters(json.loads(text), text)
+    return without_surrogates(json.loads(text), text)
 
 
-def of_whole_letters(value: Any, text: str) -> Any:
-    """A value read from `text`, with halves of letters (`\\ud800` alone) written out: no encoding has
-    them, so whoever writes or hashes one raises."""
-    return _written_out(value) if _HALF.search(text) else value
+def without_surrogates(value: Any, text: str) -> Any:
+    """A value read from `text`, with lone surrogates (`\\ud800`) written out: no encoding has them."""
+    return _written_out(value) if _SURROGATE.search(text) else value
 
 
 def _written_out(value: Any) -> Any:

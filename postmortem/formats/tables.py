@@ -1,16 +1,12 @@
-"""Small tables that people save beside the logs: ps, and the counters of a memory cgroup.
+"""Tables that people save beside the logs (ps, counters of a memory cgroup), and the kernel's table of tasks.
 
-      PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD
-    21162 21159 Ssl  futex_do_wait                  00:12 00:00:02 311384 python3 -u train.py
+  PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD
+21162 21159 Ssl  futex_do_wait                  00:12 00:00:02 311384 python3 -u train.py
 
-    memory.oom_control: ... oom_kill 1   (cgroup v1)         oom_kill 1 / max 40     (memory.events, v2)
+oom_kill 1                                          memory.events (cgroup v2), memory.oom_control (v1)
 
-    [  pid  ]   uid  tgid total_vm      rss ... name        the tasks of which the kernel's OOM killer chose
-    [  32688]     0 32688   356486   200908 ... python3
-
-In: the whole document. Out: `process` events (one a row), and one `counter` event if a cgroup counts OOM
-kills. Of a kernel's OOM block: `oom-tasks`, the pids that shared the memory, whoever else was killed on that
-host.
+[  pid  ]   uid  tgid total_vm      rss ... name    the tasks among which the kernel's OOM killer chose
+[  32688]     0 32688   356486   200908 ... python3
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ _STATES = {"D": "uninterruptible", "T": "stopped", "t": "traced", "Z": "zombie"}
 
 
 def processes(source: Source, content: bytes) -> Iterator[Event]:
-    """Rows of `ps`, by the columns of its header."""
+    """One `process` event for each row of `ps`, by the columns of its header."""
     lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
     columns: list[str] = []
     for i, line in enumerate(lines):
@@ -41,11 +37,9 @@ def processes(source: Source, content: bytes) -> Iterator[Event]:
             columns = line.split()
             continue
         cells = line.split(None, max(len(columns) - 1, 0))
-        if not columns or len(cells) < len(columns):
-            continue
         row = dict(zip(columns, cells, strict=False))
         pid = row.get("PID", "")
-        if not pid.isdecimal():
+        if len(cells) < len(columns) or not pid.isdecimal():
             continue
         state = row.get("STAT", row.get("S", ""))
         fields: dict[str, object] = {
@@ -59,7 +53,7 @@ def processes(source: Source, content: bytes) -> Iterator[Event]:
 
 
 def counters(source: Source, content: bytes) -> Iterator[Event]:
-    """A memory cgroup whose counters say that something in it was OOM-killed."""
+    """A `counter` event if a memory cgroup counts OOM kills."""
     lines = [decode(line) for line in content[: 1 << 20].split(b"\n")]
     for i, line in enumerate(lines):
         if (m := _OOM_KILL.match(line)) and whole(m["n"]) > 0:
@@ -68,7 +62,7 @@ def counters(source: Source, content: bytes) -> Iterator[Event]:
 
 
 def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
-    """The rows above the kernel's OOM summary (mm/oom_kill.c dump_tasks)."""
+    """The pids in the table above the kernel's OOM summary (mm/oom_kill.c dump_tasks)."""
     pids: list[int] = []
     for line in excerpt.preceding():
         if m := _TASK.search(line.text):
@@ -77,9 +71,5 @@ def oom_tasks(excerpt: Excerpt) -> Iterator[Event]:
             break
     victim = _VICTIM.search(excerpt.text)
     if pids and victim:
-        yield excerpt.event(
-            "oom-tasks",
-            next(excerpt.following()),
-            fields={"tasks": tuple(pids[:4096])},
-            pid=whole(victim["pid"]),
-        )
+        fields: dict[str, object] = {"tasks": tuple(pids[:4096])}
+        yield excerpt.event("oom-tasks", next(excerpt.following()), fields=fields, pid=whole(victim["pid"]))

@@ -36,7 +36,6 @@ from postmortem.blocks import (
     signs,
     stacks,
     torchrun,
-    utterances,
 )
 from postmortem.errors import PostmortemError
 from postmortem.formats import (
@@ -48,7 +47,6 @@ from postmortem.formats import (
     style,
     tables,
     times,
-    torn,
     unwrap,
 )
 from postmortem.input import Container, archives, collect, names, open_sources, remote, sniff
@@ -262,17 +260,15 @@ def small(data: bytes) -> None:
     text = _text(data)
     times.find(text)
     times.boot(text)
-    _, said = faults.speaker_of(text)
+    _, said = faults.library_of(text)
     faults.fields_of(faults.read(said))
     counters.form_of(text)
     boxed.opens(text)
-    utterances.uncaught(text)
-    utterances.said(text)
     list(signs.counts(text))
     for sign in (
         signs.step,
         signs.done,
-        signs.cries,
+        signs.has_error,
         signs.troubled,
         signs.result,
         signs.answers,
@@ -324,14 +320,13 @@ def blocks(data: bytes) -> None:
         before, after = b"\n".join(whole[:at]) + b"\n", b"\n" + b"\n".join(whole[at + 1 :])
         around = Around.of(before, after)
         one = excerpt.Excerpt(CONSOLE, Hit(at + 1, 0, whole[at], around, (), ()), learnt)
-        for parser in parsers._BLOCKS.values():
+        for parser in parsers._BY_OPENER.values():
             _check(parser(one), data)
 
 
 def worked(data: bytes) -> None:
     learnt = style.learn(excerpt.split(data)[:40])
     _check(progress.parse(CONSOLE, (Sample(1, 0, data),), learnt), data)
-    _check(torn.parse_torn(CONSOLE, data, learnt), data)
 
 
 def document_of(kind: str) -> Callable[[bytes], None]:
@@ -567,7 +562,7 @@ def _targets() -> Iterator[Target]:
     yield Target("unwrapped", wrapped, unwrapped, 4, (f"{p}.unwrap", f"{p}.framing", f"{p}.exports"))
     yield Target("blocks", windows, blocks, 3, (p,))
     yield Target("worked", windows, worked, 2, (f"{p}.progress", f"{p}.signs", f"{p}.counters"))
-    yield Target("pickled", dumps, pickled, 18, (f"{p}.plain_pickle", f"{p}.pickle_machine"))
+    yield Target("pickled", dumps, pickled, 18, (f"{p}.plain_pickle",))
     for kind in ("error-file", "flight-recorder", "stack", "process-table", "cgroup"):
         seeds = dumps if kind == "flight-recorder" else of_kinds(kind)
         yield Target(kind, seeds, document_of(kind), 4, (p,))

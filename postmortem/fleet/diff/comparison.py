@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from postmortem.blocks.words import of_a_library
+from postmortem.blocks.sentences import is_of_library
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.fleet.diff import run
 from postmortem.fleet.diff.differences import differences, ended, same_failure
@@ -47,7 +47,7 @@ def compared(first: Run, second: Run) -> Comparison:
     telling = [line for line in lines if line["trouble"] or line["only_in"] == "b"]
     if not matter and {first.outcome, second.outcome} == {"healthy"}:
         # what libraries say in passing, of runs that went well, tells of no trouble
-        telling = [line for line in telling if not of_a_library(line["text"])]
+        telling = [line for line in telling if not is_of_library(line["text"])]
     return {
         "schema": SCHEMA,
         "differs": bool(matter or telling),
