@@ -140,7 +140,7 @@ def end(line: int = 5, file: str = "out", ranks: tuple[int, ...] = (), **fields:
 @pytest.mark.parametrize(
     "fields, name",
     [({"signal": "Killed"}, "rank-exit-sigkill"), ({"exitcode": "-11"}, "rank-exit-crash-signal"),
-     ({"exitcode": "1"}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-without-reason")],
+     ({"exitcode": "1"}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-signalled")],
 )  # fmt: skip
 def test_what_a_shell_or_spawn_tells_of_an_end(fields: dict[str, str], name: str) -> None:
     assert found([end(**fields)]) == [(name, ())]

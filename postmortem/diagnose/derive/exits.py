@@ -206,13 +206,7 @@ def _missed(x: Claim, end: Ending) -> bool:
 
 
 def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
-    known = (
-        "kill",
-        "crash",
-        "limit",
-        *(("stop",) if c.ranks else ()),
-    )  # a shell may stop what it had started
-    kind = end.kind if end.kind in known else "own"
+    kind = end.kind if end.kind in ("kill", "crash", "limit", "stop") else "own"
     event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
     return _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
 
