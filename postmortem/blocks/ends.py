@@ -29,7 +29,7 @@ class End(NamedTuple):
 def end_in(body: str, rank: int | None, writer: str = "") -> End | None:
     """The end that a line reports; `rank` is that of its prefix. A number with which a supervisor begins each
     line was read as a writer."""
-    if len(body) > 200:
+    if len(body) > 200 or "NCCL WARN" in body or "NCCL INFO" in body:  # `Close from rank 1, retcode 3` (proxy.cc)
         return None
     if rank is None and writer and _REGEXES["number"].search(writer):
         body = f"{writer} {body}"
