@@ -60,8 +60,11 @@ def timed(command: Sequence[str]) -> Used:
 
 def child_scan(path: str, double: bool) -> dict[str, Any]:
     """Read and scan all logs, and nothing else."""
-    from postmortem import collect, parsers, pool, scan
+    from postmortem import blocks as parsers
+    from postmortem import input as collect
+    from postmortem import scan
     from postmortem.library import load
+    from postmortem.system import pool
 
     pool.tune()
     signatures = [*load().signatures(), *parsers.OPENERS]
@@ -69,12 +72,9 @@ def child_scan(path: str, double: bool) -> dict[str, Any]:
         # as many states again: the same gates, asked to end in what no log has,
         # without anchors in their middle
         plain = [
-            scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "!").replace(r"(?:$|\r)", "!")
-            for s in signatures
+            scan.gate_of(s).decode("latin-1").replace(r"(?:^|\r)", "!").replace(r"(?:$|\r)", "!") for s in signatures
         ]
-        signatures += [
-            s.__class__(s.id + "-2", f"{gate}.{{0,9}}zq") for s, gate in zip(signatures, plain, strict=True)
-        ]
+        signatures += [s.__class__(s.id + "-2", f"{gate}.{{0,9}}zq") for s, gate in zip(signatures, plain, strict=True)]
     engine = scan.Engine.compile(signatures)
     rows: list[tuple[str, int, list[str]]] = []
     lines: dict[str, int] = {}
@@ -91,8 +91,9 @@ def child_scan(path: str, double: bool) -> dict[str, Any]:
 
 def child_analyze(path: str, jobs: int) -> dict[str, Any]:
     """All of it: read, diagnose, write the page."""
-    from postmortem import pool, report
+    from postmortem import report
     from postmortem.analyze import Options, analyze
+    from postmortem.system import pool
 
     pool.tune()
     incident = analyze([path], Options(workers=jobs))
@@ -134,7 +135,7 @@ class Bench:
     def __init__(self, folder: Path, runs: int, seed: int, scale: float) -> None:
         from corpus import gates
 
-        from postmortem import parsers
+        from postmortem import blocks as parsers
         from postmortem.library import load
 
         self.folder, self.runs, self.seed, self.scale = folder, runs, seed, scale
@@ -168,10 +169,7 @@ def tell(name: str, found: dict[str, list[Used]]) -> None:
     for command, runs in found.items():
         cpu, wall = statistics.median(u.cpu for u in runs), statistics.median(u.wall for u in runs)
         print(
-            (
-                f"   {command:12} cpu {cpu:7.2f} s   wall {wall:7.2f} s   "
-                f"peak {max(u.peak for u in runs):5.0f} MiB"
-            ),
+            (f"   {command:12} cpu {cpu:7.2f} s   wall {wall:7.2f} s   peak {max(u.peak for u in runs):5.0f} MiB"),
             flush=True,
         )
 
@@ -207,31 +205,21 @@ def ranks(b: Bench) -> None:
     found = b.turns(commands)
     tell(f"64 ranks, {corpus.bytes >> 20} MiB, 1 event in 1,000 lines", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}; scan / wc {ratio(found, 'scan', 'wc -l')}")
-    print(
-        f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 "
-        f"s {ratio(found, 'analyze', 'rg', less=1.5)}"
-    )
+    print(f"   analyze / rg {ratio(found, 'analyze', 'rg')}; less 1.5 s {ratio(found, 'analyze', 'rg', less=1.5)}")
     print(f"   2 workers / 1, wall {ratio(found, 'analyze -j2', 'analyze', 'wall')}")
     print(f"   {recall(corpus, found['scan'][0].said)}")
     verdicts = {
-        json.dumps(u.said["verdict"], sort_keys=True)
-        for name in ("analyze", "analyze -j2")
-        for u in found[name]
+        json.dumps(u.said["verdict"], sort_keys=True) for name in ("analyze", "analyze -j2") for u in found[name]
     }
     verdict = found["analyze"][0].said["verdict"]
-    print(
-        f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} "
-        f"of {corpus.culprit}"
-    )
+    print(f"   {len(verdicts)} verdict; {verdict['pattern']}, rank {verdict['culprit']['ranks']} of {corpus.culprit}")
 
 
 def files(b: Bench) -> None:
     from corpus import make
 
     corpus = make(b.folder / "files", max(64, int(16384 * b.scale)), 64 << 10, b.seed + 1)
-    found = b.turns(
-        {"analyze -j2": ours("analyze", corpus.folder, "--jobs", "2"), "rg -j2": b.rg(corpus.folder, 2)}
-    )
+    found = b.turns({"analyze -j2": ours("analyze", corpus.folder, "--jobs", "2"), "rg -j2": b.rg(corpus.folder, 2)})
     tell(f"{len(corpus.lines)} logs of 64 KiB", found)
     said = found["analyze -j2"][0].said
     print(
@@ -251,9 +239,7 @@ def flood(b: Bench) -> None:
     block = b"\n".join(lines) + b"\n"
     path = b.folder / "flood.log"
     path.write_bytes(block * (b.size(100) // len(block) + 1))
-    found = b.turns(
-        {"scan": ours("scan", path), "analyze": ours("analyze", path, "--jobs", "1"), "rg": b.rg(path)}
-    )
+    found = b.turns({"scan": ours("scan", path), "analyze": ours("analyze", path, "--jobs", "1"), "rg": b.rg(path)})
     tell("100 MiB in which every line matches, all patterns in turn", found)
     print(f"   scan / rg {ratio(found, 'scan', 'rg')}; analyze / rg {ratio(found, 'analyze', 'rg')}")
 
@@ -354,9 +340,7 @@ CASES = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES))
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)

@@ -97,9 +97,7 @@ def _share(good: int, of: int) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="*", type=Path, default=FOLDERS)
     parser.add_argument("--list", action="store_true", help="print each wrong verdict too")
     given = parser.parse_args()

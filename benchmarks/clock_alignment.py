@@ -158,9 +158,7 @@ def scale(seed: int) -> str:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     marks = sum(c.events for c in timeline.clocks) / len(timeline.clocks)
     spent = f"{time.perf_counter() - start:.1f} s ({time.process_time() - cpu:.1f} s of processor)"
-    return (
-        f"2,000 hosts, 16,000 ranks, {marks:.0f} lines a clock: {spent}, peak {peak:.0f} MiB with the input"
-    )
+    return f"2,000 hosts, 16,000 ranks, {marks:.0f} lines a clock: {spent}, peak {peak:.0f} MiB with the input"
 
 
 def main() -> None:
@@ -184,10 +182,7 @@ def main() -> None:
         "goals at 20 lines: p95 <= 8 ms, max <= 50 ms, cover 93 to 99 %, zones 100 %, wrong <= 0.5 %; "
         "flagged <= 5 % at 10;"
     )
-    print(
-        "steps at 50 lines: >= 95 % found, none invented in 1,000 clocks; 2,000 hosts in <= 10 s and <= 512 "
-        "MiB"
-    )
+    print("steps at 50 lines: >= 95 % found, none invented in 1,000 clocks; 2,000 hosts in <= 10 s and <= 512 MiB")
 
 
 if __name__ == "__main__":

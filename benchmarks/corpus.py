@@ -51,8 +51,8 @@ class _Token(str):
 def plantable(roles: Sequence[str] = ("cause", "symptom", "confirms", "context")) -> list[tuple[str, bytes]]:
     """Return (pattern, line) for each shipped example of one line that the scanner reads,
     and that no pattern of another role matches."""
+    from postmortem.blocks import read_text
     from postmortem.library import load
-    from postmortem.parsers import read_text
 
     library = load()
     scanned = {s.id for s in library.signatures()}
@@ -116,9 +116,7 @@ def _pool(seed: int, count: int) -> bytes:
     rng = random.Random(seed)
     out = []
     for step in range(1, count + 1):
-        template = (
-            STEPS[step % len(STEPS)] if rng.random() < 0.75 else OTHERS[int(rng.random() * len(OTHERS))]
-        )
+        template = STEPS[step % len(STEPS)] if rng.random() < 0.75 else OTHERS[int(rng.random() * len(OTHERS))]
         out.append(template.format(**_values(rng, step)))
     return "\n".join(out).encode()
 
@@ -146,9 +144,7 @@ def _values(rng: random.Random, step: int) -> dict[str, object]:
 def _own(pool: bytes, rank: int) -> list[bytes]:
     text = pool.replace(RANK.encode(), b"%d" % rank).replace(LOCAL.encode(), b"%d" % (rank % PER_HOST))
     return (
-        text.replace(HOST.encode(), b"%04d" % (rank // PER_HOST))
-        .replace(PID.encode(), b"%d" % pid(rank))
-        .split(b"\n")
+        text.replace(HOST.encode(), b"%04d" % (rank // PER_HOST)).replace(PID.encode(), b"%d" % pid(rank)).split(b"\n")
     )
 
 

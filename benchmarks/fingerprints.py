@@ -90,9 +90,7 @@ def elsewhere(document: dict[str, Any], chance: random.Random) -> Text:
 
 def edited(text: str) -> str:
     """Seven lines were added at the top of each of the user's files."""
-    moved = re.compile(
-        r'((?<!/site-packages)/(?:run|job)[\w-]*/[\w/]+\.py", line |\b(?:train|trainer)\.py:)(\d+)'
-    )
+    moved = re.compile(r'((?<!/site-packages)/(?:run|job)[\w-]*/[\w/]+\.py", line |\b(?:train|trainer)\.py:)(\d+)')
     return moved.sub(lambda m: f"{m[1]}{int(m[2]) + 7}", text)
 
 
@@ -163,8 +161,7 @@ def of_sample(sample: Path) -> dict[str, list[str | None]]:
             "beginning cut": [of(beginning)],
             "end cut": [of(end(decisive))],
             "in an envelope": [
-                read(wrapped(logs, folder, kind))["fingerprint"]
-                for kind in chance.sample(sorted(ENVELOPES), WRAPPED)
+                read(wrapped(logs, folder, kind))["fingerprint"] for kind in chance.sample(sorted(ENVELOPES), WRAPPED)
             ],
         }
 
@@ -217,13 +214,9 @@ def logs_of(run: Path) -> Path:
 def labelled(folder: Path, labels: Path, pool: Executor) -> list[Known]:
     """Other people's incidents, with what a person says their causes are."""
     causes: dict[str, str | None] = json.loads(labels.read_text())
-    cases = [
-        p for p in sorted(folder.iterdir()) if (p / "logs").is_dir() and causes.get(p.name, "") is not None
-    ]
+    cases = [p for p in sorted(folder.iterdir()) if (p / "logs").is_dir() and causes.get(p.name, "") is not None]
     read_all = pool.map(read, [p / "logs" for p in cases])
-    return [
-        (p.name, causes.get(p.name) or p.name, d["fingerprint"]) for p, d in zip(cases, read_all, strict=True)
-    ]
+    return [(p.name, causes.get(p.name) or p.name, d["fingerprint"]) for p, d in zip(cases, read_all, strict=True)]
 
 
 def head() -> None:
@@ -259,9 +252,7 @@ def measured(replays: Path | None, shown: bool, pool: Executor) -> None:
             print(row(f"and each {kind}", [*recorded, *more]))
     if runs:
         print(row("and runs of the scenarios", [*recorded, *runs]))
-    whole = [
-        (p.name, label(p), m) for p, own in every.items() for marks in own.values() for m in marks
-    ] + runs
+    whole = [(p.name, label(p), m) for p, own in every.items() for marks in own.values() for m in marks] + runs
     print(row("two thirds of the scenarios, all together", [k for k in whole if not held_out(k[1])]))
     print(row("the third that was held out", [k for k in whole if held_out(k[1])]))
     print(row("**all together**", whole))
@@ -276,9 +267,7 @@ def measured(replays: Path | None, shown: bool, pool: Executor) -> None:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--replays", type=Path)
     options.add_argument("--cases", type=Path)
     options.add_argument("--labels", type=Path)

@@ -20,7 +20,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from postmortem.history.lemons import Fleet, Unit, judge
+from postmortem.fleet.history.lemons import Fleet, Unit, judge
 
 # hosts, days, failures in 1000 node-days, how much healthy rates differ (1 / shape), lemons, times as bad
 FLEETS = (
@@ -57,9 +57,7 @@ def simulated(
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--repeats", type=int, default=200)
     repeats = options.parse_args().repeats
     head = (

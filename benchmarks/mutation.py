@@ -124,11 +124,7 @@ class Changes(ast.NodeTransformer):
     def visit_Return(self, node: ast.Return) -> ast.AST:
         self.generic_visit(node)
         empty = isinstance(node.value, ast.Constant) and not node.value.value  # None for False says the same
-        if (
-            node.value is not None
-            and not empty
-            and self.at(node, f"return None for `{ast.unparse(node)[:80]}`")
-        ):
+        if node.value is not None and not empty and self.at(node, f"return None for `{ast.unparse(node)[:80]}`"):
             node.value = ast.Constant(None)
         return node
 
@@ -224,15 +220,15 @@ def prepare() -> None:
     import pytest  # noqa: F401
 
     import postmortem.report.html  # what no mutant changes
-    from postmortem import analyze, cli, collect, privacy, reading, report  # noqa: F401
+    from postmortem import input as collect
+    from postmortem import reading
+    from postmortem.cli import app as cli  # noqa: F401
 
     loaded = [name for name in sys.modules if name.startswith(ROOMS)]
     assert not loaded, f"{loaded} would not be changed by a mutant"
     postmortem.report.html.template()
     phases = [hypothesis.Phase.explicit, hypothesis.Phase.generate]
-    hypothesis.settings.register_profile(
-        "mutation", phases=phases, database=None, deadline=None, max_examples=25
-    )
+    hypothesis.settings.register_profile("mutation", phases=phases, database=None, deadline=None, max_examples=25)
     read_all, kept = reading.read_all, {}
 
     def remembered(containers: Sequence[Any], ways: Any) -> Any:
@@ -300,9 +296,7 @@ def judged(chosen: Sequence[Mutant], workers: int) -> Iterator[tuple[Mutant, boo
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--number", type=int, default=250)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="only files whose path contains this")

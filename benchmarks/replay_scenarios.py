@@ -32,10 +32,7 @@ def line(row: Scenario, results: list[Result]) -> str:
     told = "could not run" if last.outcome == "could-not-run" else f"{good} of {len(results)}"
     odd = next((result.text for result in results if result.outcome != "reproduced"), "")
     slowest = max(result.seconds for result in results)
-    return (
-        f"| {row.id} | {last.backend} | {told} | {last.expected['pattern'] or 'healthy'} | {slowest:.0f} "
-        f"| {odd} |"
-    )
+    return f"| {row.id} | {last.backend} | {told} | {last.expected['pattern'] or 'healthy'} | {slowest:.0f} | {odd} |"
 
 
 def main() -> int:
@@ -52,8 +49,7 @@ def main() -> int:
 
     def runs(row: Scenario) -> list[Result]:
         return [
-            replayed(row, args.backend, args.keep / f"{row.id}-{n}" if args.keep else None)
-            for n in range(args.runs)
+            replayed(row, args.backend, args.keep / f"{row.id}-{n}" if args.keep else None) for n in range(args.runs)
         ]
 
     with ThreadPoolExecutor(args.at_once) as pool:

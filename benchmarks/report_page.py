@@ -62,11 +62,7 @@ def job(ranks: int, events: int) -> Case:
                 f"step {step}: loss {dice.random() * 3:.4f} "
                 f"lr {3e-4 * (1 - step / steps / 2):.2e} {dice.random() * 900:.1f} ms/it"
             )
-            text = (
-                f"[rank{rank}] slow batch, loader took {dice.random() * 9:.2f} s"
-                if bad
-                else f"[rank{rank}] {said}"
-            )
+            text = f"[rank{rank}] slow batch, loader took {dice.random() * 9:.2f} s" if bad else f"[rank{rank}] {said}"
             severity = "warning" if bad else "info"
             rows.append(
                 (
@@ -89,13 +85,9 @@ def job(ranks: int, events: int) -> Case:
                 f"for {600000 + rank} ms"
             )
             moment, late = round(ZERO + 600 + dice.random(), 3), "nccl-watchdog-timeout"
-            rows.append(
-                (moment, 0.5, host(rank), rank, "timeout", "error", late, text, source, steps + 40, "naive")
-            )
+            rows.append((moment, 0.5, host(rank), rank, "timeout", "error", late, text, source, steps + 40, "naive"))
     kill, oom = "Memory cgroup out of memory: Killed process 29502 (python3)", "kernel-oom-killed-process"
-    rows.append(
-        (ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot")
-    )
+    rows.append((ZERO, 0.4, host(CULPRIT), None, "kill", "fatal", oom, kill, f"{host(CULPRIT)}/dmesg.txt", 81, "boot"))
     return Case(document(ranks, rows), Frames(rows))
 
 
@@ -219,10 +211,7 @@ def browse(page_: str, folder: Path) -> None:
             taken = [opened(browser, path) for _ in range(5)]
             first[name] = statistics.median(drawn for drawn, _ in taken)
             painted = statistics.median(paint for _, paint in taken)
-            print(
-                f"  {name}: painted after {painted:.0f} ms, timeline drawn after {first[name]:.0f} ms "
-                f"(median of 5)"
-            )
+            print(f"  {name}: painted after {painted:.0f} ms, timeline drawn after {first[name]:.0f} ms (median of 5)")
         print(f"  first timeline / first empty canvas: {first['report'] / first['empty canvas']:.1f}")
         zoom(browser, folder / "report.html")
         browser.close()

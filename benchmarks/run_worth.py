@@ -71,9 +71,7 @@ class Verdict:
 
 def jobs(most: int, only: str, kind: str) -> list[Job]:
     """Each scenario that fails, with the rank that it names; then again with another one."""
-    rows = [
-        r for r in SCENARIOS if r.pattern and only in r.id and "gpu" not in r.needs and "netns" not in r.needs
-    ]
+    rows = [r for r in SCENARIOS if r.pattern and only in r.id and "gpu" not in r.needs and "netns" not in r.needs]
     first = [Job(row, int(row.arguments.get("rank", 1))) for row in rows]
     again = [Job(job.row, 0 if job.rank else 1) for job in first if job.row.culprit == "rank"]
     return [job for job in (*first, *again) if kind in job.kind and job.ready() is not None][:most]

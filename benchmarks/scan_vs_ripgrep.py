@@ -125,8 +125,7 @@ def check(log: Log, said: dict[str, object], first: int = 32, last: int = 32) ->
     ok = missed == 0 and wrong == 0 and said["lines"] == log.lines
     count = "right" if ok else "CHECK"
     return (
-        f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line "
-        f"count {count}"
+        f"{len(log.truth)} planted, {missed} missed; {len(due)} lines compared, {wrong} not there; line count {count}"
     )
 
 
@@ -169,21 +168,15 @@ def compare(log: Log, gates: Path, runs: int) -> None:
     size = log.path.stat().st_size
     median = statistics.median(ours)
     print(
-        f"ours / rg   {statistics.median(ratios):.2f} (median of {runs} pairs; {min(ratios):.2f} "
-        f"to {max(ratios):.2f})"
+        f"ours / rg   {statistics.median(ratios):.2f} (median of {runs} pairs; {min(ratios):.2f} to {max(ratios):.2f})"
     )
     print(f"ours / wc   {statistics.median(to_wc):.1f}")
-    print(
-        f"ours        {median:.2f} s cpu for {size / 2**20:.0f} MiB, {size / median / 1e9:.2f} GB/s with "
-        f"start-up"
-    )
+    print(f"ours        {median:.2f} s cpu for {size / 2**20:.0f} MiB, {size / median / 1e9:.2f} GB/s with start-up")
     print(f"peak        {max(peaks):.0f} MiB")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--mib", type=int, default=256)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seed", type=int, default=7)
@@ -204,10 +197,7 @@ def main() -> None:
         gates = Path(folder) / "gates"
         gates.write_bytes(corpus.gates(load().signatures()))
         log = make_log(Path(folder) / "rank0.log", arguments.mib << 20, arguments.seed, arguments.every)
-        print(
-            f"log         {arguments.mib} MiB, {log.lines} lines, {len(gates.read_bytes().splitlines())} "
-            f"gates"
-        )
+        print(f"log         {arguments.mib} MiB, {log.lines} lines, {len(gates.read_bytes().splitlines())} gates")
         compare(log, gates, arguments.runs)
 
 

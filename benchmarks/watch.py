@@ -121,9 +121,7 @@ def start(case: Case, folder: Path, patience: float) -> tuple[list[subprocess.Po
             *words,
         ]
     with (Path(os.devnull) if case.how == "run" else logs / "agent.log").open("wb") as out:
-        job = subprocess.Popen(
-            words, stdout=out, stderr=out, cwd=folder, env=environment(), start_new_session=True
-        )
+        job = subprocess.Popen(words, stdout=out, stderr=out, cwd=folder, env=environment(), start_new_session=True)
     if case.how == "run":
         while not list(logs.glob("*/run.jsonl")):
             time.sleep(0.1)
@@ -154,9 +152,7 @@ def _two_hosts(
         words = ["ip", "netns", "exec", name, sys.executable, str(script), case.name, str(patience)]
         with (logs / f"rank{n}.log").open("wb") as out:
             jobs.append(
-                subprocess.Popen(
-                    words, stdout=out, stderr=out, env=env, cwd=script.parent, start_new_session=True
-                )
+                subprocess.Popen(words, stdout=out, stderr=out, env=env, cwd=script.parent, start_new_session=True)
             )
     return jobs, logs, names
 
@@ -182,9 +178,7 @@ def ranks_below(jobs: list[subprocess.Popen[bytes]]) -> dict[int, int]:
             continue
         try:
             pid, above = int(entry.name), set()
-            env = dict(
-                pair.split(b"=", 1) for pair in (entry / "environ").read_bytes().split(b"\0") if b"=" in pair
-            )
+            env = dict(pair.split(b"=", 1) for pair in (entry / "environ").read_bytes().split(b"\0") if b"=" in pair)
             if b"train.py" not in (entry / "cmdline").read_bytes() or b"RANK" not in env:
                 continue
             at = pid
@@ -198,9 +192,7 @@ def ranks_below(jobs: list[subprocess.Popen[bytes]]) -> dict[int, int]:
     return found
 
 
-def disturb(
-    case: Case, jobs: list[subprocess.Popen[bytes]], logs: Path, names: list[str], stop: float
-) -> float:
+def disturb(case: Case, jobs: list[subprocess.Popen[bytes]], logs: Path, names: list[str], stop: float) -> float:
     """What happens to the job from outside; when it hung."""
     while time.monotonic() < stop:
         said = text_of(logs)
@@ -251,9 +243,7 @@ def trial(case: Case, patience: float, limit: float) -> dict[str, object]:
     jobs, logs, names = start(case, folder, patience)
     evidence = folder / "evidence"
     words = [sys.executable, "-m", "postmortem", "watch", str(logs), "--format", "json", "--interval", "2"]
-    words += ["--patience", str(patience), "--folder", str(evidence)] + (
-        ["--exit-code"] if case.hangs else []
-    )
+    words += ["--patience", str(patience), "--folder", str(evidence)] + (["--exit-code"] if case.hangs else [])
     began = time.monotonic()
     with (folder / "watch.jsonl").open("wb") as out, (folder / "watch.err").open("wb") as err:
         watch = subprocess.Popen(words, stdout=out, stderr=err, env=environment(), cwd=folder)
@@ -292,9 +282,7 @@ def trial(case: Case, patience: float, limit: float) -> dict[str, object]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--unseen", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--kind", choices=["hangs", "healthy", "all"], default="all")
@@ -305,9 +293,7 @@ def main() -> None:
     chosen = [c for c in CASES if (args.only in c.name if args.only else c.unseen == args.unseen)]
     chosen = [c for c in chosen if args.kind == "all" or c.hangs == (args.kind == "hangs")]
     with ThreadPoolExecutor(args.parallel) as pool:
-        for case, told in zip(
-            chosen, pool.map(lambda c: trial(c, args.patience, args.limit), chosen), strict=True
-        ):
+        for case, told in zip(chosen, pool.map(lambda c: trial(c, args.patience, args.limit), chosen), strict=True):
             good = told["named"] == case.hangs
             print("ok  " if good else "BAD ", json.dumps(told), flush=True)
 

@@ -39,9 +39,7 @@ class _Package(ModuleType):
     """`postmortem.analyze` is the function, also after the import of the module in which it stands."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(
-            name, value.analyze if name == "analyze" and isinstance(value, ModuleType) else value
-        )
+        super().__setattr__(name, value.analyze if name == "analyze" and isinstance(value, ModuleType) else value)
 
 
 sys.modules[__name__].__class__ = _Package

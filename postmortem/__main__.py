@@ -12,8 +12,8 @@ import sys
 def main() -> None:
     _occupy()
     arguments = sys.argv[1:]
-    if arguments in ([], ["--help"], ["-h"]) and sys.stdout:
-        from postmortem import overview
+    if arguments in ([], ["--help"], ["-h"]) and sys.stdout and "_POSTMORTEM_COMPLETE" not in os.environ:
+        from postmortem.cli import overview
 
         sys.stdout.write(overview.text())
         sys.exit(0)
@@ -23,7 +23,7 @@ def main() -> None:
         sys.stdout.write(f"postmortem {__version__}\n")
         sys.exit(0)
     try:
-        from postmortem.cli import run
+        from postmortem.cli.app import run
 
         code = run(arguments)
     except KeyboardInterrupt:  # during an import

@@ -15,15 +15,16 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from postmortem import collect, reading
-from postmortem.collect import Container
-from postmortem.contract import Document
-from postmortem.contract.incident import Ledger, Skipped
+from postmortem import input as collect
+from postmortem import reading
 from postmortem.errors import NothingReadable, PostmortemError, UsageError, ours
+from postmortem.input import Container
 from postmortem.library import Library, load
 from postmortem.model import Event, Skip, Source
-from postmortem.process import uncollected
-from postmortem.vocabulary import WINDOW
+from postmortem.model.contract import Document
+from postmortem.model.contract.incident import Ledger, Skipped
+from postmortem.model.vocabulary import WINDOW
+from postmortem.system.process import uncollected
 
 _FIRST, _LAST = 1e8, 7e9  # 1973 to 2191: stamps without a year are kept as of 1972
 
@@ -240,16 +241,17 @@ def _utc(moment: float) -> str:
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _concluded(
-    timeline: Timeline, evidence: Evidence, library: Library, options: Options
-) -> tuple[Document, Timeline]:
+def _concluded(timeline: Timeline, evidence: Evidence, library: Library, options: Options) -> tuple[Document, Timeline]:
     from postmortem.diagnose import diagnose, nothing
+    from postmortem.say import document
 
     sources, ledger = evidence.sources, evidence.ledger
     try:
-        return diagnose(timeline, sources, library, ledger, options.job, evidence.usual)
+        found = diagnose(timeline, sources, library, ledger, options.job, evidence.usual)
+        return document.write(found, sources, ledger), found.timeline
     except Exception as error:
-        return nothing(timeline, sources, library, _with_loss(ledger, "the diagnosis", error)), timeline
+        ledger = _with_loss(ledger, "the diagnosis", error)
+        return document.write(nothing(timeline, sources, library, ledger), sources, ledger), timeline
 
 
 def _with_loss(ledger: Ledger, step: str, error: Exception) -> Ledger:
@@ -264,8 +266,8 @@ def _usual(baseline: Path | None, options: Options) -> frozenset[str]:
     """Line shapes of a run that went well."""
     if baseline is None:
         return frozenset()
-    from postmortem import spoken
     from postmortem.diagnose import shapes
+    from postmortem.reading import distinct as spoken
 
     found = collect.collect([str(baseline)])
     reads = _read(found.containers, options, spoken.Listener)

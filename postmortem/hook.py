@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from postmortem.hooks import postmortem_hook
+from postmortem.live.hooks import postmortem_hook
 
 _folder = os.environ.get("POSTMORTEM_HOOK") or "postmortem-hook"
 try:

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
-from postmortem.run import counters, switches
-from postmortem.run.command import analyze
-from postmortem.run.ends import name_of
-from postmortem.run.record import RUNS, Journal, make
+from postmortem.live.run import counters, switches
+from postmortem.live.run.command import analyze
+from postmortem.live.run.ends import name_of
+from postmortem.live.run.record import RUNS, Journal, make
 
 EVENTS = "torchelastic-events-null"  # where torch logs what happens to its workers, for nobody by default
 ENDS = ("SUCCEEDED", "FAILED", "TERMINATED")

@@ -25,7 +25,7 @@ from typing import (
 )
 
 from postmortem.analyze import Incident, Options
-from postmortem.contract import Brief, Comparison, Document, EventRow, words
+from postmortem.model.contract import Brief, Comparison, Document, EventRow, words
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "contract.md"
@@ -216,8 +216,7 @@ def page(text: str) -> str:
 def everything() -> dict[Path, str]:
     """What this script writes."""
     texts = {
-        ROOT / "schemas" / f"{name}-1.schema.json": json.dumps(schema(name), indent=1, ensure_ascii=False)
-        + "\n"
+        ROOT / "schemas" / f"{name}-1.schema.json": json.dumps(schema(name), indent=1, ensure_ascii=False) + "\n"
         for name in SHAPES
     }
     return texts | {PAGE: page(PAGE.read_text())}

@@ -22,9 +22,7 @@ from postmortem import analyze, report
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "reports" / "examples"
-SAMPLES = tuple(
-    sorted(folder.name for folder in (ROOT / "sample_logs").iterdir() if (folder / "logs").is_dir())
-)
+SAMPLES = tuple(sorted(folder.name for folder in (ROOT / "sample_logs").iterdir() if (folder / "logs").is_dir()))
 PAGES = (
     "bad-label-one-rank",
     "cut-checkpoint",

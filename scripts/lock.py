@@ -151,9 +151,7 @@ def week_old() -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Write requirements-dev.lock and requirements-min.lock anew."
-    )
+    parser = argparse.ArgumentParser(description="Write requirements-dev.lock and requirements-min.lock anew.")
     parser.add_argument("--upgrade", action="store_true", help="take newer releases, a week old and more")
     parser.add_argument("--until", metavar="DATE", help="take the newest releases of this day")
     args = parser.parse_args()

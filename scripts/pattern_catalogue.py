@@ -20,13 +20,13 @@ from pathlib import Path
 
 import regex
 
+from postmortem.blocks import read_text
 from postmortem.library import Library, load
-from postmortem.library.catalogue import ENTITY_MEANS, ROLE_MEANS
-from postmortem.library.trial import BLOCK
 from postmortem.model import Example, Pattern, Variant
-from postmortem.parsers import read_text
+from postmortem.model.vocabulary import CATEGORIES, ROLES
 from postmortem.replay.catalogue import SCENARIOS
-from postmortem.vocabulary import CATEGORIES, ROLES
+from postmortem.workshop.catalogue import ENTITY_MEANS, ROLE_MEANS
+from postmortem.workshop.trial import BLOCK
 
 ROOT = Path(__file__).resolve().parent.parent
 CATALOGUE = ROOT / "docs" / "catalogue"
@@ -35,9 +35,7 @@ INCIDENTS = (ROOT / "sample_logs", ROOT / "tests" / "incidents" / "synthetic")
 MAX_SAMPLES = 6
 FAMILIES = {
     "checkpoint": "checkpoints that cannot be written, read, or fitted to the model",
-    "collective": (
-        "collectives that time out or do not fit together, and what the flight recorder says of them"
-    ),
+    "collective": ("collectives that time out or do not fit together, and what the flight recorder says of them"),
     "crash": "processes that die of a signal or an uncaught C++ exception",
     "dataloader": "DataLoader workers and the memory they share",
     "ddp": "DDP, FSDP and ZeRO used in a way they do not allow",
@@ -114,8 +112,7 @@ def prose(text: str) -> str:
     """Escape what Markdown would take for markup, outside of `code`."""
     pieces = re.split(r"(`[^`]*`)", " ".join(text.split()))
     return "".join(
-        p if p.startswith("`") else re.sub(r"[*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", p)
-        for p in pieces
+        p if p.startswith("`") else re.sub(r"[*<]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", p) for p in pieces
     )
 
 
@@ -208,9 +205,7 @@ def section(p: Pattern, library: Library, known: Iterable[Sample]) -> Iterator[s
     yield from _looks(p)
     if p.role != "context":
         yield from _paragraph("Usual culprit", f"{ENTITY_MEANS[p.entity]}.")
-    yield from _listed(
-        "What to do", (prose(a.text) + (f" ({a.kind})" if a.kind != "none" else "") for a in p.actions)
-    )
+    yield from _listed("What to do", (prose(a.text) + (f" ({a.kind})" if a.kind != "none" else "") for a in p.actions))
     yield from _paragraph("Not to be confused with", p.not_to_be_confused_with)
     others = [e for e in p.no_matches if e.text]
     if others:
@@ -297,9 +292,7 @@ def question_page(text: str, library: Library, known: list[Sample]) -> str:
     body, marker, _ = text.partition("<!-- links -->")
     if not marker:
         return text
-    mentioned = sorted(
-        set(re.findall(r"\[([a-z0-9]+(?:-[a-z0-9]+)+)\](?!\()", re.sub(r"`[^`\n]*`", "", body)))
-    )
+    mentioned = sorted(set(re.findall(r"\[([a-z0-9]+(?:-[a-z0-9]+)+)\](?!\()", re.sub(r"`[^`\n]*`", "", body))))
     targets = [f"[{i}]: ../catalogue/{library[i].family}.md#{i}" for i in mentioned if i in library.patterns]
     return "\n".join([body + marker, "", *targets]) + "\n"
 
@@ -313,9 +306,7 @@ def pages() -> dict[Path, str]:
         sys.exit(f"say in FAMILIES of {Path(__file__).name} what {', '.join(sorted(unknown))} is about")
     out = {CATALOGUE / f"{family}.md": family_page(family, library, known) for family in sorted(families)}
     out[CATALOGUE / "README.md"] = index_page(library)
-    out.update(
-        {page: question_page(page.read_text(), library, known) for page in sorted(QUESTIONS.glob("*.md"))}
-    )
+    out.update({page: question_page(page.read_text(), library, known) for page in sorted(QUESTIONS.glob("*.md"))})
     return out
 
 

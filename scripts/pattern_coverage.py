@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from postmortem.blocks import read_text
 from postmortem.library import Library, load
-from postmortem.parsers import read_text
 
 MAPPING = Path(__file__).resolve().parent.parent / "docs" / "coverage.tsv"
 LINE = "NVRM: Xid (PCI:0000:41:00): {number}, pid=1234, name=python, {text}"
@@ -180,9 +180,7 @@ def sections(table: Iterable[Row]) -> dict[str, list[Row]]:
 
 def xids() -> dict[int, str]:
     """Number -> mnemonic."""
-    return {
-        int(number): name for number, _, name in (line.partition(" ") for line in XIDS.split("\n") if line)
-    }
+    return {int(number): name for number, _, name in (line.partition(" ") for line in XIDS.split("\n") if line)}
 
 
 def xid_line(number: int, mnemonic: str) -> str:
@@ -226,9 +224,7 @@ def _fate(row: Row) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Print which pattern covers each signature and each Xid number."
-    )
+    parser = argparse.ArgumentParser(description="Print which pattern covers each signature and each Xid number.")
     parser.add_argument("--mapping", type=Path, default=MAPPING, help="the table (docs/coverage.tsv)")
     out, wrong = report(rows(parser.parse_args().mapping.read_text()), load())
     print("\n".join(out))

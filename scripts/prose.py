@@ -52,9 +52,7 @@ def comments_of(path: Path) -> str:
     """Docstrings and comments of a Python file."""
     text = path.read_text(encoding="utf-8")
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    found = [
-        ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented)
-    ]
+    found = [ast.get_docstring(node) or "" for node in ast.walk(ast.parse(text)) if isinstance(node, documented)]
     tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return " ".join([*found, *(token.string for token in tokens if token.type == tokenize.COMMENT)])
 
@@ -86,9 +84,7 @@ def texts_of(path: Path) -> str:
 
 def document_of(path: Path) -> str:
     """A Markdown document without its code."""
-    text = re.sub(
-        r"```.*?```|`[^`]*`|^    .*$", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
-    )
+    text = re.sub(r"```.*?```|`[^`]*`|^    .*$", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"\]\([^)]*\)|^> .*$", " ", text, flags=re.MULTILINE)
 
 
@@ -134,9 +130,7 @@ def worst(files: Mapping[Path, str], most: int = 15) -> Iterator[str]:
         words = total([text])
         size = sum(words.values())
         over = {g: sum(words[w] for w in m) - LIMITS[g] * size / 1000 for g, m in GROUPS.items()}
-        rows.append(
-            (sum(n for n in over.values() if n > 0), path, {g: round(n) for g, n in over.items() if n > 1})
-        )
+        rows.append((sum(n for n in over.values() if n > 0), path, {g: round(n) for g, n in over.items() if n > 1}))
     for excess, path, counts in sorted(rows, key=lambda row: -row[0])[:most]:
         if excess > 1:
             yield f"  {path.relative_to(ROOT)}: " + ", ".join(f"{g} +{n}" for g, n in counts.items())
@@ -155,9 +149,7 @@ def peers() -> Iterator[str]:
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--files", action="store_true", help="list the files that contribute most")
     options.add_argument("--peers", action="store_true", help="measure the peers that are installed")
     chosen = options.parse_args()

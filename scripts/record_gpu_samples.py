@@ -45,9 +45,7 @@ SAMPLES = {
     "gpu-tensor-in-gloo-group": "gloo-with-gpu --nproc 2 --set style=logging",
     "gpu-cuda-in-forked-worker": "cuda-in-forked-worker --nproc 2 --set rank=1 --set style=iso",
     "gpu-nan-check": f"nccl-nan-check --nproc 2 {NCCL} --set rank=1 --set style=logging",
-    "gpu-stuck-kernel-recorder": (
-        f"nccl-stuck-kernel --nproc 2 {NCCL} {DUMPS} --set rank=1 --set style=logging"
-    ),
+    "gpu-stuck-kernel-recorder": (f"nccl-stuck-kernel --nproc 2 {NCCL} {DUMPS} --set rank=1 --set style=logging"),
     "gpu-stuck-kernel-one-rank": f"nccl-stuck-kernel --nproc 1 {NCCL} {DUMPS} --set rank=0 --set style=iso",
     "gpu-stuck-kernel-heartbeat": f"nccl-stuck-kernel --nproc 2 {NCCL} {BEAT} --set rank=1 --set seconds=60",
     "gpu-slow-rank-nccl": f"slow-rank --nproc 3 {NCCL} {DUMPS} --set rank=1 --set style=logging",
@@ -58,14 +56,10 @@ SAMPLES = {
         f"shape-mismatch --nproc 2 {NCCL} {DUMPS} --set rank=1 --set extra=4000000 --set style=logging"
     ),
     "gpu-order-mismatch-nccl": f"order-mismatch --nproc 3 {NCCL} {DUMPS} --set rank=1 --set style=bracket",
-    "gpu-order-mismatch-nccl-detail": (
-        f"order-mismatch --nproc 2 {NCCL} {DETAIL} --set rank=1 --set style=logging"
-    ),
+    "gpu-order-mismatch-nccl-detail": (f"order-mismatch --nproc 2 {NCCL} {DETAIL} --set rank=1 --set style=logging"),
     "gpu-uneven-batches-nccl": f"uneven-batches --nproc 2 {NCCL} {DUMPS} --set rank=1 --set style=logging",
     "gpu-rank-sigkill-nccl": f"rank-sigkill --nproc 3 {NCCL} --set rank=1 --set style=megatron",
-    "gpu-exception-nccl": (
-        f"python-exception-one-rank --nproc 2 {NCCL} --set rank=1 --set style=json --record"
-    ),
+    "gpu-exception-nccl": (f"python-exception-one-rank --nproc 2 {NCCL} --set rank=1 --set style=json --record"),
     "gpu-out-of-memory": f"gpu-oom-one-rank --nproc 2 {NCCL} --set rank=1 --set style=logging",
     "gpu-out-of-memory-gloo": "gpu-oom-one-rank --nproc 2 --set rank=0 --set style=hf",
 }
@@ -97,9 +91,7 @@ def machine(out: Path) -> None:
         "dmesg": ["dmesg"],
     }.items():
         try:
-            done = subprocess.run(
-                words, capture_output=True, text=True, check=False, errors="backslashreplace"
-            )
+            done = subprocess.run(words, capture_output=True, text=True, check=False, errors="backslashreplace")
             (out / "machine" / f"{name}.txt").write_text(done.stdout + done.stderr)
         except FileNotFoundError:
             print(f"{name}: not there")

@@ -48,16 +48,12 @@ def replayed(order: Order, cache: Cache, may_run: bool) -> tuple[str, str]:
     verdict = {**found, "culprit": {"ranks": found["ranks"]}}
     differs = differences(ready.expected, {"verdict": verdict})
     return (
-        ("different", f"{', '.join(differs)}: {found['pattern']} {found['ranks']}")
-        if differs
-        else ("reproduced", "")
+        ("different", f"{', '.join(differs)}: {found['pattern']} {found['ranks']}") if differs else ("reproduced", "")
     )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description="Count incidents whose replay hint shows the same pattern again."
-    )
+    parser = argparse.ArgumentParser(description="Count incidents whose replay hint shows the same pattern again.")
     parser.add_argument("cases", type=Path)
     parser.add_argument(
         "--run", type=int, default=0, metavar="N", help="run at most N replays that are not in the cache"
@@ -75,17 +71,13 @@ def main() -> int:
             order = pick.order(document)
         except PostmortemError as error:
             counts["healthy" if verdict["outcome"] == "healthy" else "no scenario"] += 1
-            print(
-                f"{case.name:48} {verdict['pattern'] or verdict['outcome']:34} -  {error.message}", flush=True
-            )
+            print(f"{case.name:48} {verdict['pattern'] or verdict['outcome']:34} -  {error.message}", flush=True)
             continue
         outcome, remark = replayed(order, cache, len(cache) - known < args.run)
         if outcome == "reproduced" or outcome == "different":
             args.cache.write_text(json.dumps(cache, indent=1))
         counts[outcome] += 1
-        print(
-            f"{case.name:48} {verdict['pattern']!s:34} {order.scenario.id:28} {outcome} {remark}", flush=True
-        )
+        print(f"{case.name:48} {verdict['pattern']!s:34} {order.scenario.id:28} {outcome} {remark}", flush=True)
     print(json.dumps({"cases": counts.total(), **counts, "replays": len(cache)}))
     return 0
 

@@ -28,7 +28,7 @@ SCHEMA = "http://cyclonedx.org/schema/bom-1.6.schema.json"
 # What each declares, as an SPDX expression. Some metadata say no more than `BSD` or `LGPL`: there the licence
 # was read. tests/test_supply_chain.py compares with the metadata. A new one has no entry: read it first.
 LICENCES = {
-    "click": "BSD-3-Clause",
+    "annotated-doc": "MIT",
     "google-re2": "BSD-3-Clause",
     "hyperscan": "MIT",
     "isal": "PSF-2.0",
@@ -44,6 +44,8 @@ LICENCES = {
     "pyyaml": "MIT",
     "regex": "Apache-2.0 AND CNRI-Python",
     "rich": "MIT",
+    "shellingham": "ISC",
+    "typer": "MIT",
     "tzdata": "Apache-2.0",
     "zstandard": "BSD-3-Clause",
 }
@@ -68,9 +70,7 @@ def purl(name: str, version: str) -> str:
 
 
 def licence(expression: str) -> list[dict[str, Any]]:
-    form: dict[str, Any] = (
-        {"expression": expression} if " " in expression else {"license": {"id": expression}}
-    )
+    form: dict[str, Any] = {"expression": expression} if " " in expression else {"license": {"id": expression}}
     declared = {"acknowledgement": "declared"}  # by its authors; nobody has looked through the files
     return [form | declared if "expression" in form else {"license": form["license"] | declared}]
 
@@ -107,8 +107,7 @@ def bill(locked: Iterable[Pin], wheel: bytes | None = None) -> dict[str, Any]:
     for pin in inside:
         refs.setdefault(pin.name, []).append(purl(pin.name, pin.version))
     asks = {
-        pin.name: sorted(ref for other in inside if pin.name in other.via for ref in refs[other.name])
-        for pin in inside
+        pin.name: sorted(ref for other in inside if pin.name in other.via for ref in refs[other.name]) for pin in inside
     }
     root = purl(about["name"], about["version"])
     product: dict[str, Any] = {
@@ -136,10 +135,7 @@ def bill(locked: Iterable[Pin], wheel: bytes | None = None) -> dict[str, Any]:
         "components": [component(pin, bounds) for pin in inside],
         "dependencies": [
             {"ref": root, "dependsOn": sorted(ref for name in bounds for ref in refs[name])},
-            *(
-                {"ref": purl(pin.name, pin.version), "dependsOn": [*dict.fromkeys(asks[pin.name])]}
-                for pin in inside
-            ),
+            *({"ref": purl(pin.name, pin.version), "dependsOn": [*dict.fromkeys(asks[pin.name])]} for pin in inside),
         ],
     }
     # of the content, not of chance or the clock: who makes it again gets the same

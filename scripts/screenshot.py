@@ -46,9 +46,7 @@ def shoot(report: Path, target: Path, width: int, height: int, scheme: Any, full
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("report", type=Path)
     parser.add_argument("target", type=Path)
     parser.add_argument("--width", type=int, default=1280)

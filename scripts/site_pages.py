@@ -28,9 +28,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parent.parent
 PAGES, OTHERS = "repository", "files"  # apart, since x.md becomes x.html, and there may be an x.html
 BOOST = {"questions": 4, "how-to": 2, "tutorial.md": 2, PAGES: 0.2}
-NOTE = re.compile(
-    r"\A<!--.*?-->\s*", re.DOTALL
-)  # who wrote the page; mkdocs takes a title only from its first line
+NOTE = re.compile(r"\A<!--.*?-->\s*", re.DOTALL)  # who wrote the page; mkdocs takes a title only from its first line
 LINK = re.compile(
     r"""^(?P<fence>`{3,}).*?^(?P=fence)[ ]*$   # code holds brackets of its own
       | (?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)
@@ -92,9 +90,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         target = _target(page.file.src_uri, match)
         if not target:
             return match[0]
-        return match["before"] + posixpath.relpath(
-            _place(target), posixpath.dirname(page.file.src_uri) or "."
-        )
+        return match["before"] + posixpath.relpath(_place(target), posixpath.dirname(page.file.src_uri) or ".")
 
     return LINK.sub(led, NOTE.sub("", markdown))
 

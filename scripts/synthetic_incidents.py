@@ -52,10 +52,7 @@ def init(rank: int, world: int) -> list[str]:
         f"busId {BUS[local]} commId 0x8f1e7f37b6a3d0c1"
     )
     return [
-        (
-            f"{host(rank)}:{pid(rank)}:{pid(rank)} [{local}] NCCL INFO Bootstrap : Using "
-            f"eth0:10.4.0.{10 + rank // 8}<0>"
-        ),
+        (f"{host(rank)}:{pid(rank)}:{pid(rank)} [{local}] NCCL INFO Bootstrap : Using eth0:10.4.0.{10 + rank // 8}<0>"),
         f"{who} ncclCommInitRank {comm} - Init START",
         f"{who} ncclCommInitRank {comm} - Init COMPLETE",
     ]
@@ -102,9 +99,7 @@ def watchdog(
     ]
 
 
-def xid(
-    seconds: float, gpu: int, number: int, text: str, who: str = "pid='<unknown>', name=<unknown>"
-) -> str:
+def xid(seconds: float, gpu: int, number: int, text: str, who: str = "pid='<unknown>', name=<unknown>") -> str:
     return (
         f"2026-03-04T{clock(seconds)},{seconds % 1 * 1e6:06.0f}+00:00 NVRM: Xid "
         f"(PCI:{PCI[gpu]}): {number}, {who}, {text}"
@@ -121,10 +116,7 @@ def fell_off_the_bus() -> tuple[Logs, dict[str, object]]:
             lines += watchdog(r, 60 + 82 + 600, 1240, "ALLREDUCE", 26214400, 1243, 1239)
         logs[f"{host(r)}/rank{r}.log"] = lines
     logs["gpu002/dmesg.txt"] = [
-        (
-            "2026-03-04T09:12:44,100231+00:00 nvidia-nvlink: Nvlink Core is being initialized, major device "
-            "number 511"
-        ),
+        ("2026-03-04T09:12:44,100231+00:00 nvidia-nvlink: Nvlink Core is being initialized, major device number 511"),
         xid(60 + 81.4, 3, 79, "GPU has fallen off the bus."),
         xid(60 + 81.9, 3, 154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"),
     ]
@@ -175,10 +167,7 @@ def oom_then_timeouts() -> tuple[Logs, dict[str, object]]:
                 "[rank6]: Traceback (most recent call last):",
                 '[rank6]:   File "/opt/train/train.py", line 88, in <module>',
                 "[rank6]:     loss.backward()",
-                (
-                    '[rank6]:   File "/opt/venv/lib/python3.11/site-packages/torch/_tensor.py", line 626, '
-                    "in backward"
-                ),
+                ('[rank6]:   File "/opt/venv/lib/python3.11/site-packages/torch/_tensor.py", line 626, in backward'),
                 "[rank6]:     torch.autograd.backward(",
                 f"[rank6]: {text}",
             ]
@@ -245,8 +234,7 @@ def write(name: str) -> None:
     assert isinstance(proof, list)
     shown = [{"file": path, "line": line, "text": logs[path][line - 1]} for path, line in proof]
     (folder / "truth.json").write_text(
-        json.dumps({"id": name, **said, "evidence": shown, "story": story, "synthetic": True}, indent=1)
-        + "\n"
+        json.dumps({"id": name, **said, "evidence": shown, "story": story, "synthetic": True}, indent=1) + "\n"
     )
     (folder / "README.md").write_text(
         f"# {name}\n\nSYNTHETIC: built from the emitters' format strings by scripts/synthetic_incidents.py, "

@@ -43,9 +43,7 @@ def event(
 
 
 def claim(p: Pattern, *events: Event, **more: Any) -> Claim:
-    return Claim(
-        p, more.pop("role", p.role), events or (event(),), strength=more.pop("strength", p.strength), **more
-    )
+    return Claim(p, more.pop("role", p.role), events or (event(),), strength=more.pop("strength", p.strength), **more)
 
 
 def source(path: str, kind: str = "console", **more: Any) -> Source:

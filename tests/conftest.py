@@ -101,9 +101,7 @@ def lacking(what: str) -> str:
         return "" if postgres.programs() else "no PostgreSQL server (initdb, pg_ctl) is installed"
     if what == "index":
         asking = ("-m", "pip", "--retries", "0", "--timeout", "10", "index", "versions", "pebble")
-        return (
-            "" if _runs(sys.executable, *asking) else "no package index is reached (pip index versions fails)"
-        )
+        return "" if _runs(sys.executable, *asking) else "no package index is reached (pip index versions fails)"
     if what == "python3.11 with venv":
         return "" if "3.11" in pythons() else f"{what} is not installed"
     beside = str(Path(sys.executable).parent)  # a virtual environment that nobody activated
@@ -162,12 +160,10 @@ def browser(running_browser: Browser) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def in_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Command:
+def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
     """A command line in this process, in an empty folder: a third of a second cheaper than a new one.
     For words and exit codes; whoever tests streams, signals or the start itself starts a process."""
-    from postmortem import cli
+    from postmortem.cli import app as cli
 
     def run(*words: str | Path) -> subprocess.CompletedProcess[str]:
         monkeypatch.chdir(tmp_path)

@@ -103,17 +103,8 @@ def _json_array_newest_first(lines: Lines) -> str:
 
 def _cloudwatch(lines: Lines) -> str:
     """aws logs get-log-events"""
-    events = [
-        {"timestamp": int(line.at.timestamp() * 1000), "message": line, "ingestionTime": 1} for line in lines
-    ]
+    events = [{"timestamp": int(line.at.timestamp() * 1000), "message": line, "ingestionTime": 1} for line in lines]
     return json.dumps({"events": events, "nextForwardToken": "f/1"}, indent=4)
-
-
-def _loki_query(lines: Lines) -> str:
-    """The answer of Loki's query_range: one stream, nanoseconds and a line, newest first."""
-    values = [[str(int(line.at.timestamp() * 1e9)), line] for line in lines]
-    stream = {"stream": {"namespace": "ml", "job": "ml/train"}, "values": values}
-    return json.dumps({"status": "success", "data": {"resultType": "streams", "result": [stream]}})
 
 
 def _csv(lines: Lines) -> str:
@@ -131,9 +122,7 @@ def _logfmt(lines: Lines) -> str:
 
 
 def _structlog(lines: Lines) -> str:
-    return _joined(
-        [json.dumps({"event": line, "timestamp": _z(line), "pod": line.host}) for line in _records(lines)]
-    )
+    return _joined([json.dumps({"event": line, "timestamp": _z(line), "pod": line.host}) for line in _records(lines)])
 
 
 def _loguru(lines: Lines) -> str:
@@ -169,23 +158,6 @@ def _docker_partial(lines: Lines) -> str:
         rest = (textwrap.wrap(line, 120, drop_whitespace=False, replace_whitespace=False) or [""])[-1]
         out.append(json.dumps({"log": rest + "\n", "stream": "stderr", "time": _z(line)}))
     return _joined(out)
-
-
-def _folded(lines: Lines) -> str:
-    """A terminal of 80 columns, copied: long lines are broken where they reach the edge."""
-    return _joined([line[at : at + 80] for line in lines for at in range(0, max(1, len(line)), 80)])
-
-
-def _screen(lines: Lines) -> str:
-    """The same from a terminal that fills each row with blanks."""
-    rows = [line[at : at + 80] for line in lines for at in range(0, max(1, len(line)), 80)]
-    return _joined([row.ljust(80) for row in rows])
-
-
-def _java(line: Line) -> str:
-    """java.util.logging's SimpleFormatter takes two lines for each."""
-    when = f"{line.at:%b} {line.at.day}, {line.at:%Y} {line.at.hour % 12 or 12}:{line.at:%M:%S %p}"
-    return f"{when} org.acme.Launch pump\nINFO: {line}"
 
 
 def _typescript(lines: Lines) -> str:
@@ -229,11 +201,6 @@ def _journal_json(lines: Lines) -> str:
     )  # fmt: skip
 
 
-def _tai64n(line: Line) -> str:
-    at = line.at
-    return f"@{(1 << 62) + int(at.timestamp()) + 10:016x}{at.microsecond * 1000:08x} {line}"
-
-
 def _coloured(escape: str) -> Callable[[Line], str]:
     """A colour for the line's first word, in a console that lost or spells the ESC byte."""
 
@@ -262,17 +229,12 @@ ENVELOPES: dict[str, Wrap] = {
     "journalctl": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line.host} train.sh[123]: {line}"),
     "syslog of RFC 5424": _each(lambda line: f"<14>1 {line.at:%Y-%m-%dT%H:%M:%S.%f}+00:00 {line.host} train 123 - - {line}"),
     "ts of moreutils": _each(lambda line: f"{line.at:%b %d %H:%M:%S} {line}"),
-    "tai64n": _each(_tai64n),
-    "java.util.logging": _each(_java),
     "ts %.s": _each(lambda line: f"{line.at.timestamp():.6f} {line}"),
     "copied through Windows": _each(lambda line: f"{line}\r"),
     "script(1)": _typescript,
-    "a terminal's edge": _folded,
-    "a terminal's screen": _screen,
     "Cloud Logging, pretty": _json_array,
     "Cloud Logging, newest first": _json_array_newest_first,
     "CloudWatch": _cloudwatch,
-    "Loki's query_range": _loki_query,
     "Loki, lines newest first": lambda lines: _joined([f"{_z(line)}\t{line.host}\t{line}" for line in lines][::-1]),
     "a table": _csv,
     "logfmt": _logfmt,

@@ -41,9 +41,7 @@ def cluster() -> Iterator[str]:
     data = folder / "data"
     try:
         call(found / "initdb", "-D", data, "-U", "tests", "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = (
-            f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off -c max_connections=120"
-        )
+        options = f"-c listen_addresses= -c unix_socket_directories={folder} -c fsync=off -c max_connections=120"
         call(found / "pg_ctl", "-D", data, "-w", "-l", folder / "log", "-o", options, "start")
         try:
             yield f"postgresql://tests@/postgres?host={folder}"

@@ -115,8 +115,7 @@ def _poisoned(texts: Iterator[str]) -> Case:
     severity = events["columns"].index("severity")
     for row in events["rows"]:
         row[:] = [
-            next(texts) if isinstance(value, str) and place != severity else value
-            for place, value in enumerate(row)
+            next(texts) if isinstance(value, str) and place != severity else value for place, value in enumerate(row)
         ]
     return Case(_filled(document, texts), frames(events))
 

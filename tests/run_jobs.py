@@ -129,11 +129,6 @@ def torchrun(folder: Path) -> list[int]:
             here = str((entry / "cwd").readlink()) == str(folder) if words else False
         except OSError:
             continue
-        if (
-            here
-            and b"torch.distributed.run" in words
-            and b"postmortem" not in words
-            and alive(int(entry.name))
-        ):
+        if here and b"torch.distributed.run" in words and b"postmortem" not in words and alive(int(entry.name)):
             found.append(int(entry.name))
     return found

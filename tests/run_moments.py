@@ -44,16 +44,12 @@ def random_moments(number: int, seed: int) -> list[Moment]:
 def broken(folder: Path, moment: Moment) -> list[str]:
     """What did not hold: empty where all did."""
     running = begin(folder, job(folder, "healthy", ranks=2, steps=25, step=4))
-    until(
-        lambda: any(file.read_bytes().endswith(b"\n") for file in folder.glob("runs/*/run.jsonl")), PATIENCE_S
-    )
+    until(lambda: any(file.read_bytes().endswith(b"\n") for file in folder.glob("runs/*/run.jsonl")), PATIENCE_S)
     _send(_target(folder, running, moment.to), moment)
     faults = [] if _readable(folder) else ["what was there in that moment was not analyzed"]
     code = running.wait(PATIENCE_S)
     until(lambda: not torchrun(folder), PATIENCE_S)
-    faults += [
-        f"rank {r['pid']} lives on" for r in journal(folder) if r["event"] == "start" and alive(r["pid"])
-    ]
+    faults += [f"rank {r['pid']} lives on" for r in journal(folder) if r["event"] == "start" and alive(r["pid"])]
     faults += _of_the_end(folder, moment, code) + _of_the_folder(folder)
     return faults if _readable(folder) else [*faults, "the folder was not analyzed"]
 
@@ -105,6 +101,4 @@ def _of_the_folder(folder: Path) -> list[str]:
     if records[-1]["event"] != "done":
         return missing
     ends = {r["pid"] for r in records if r["event"] == "end"}
-    return missing + [
-        f"no end of {r['pid']}" for r in records if r["event"] == "start" and r["pid"] not in ends
-    ]
+    return missing + [f"no end of {r['pid']}" for r in records if r["event"] == "start" and r["pid"] not in ends]

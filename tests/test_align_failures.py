@@ -83,9 +83,7 @@ def test_one_line_behind_a_step_is_no_proof_of_it() -> None:
     (row,) = clocks_of(timeline)[host]
     crash = next(e for e in timeline.events if e.host == host)
     assert "is 25.0" in row.reason and "may have been set" in row.reason
-    assert (
-        crash.at is not None and abs(crash.at - world.crash) < 2 * crash.at_sigma + 1 and crash.at_sigma > 10
-    )
+    assert crash.at is not None and abs(crash.at - world.crash) < 2 * crash.at_sigma + 1 and crash.at_sigma > 10
 
 
 def test_utc_is_known_no_better_than_the_clocks_agree() -> None:
@@ -96,9 +94,7 @@ def test_utc_is_known_no_better_than_the_clocks_agree() -> None:
     timeline = align(events)
     crash = [e.at for e in timeline.events if e.at is not None]
     assert max(crash) - min(crash) < 0.1 and abs(min(crash) - world.crash) > 25
-    assert all(
-        re.search("differ by up to 3[01] s, so UTC is no more exact", c.reason) for c in timeline.clocks
-    )
+    assert all(re.search("differ by up to 3[01] s, so UTC is no more exact", c.reason) for c in timeline.clocks)
 
 
 def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
@@ -144,9 +140,7 @@ def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
     assert {c.kind for c in rows} == {"naive", "absolute", "boot"}
     assert all(c.state == "refused" for c in rows), [(c.kind, c.state, c.reason) for c in rows]
     assert all((c.uncertainty or 99) > 5 for c in rows)
-    assert any("collector" in c.reason for c in rows) and any(
-        "comes from a rejected clock" in c.reason for c in rows
-    )
+    assert any("collector" in c.reason for c in rows) and any("comes from a rejected clock" in c.reason for c in rows)
 
 
 @pytest.mark.parametrize(
@@ -170,9 +164,7 @@ def test_years_that_no_line_names(tmp_path: Path, start: float, told: str) -> No
     rows = own(incident.document)
     assert told in rows["node-1"]["reason"], rows["node-1"]["reason"]
     assert {row["state"] for row in rows.values()} == {"aligned"}
-    lines = [
-        e for e in incident.timeline.events if e.host == "node-1" and e.at is not None and e.clock == "naive"
-    ]
+    lines = [e for e in incident.timeline.events if e.host == "node-1" and e.at is not None and e.clock == "naive"]
     assert lines and all(
         start - 60 < (e.at or 0) - truth.hosts[1].skew < truth.end + 300 or e.at_sigma > 60 for e in lines
     )
@@ -190,8 +182,7 @@ def test_hosts_with_nothing_but_an_init_in_common(tmp_path: Path) -> None:
     rows = own(document_of(tmp_path / "logs"))
     for row in rows.values():
         assert (
-            row["state"] == "weak"
-            and "only 1 common line: too few to check them against each other" in row["reason"]
+            row["state"] == "weak" and "only 1 common line: too few to check them against each other" in row["reason"]
         ), row
     assert rows["node-1"]["offset_s"] - rows["node-0"]["offset_s"] == pytest.approx(40.0, abs=0.2)
     assert all(row["uncertainty_s"] > 0.3 for row in rows.values())
@@ -213,15 +204,11 @@ def test_two_groups_of_hosts_with_nothing_in_common(tmp_path: Path) -> None:
     """Two jobs' worth of lines: inside each group milliseconds, between them what zones and lives tell."""
     write(tmp_path / "logs", seed=98, hosts=6, change=lambda i, h: h if i < 4 else replace(h, words="batch"))
     for path in (tmp_path / "logs").rglob("rank*.log"):  # the init would join them
-        path.write_text(
-            "\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n"
-        )
+        path.write_text("\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n")
     rows = own(document_of(tmp_path / "logs"))
     assert [rows[f"node-{i}"]["state"] for i in range(6)] == ["aligned"] * 4 + ["weak"] * 2
     for i in (4, 5):
-        assert (
-            "compared with 1 other; no line in common with the other 4 clocks" in rows[f"node-{i}"]["reason"]
-        )
+        assert "compared with 1 other; no line in common with the other 4 clocks" in rows[f"node-{i}"]["reason"]
         assert rows[f"node-{i}"]["uncertainty_s"] >= 1.0
 
 
@@ -270,9 +257,7 @@ def test_a_drift_that_changes_over_three_days() -> None:
     size = np.array([abs(e) for e, _, good in errors(world, timeline).values() if good])
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(world, timeline).values() if good]
     assert len(size) >= 0.95 * len(rows) and size.max() <= 0.05 and np.mean(inside) >= 0.9
-    assert {h for h, pieces in rows.items() if len(pieces) > 1} == {
-        h for h, t in world.truth.items() if t.steps
-    }
+    assert {h for h, pieces in rows.items() if len(pieces) > 1} == {h for h, t in world.truth.items() if t.steps}
     assert sum("its rate changed by" in pieces[0].reason for pieces in rows.values()) > 30
 
 
@@ -295,9 +280,7 @@ def test_a_time_out_tells_when_the_waiting_began(tmp_path: Path) -> None:
         change=lambda i, h: replace(h, words="", skew=40.0 * (i == 1), zone=0.0),
     )
     for path in (tmp_path / "logs").rglob("rank*.log"):
-        path.write_text(
-            "\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n"
-        )
+        path.write_text("\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n")
     rows = own(document_of(tmp_path / "logs"))
     assert rows["node-1"]["offset_s"] - rows["node-0"]["offset_s"] == pytest.approx(40.0, abs=2.0)
     assert all(
@@ -313,9 +296,7 @@ def test_stamps_in_seconds_since_1970_and_time_outs_half_an_hour_behind(tmp_path
     off: list[float] = []  # seconds, against the job's time
     stated: list[float] = []
     for seed in range(71, 75):
-        truth = write(
-            tmp_path / str(seed), seed, 12, 90, scenario="hang", patience=1800.0, change=_third_in_epochs
-        )
+        truth = write(tmp_path / str(seed), seed, 12, 90, scenario="hang", patience=1800.0, change=_third_in_epochs)
         document = document_of(tmp_path / str(seed))
         rows = [c for c in document["clocks"] if not any("dmesg" in source for source in c["sources"])]
         by = {host.name: host for host in truth.hosts}
@@ -346,10 +327,7 @@ def test_a_kernel_log_without_a_kill_says_when_it_booted(tmp_path: Path) -> None
     truth = write(tmp_path / "logs", seed=103, hosts=3, scenario="exception")
     host = truth.hosts[2]
     boot = host.boot + host.skew
-    told = (
-        f"[    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T10:45:53 UTC "
-        f"({int(boot + 0.647614)})"
-    )
+    told = f"[    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T10:45:53 UTC ({int(boot + 0.647614)})"
     xid = (
         f"[{START + 600 - host.boot:12.6f}] NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', "
         f"name=<unknown>, GPU has fallen off the bus."

@@ -95,9 +95,7 @@ def test_the_same_line_in_every_format(line: str) -> None:
 
 def test_boot_time_from_the_same_line_in_wall_time() -> None:
     events = [*job(T, T + 0.9), kernel(f"[ 2240.704416] {KILL}", 2240.704416, "boot", "dmesg.txt")]
-    events.append(
-        kernel(f"2026-11-20T21:13:48,704416+00:00 {KILL}", T + 0.704416, "absolute", "dmesg_iso.txt")
-    )
+    events.append(kernel(f"2026-11-20T21:13:48,704416+00:00 {KILL}", T + 0.704416, "absolute", "dmesg_iso.txt"))
     found = killed(events, "dmesg.txt")
     assert found.at == pytest.approx(T + 0.704, abs=0.01) and found.at_sigma <= 0.6
     assert found.time == 2240.704416, "the raw stamp stays"
@@ -217,13 +215,9 @@ def test_a_skewed_host_has_a_skewed_kernel() -> None:
     for e in world.events:
         if e.host == "node-0002":
             times = array("d", [t + 37 for t in e.fields.get("times", ())])
-            e = e._replace(
-                time=(e.time or 0) + 37, fields={**e.fields, **({"times": times} if times else {})}
-            )
+            e = e._replace(time=(e.time or 0) + 37, fields={**e.fields, **({"times": times} if times else {})})
         events.append(e)
     events += [e._replace(rank=16) for e in job(BASE + 37, BASE + 38.5, "absolute", "node-0002")]
-    kill = kernel(
-        f"2026-11-20T18:40:37,9+00:00 {KILL}", BASE + 37.9, "absolute", "dmesg_iso.txt", host="node-0002"
-    )
+    kill = kernel(f"2026-11-20T18:40:37,9+00:00 {KILL}", BASE + 37.9, "absolute", "dmesg_iso.txt", host="node-0002")
     found = killed([*events, kill], "dmesg_iso.txt")
     assert found.at == pytest.approx(BASE + 0.9, abs=0.7)

@@ -62,9 +62,7 @@ def test_drift_is_what_hours_are_about() -> None:
     """50 ppm over six hours are a second: an offset alone would be wrong by that at the end."""
     world = World.make(seed=32, hosts=20, marks=50)
     timeline = align(world.events)
-    rates = np.array(
-        [[world.truth[h].drift * 1e6, rows[0].drift_ppm] for h, rows in clocks_of(timeline).items()]
-    )
+    rates = np.array([[world.truth[h].drift * 1e6, rows[0].drift_ppm] for h, rows in clocks_of(timeline).items()])
     apart = rates[:, 1] - rates[:, 0]
     assert np.abs(apart - np.median(apart)).max() < 1.0  # a drift that all share is not seen
 
@@ -117,9 +115,7 @@ def test_lines_around_a_step_carry_the_jump() -> None:
     truth = world.truth[host]
     marks = next(e for e in world.events if e.host == host and e.kind == "sync")
     moments = sorted(zip(marks.fields["times"], marks.fields["lines"], strict=True))
-    before, behind = next(
-        (a, b) for a, b in zip(moments[20:], moments[21:], strict=False) if b[1] - a[1] >= 2
-    )
+    before, behind = next((a, b) for a, b in zip(moments[20:], moments[21:], strict=False) if b[1] - a[1] >= 2)
     cut = (before[0] + behind[0]) / 2
     events = [set_at(e, cut, 20.0) if e.host == host else e for e in world.events]
 
@@ -224,11 +220,7 @@ def test_ranks_of_an_unnamed_host_may_be_on_two() -> None:
     timeline = align(nameless)
     first, second = timeline.clocks
     assert first.host is None and second.host is None
-    assert (
-        second.offset is not None
-        and first.offset is not None
-        and abs(second.offset - first.offset - 37.0) < 0.3
-    )
+    assert second.offset is not None and first.offset is not None and abs(second.offset - first.offset - 37.0) < 0.3
     assert "rank 2, 3" in second.reason
     a, b = [e.at for e in timeline.events if e.kind == "line"]
     assert a == pytest.approx(b, abs=0.3)

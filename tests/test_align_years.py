@@ -8,16 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from postmortem.align.years import with_years
+from postmortem.formats import times
 from postmortem.model import ClockKind, Event, Where
-from postmortem.parsers import times
 
 
 def event(text: str, line: int = 1, source: str = "rank0.log", clock: ClockKind | None = None) -> Event:
     stamp = times.find(text)
     assert stamp is not None
-    return Event(
-        "line", Where(source, line), text, time=stamp.time, clock=clock or stamp.clock, sigma=stamp.sigma
-    )
+    return Event("line", Where(source, line), text, time=stamp.time, clock=clock or stamp.clock, sigma=stamp.sigma)
 
 
 def shown(events: list[Event]) -> list[str]:

@@ -124,9 +124,7 @@ def test_what_names_a_zone_comes_before_what_is_likely() -> None:
     [(9, (0, 9)), (5.5, (0, 5.5)), (-5, (0, -5)), (1, (0, 1)), (5.75, (0, 5.75))],
     ids=["Tokyo", "Kolkata", "New York", "Berlin", "Kathmandu"],
 )
-def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(
-    apart: float, east: tuple[float, float]
-) -> None:
+def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(apart: float, east: tuple[float, float]) -> None:
     base, how = zones.gauge({clock("a"): 0.0, clock("b"): apart * HOUR}, {})
     assert how == "likely"
     assert (zones.snapped(-base) / HOUR, zones.snapped(apart * HOUR - base) / HOUR) == east
@@ -178,6 +176,4 @@ def test_the_generator_repeats_itself(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write(tmp_path / name, seed=84)
     a = {p.relative_to(tmp_path / "a"): p.read_bytes() for p in (tmp_path / "a").rglob("*") if p.is_file()}
-    assert a == {
-        p.relative_to(tmp_path / "b"): p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file()
-    }
+    assert a == {p.relative_to(tmp_path / "b"): p.read_bytes() for p in (tmp_path / "b").rglob("*") if p.is_file()}

@@ -22,10 +22,13 @@ import pool_work
 import pytest
 
 from conftest import ROOT, SAMPLES, needs
-from postmortem import collect, parsers, pool, report, scan
+from postmortem import blocks as parsers
+from postmortem import input as collect
+from postmortem import report, scan
 from postmortem.analyze import Incident, Options, analyze
 from postmortem.library import load
 from postmortem.model import Scanned
+from postmortem.system import pool
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 corpus: Any = import_module("corpus")
@@ -114,18 +117,12 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> None:
 def console(logs: Any, tmp_path: Path) -> Path:
     """All ranks on one console of some megabytes, the kernel log beside it."""
     files = sorted(p for p in logs.folder.rglob("*") if p.is_file() and p.suffix != ".txt")
-    lines = [
-        f"[default{n}]:{line}"
-        for n, p in enumerate(files)
-        for line in p.read_text(errors="replace").splitlines()
-    ]
+    lines = [f"[default{n}]:{line}" for n, p in enumerate(files) for line in p.read_text(errors="replace").splitlines()]
     (tmp_path / "console.log").write_text("\n".join([*lines[:500], *lines * 4]) + "\n")
     return tmp_path
 
 
-def test_a_large_log_is_read_in_parts_and_says_the_same(
-    console: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_log_is_read_in_parts_and_says_the_same(console: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = text(read(console, workers=1))
     divided(monkeypatch)
     assert len(scan.parts((console / "console.log").stat().st_size)) >= 4
@@ -145,18 +142,14 @@ def test_a_part_that_kills_its_worker_is_named_and_the_rest_is_read(
     assert lost["reason"] == "bytes 1,048,576 to 2,097,152: the worker that read it died (SIGKILL)"
     lines = (console / "console.log").read_text().split("\n")
     behind = [
-        e
-        for e in rest.timeline.events
-        if e.where.source == "console.log" and (e.where.line or 0) > len(lines) // 2
+        e for e in rest.timeline.events if e.where.source == "console.log" and (e.where.line or 0) > len(lines) // 2
     ]
     assert len(behind) > 10
     for event in behind:
         assert event.text.strip()[-20:] in lines[(event.where.line or 0) - 1]
 
 
-def test_a_small_share_of_lines_changes_no_verdict(
-    logs: Any, calm: Incident, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_small_share_of_lines_changes_no_verdict(logs: Any, calm: Incident, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the 24 ranks were 16,000: twelve ordinary lines of each are read, and those with hits."""
     whole = calm.document["verdict"]
     monkeypatch.setattr(reading, "LINES", 100)
@@ -218,9 +211,7 @@ def cluster() -> Iterator[Any]:
 
 @pytest.mark.slow
 @needs("distributed")
-def test_dask_gives_the_same_document_though_a_worker_is_killed(
-    logs: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dask_gives_the_same_document_though_a_worker_is_killed(logs: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real scheduler and two worker processes; one is killed with SIGKILL when the first task is done."""
     monkeypatch.setattr(pool, "BUNDLE_FAR", 1 << 18)
     with cluster() as made, pool.dask(made.scheduler_address) as executor:
@@ -239,8 +230,8 @@ def test_dask_gives_the_same_document_though_a_worker_is_killed(
 @pytest.mark.slow
 @needs("distributed")
 def test_a_dask_worker_that_cannot_see_the_logs_is_told_in_words(logs: Any) -> None:
-    from postmortem.collect import Container
     from postmortem.errors import UsageError
+    from postmortem.input import Container
 
     with cluster() as made, pool.dask(made.scheduler_address) as executor:
         gone = Container(Path("/nowhere/rank0.log"), "rank0.log", 10, "plain")
@@ -317,9 +308,7 @@ def test_the_scan_costs_less_than_one_and_a_half_times_ripgrep_and_finds_everyth
     ratios = [cpu_here(scan_all) / cpu_of(rg) for _ in range(5)]
     assert statistics.median(ratios) < 1.5, ratios
     assert {path: found[path].lines for path in made.lines} == made.lines
-    seen = {
-        (path, hit.line, m.pattern) for path, one in found.items() for hit in one.hits for m in hit.matches
-    }
+    seen = {(path, hit.line, m.pattern) for path, one in found.items() for hit in one.hits for m in hit.matches}
     missing = [event for event in made.events if tuple(event) not in seen]
     assert not missing, missing[:5]
 

@@ -87,9 +87,7 @@ def test_no_output_holds_a_name() -> None:
                 f"gertrude@{e.host} 10.77.1.9 "
                 f"/home/gertrude/moonshot/a.py {e.text.replace('/opt/train', '/home/gertrude/moonshot')}"
             ),
-            where=e.where._replace(
-                source=e.where.source.replace("node-a", "falcon-x1").replace("node-b", "falcon-x2")
-            ),
+            where=e.where._replace(source=e.where.source.replace("node-a", "falcon-x1").replace("node-b", "falcon-x2")),
         )
         for e in found.timeline.events
     )

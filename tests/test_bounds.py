@@ -17,18 +17,23 @@ from typing import Any
 
 import pytest
 
-from postmortem import collect, pool, process, reading
+from postmortem import input as collect
+from postmortem import reading
 from postmortem.analyze import Options, analyze
-from postmortem.collect import container
-from postmortem.parsers import flight_recorder, framing, plain_json, torchrun
+from postmortem.blocks import flight_recorder, torchrun
+from postmortem.formats import framing, plain_json
+from postmortem.input import container
+from postmortem.system import pool, process
 
 ROOT = Path(__file__).parent.parent
 GOOD = "".join(f"2026-11-20 21:01:{i:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(50))
 GOOD += "2026-11-20 21:02:00,548 INFO [rank0] training finished, exiting\n"
 CHILD = """
 import resource, sys
-from postmortem import parsers, pool, process
-from postmortem.cli import run
+from postmortem import blocks as parsers
+from postmortem.system import pool
+from postmortem.system import process
+from postmortem.cli.app import run
 process.MEMORY = 1 << 30
 pool.DEADLINE = {deadline}
 real = parsers.progress.parse
@@ -157,14 +162,9 @@ def zip_of(entries: int) -> bytes:
     """A zip whose directory has one member again and again."""
     name = b"a"
     local = struct.pack("<4sHHHHHIIIHH", b"PK\x03\x04", 20, 0, 0, 0, 0, 0, 0, 0, 1, 0) + name
-    row = (
-        struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0)
-        + name
-    )
+    row = struct.pack("<4sHHHHHHIIIHHHHHII", b"PK\x01\x02", 20, 20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + name
     directory = row * entries
-    end = struct.pack(
-        "<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, len(directory), len(local)
-    )
+    end = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, entries, entries, len(directory), len(local))
     end += struct.pack("<4sIQI", b"PK\x06\x07", 0, len(local) + len(directory), 1)
     end += struct.pack("<4sHHHHIIH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, len(directory), len(local), 0)
     return local + directory + end
@@ -203,9 +203,7 @@ def test_an_archive_is_read_for_its_time(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "rank0.log").write_text(GOOD)
     document = analyze([str(tmp_path)], Options(workers=1)).document
     told = skipped(document)
-    assert (
-        told and all(path.startswith("a.tar") for path in told) and document["ledger"]["scanned"] >= len(GOOD)
-    )
+    assert told and all(path.startswith("a.tar") for path in told) and document["ledger"]["scanned"] >= len(GOOD)
 
 
 def test_an_archive_of_many_small_logs_has_the_time_that_they_take(

@@ -19,8 +19,10 @@ from pathlib import Path
 import pytest
 
 from conftest import Command
-from postmortem import cli, output
+from postmortem.cli import app as cli
+from postmortem.cli.analyze import code as exit_code
 from postmortem.errors import PostmortemError, UsageError
+from postmortem.system import output
 
 CRASH = """\
 [rank1]: Traceback (most recent call last):
@@ -33,9 +35,7 @@ CRASH = """\
 PROGRESS = "".join(f"step {n} loss {3 / n:.3f}\n" for n in range(1, 40)) + "training finished\n"
 
 
-def postmortem(
-    *arguments: str | Path, cwd: Path | None = None, **more: object
-) -> subprocess.CompletedProcess[str]:
+def postmortem(*arguments: str | Path, cwd: Path | None = None, **more: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "postmortem", *map(str, arguments)]
     more |= {"capture_output": True, "text": True, "timeout": 120}
     return subprocess.run(command, cwd=cwd, **more)  # type: ignore[call-overload,no-any-return]
@@ -96,9 +96,7 @@ def test_the_format_follows_the_name_of_the_output(
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
-    script = (
-        f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
-    )
+    script = f"set -o pipefail; {sys.executable} -m postmortem patterns list | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "0"
     assert not done.stderr
@@ -139,7 +137,7 @@ def test_exit_code_of_a_healthy_run(in_process: Command, fine: Path) -> None:
     ],
 )
 def test_exit_codes_are_the_documented_ones(outcome: str, strict: bool, asked: bool, code: int) -> None:
-    assert cli.code(outcome, strict, asked) == code
+    assert exit_code(outcome, strict, asked) == code
 
 
 # ── what the user can mend ──────────────────────────────────────────────────────────────────────────────────
@@ -216,13 +214,11 @@ def test_a_pattern_that_does_not_load_is_named_with_its_line(
     assert "broken.yaml:" in words
 
 
-def test_an_error_of_our_own_says_so(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_of_our_own_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken(*_: object) -> str:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("postmortem.library.catalogue.listing", broken)
+    monkeypatch.setattr("postmortem.workshop.catalogue.listing", broken)
     assert cli.run(["patterns", "list"]) == 1
     assert "POSTMORTEM_DEBUG=1" in capsys.readouterr().err
     monkeypatch.setenv("POSTMORTEM_DEBUG", "1")
@@ -309,7 +305,7 @@ def test_what_the_system_refuses_is_no_error_of_our_own(
 def test_progress_fits_a_terminal_of_80_columns_and_shows_the_end_of_a_long_path() -> None:
     """A path of 100 characters pushed the bar, the speed and the rest of the path out of the line."""
     script = (
-        "import time\nfrom postmortem import output\n"
+        "import time\nfrom postmortem.system import output\n"
         "with output.progress_bar() as show:\n"
         "    show(122 << 20, 655 << 20, 'node-0112/' * 12 + 'attempt_0/7/stderr.log')\n"
         "    time.sleep(0.4)\n"

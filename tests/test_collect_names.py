@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postmortem.collect import Identity, identify, job_folder
-from postmortem.collect.names import source
+from postmortem.input import Identity, identify, job_folder
+from postmortem.input.names import source
 
 
 def test_torchruns_tree_tells_everything_but_the_rank() -> None:

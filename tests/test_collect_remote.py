@@ -85,10 +85,7 @@ def test_a_large_log_is_fetched_in_parts_by_two_processes(
     monkeypatch.setattr(scan, "parts", lambda size: small(size, 1 << 20, 1 << 20))
     Ranges.asked.clear()
     document = analyze([serve(tmp_path) + "/rank0.log"], Options(workers=2)).document
-    assert (
-        document["verdict"]["culprit"]["ranks"] == [0]
-        and document["verdict"]["evidence"][0]["line"] == 60_002
-    )
+    assert document["verdict"]["culprit"]["ranks"] == [0] and document["verdict"]["evidence"][0]["line"] == 60_002
     assert len({first for first, _ in Ranges.asked}) > 3, "ranges, from several places"
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postmortem.collect.sniff import kind
+from postmortem.input.sniff import kind
 
 OOM = "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0"
 CPU = "CPU: 0 UID: 0 PID: 32688 Comm: python3 Not tainted 6.18.44 #1 PREEMPT(none) "
@@ -46,15 +46,13 @@ KERNEL = {
         "kernel: NVRM: Xid (PCI:0000:48:00): 79, pid=23884, name=python3, GPU has fallen off the bus.\n"
     ),
     "journalctl json": (
-        '{"__CURSOR":"s=1436;i=33b","__REALTIME_TIMESTAMP":"1795209601228496","_TRANSPORT":"kernel",'
-        '"MESSAGE":"x"}\n'
+        '{"__CURSOR":"s=1436;i=33b","__REALTIME_TIMESTAMP":"1795209601228496","_TRANSPORT":"kernel","MESSAGE":"x"}\n'
     ),
     "journalctl export": "__CURSOR=s=1436;i=33b\n__REALTIME_TIMESTAMP=1795209601228496\n",
     "rsyslog": "May 19 07:08:57 ip-26-0-146-100 kernel: [680111.646286] NVRM: Xid (PCI:0000:db:00): 79\n",
     "rsyslog iso": "2026-05-19T07:08:57.123456+02:00 gpu-12 systemd[1]: Started Session 4 of user root.\n",
     "talosctl dmesg": (
-        "10.155.116.19: kern: warning: [2026-04-20T18:06:20.599488292Z]: NVRM: Xid (PCI:0000:48:00): 45, "
-        "pid=23884\n"
+        "10.155.116.19: kern: warning: [2026-04-20T18:06:20.599488292Z]: NVRM: Xid (PCI:0000:48:00): 45, pid=23884\n"
     ),
     "NVRM over several lines": (
         "[ 1902.308145] NVRM: The NVIDIA GPU 0000:b3:00.0\n"
@@ -74,10 +72,7 @@ CASES: list[tuple[str, str, str]] = [
     (
         "agent",
         "x.txt",
-        (
-            "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 25911 closing signal "
-            "SIGTERM\n"
-        ),
+        ("WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 25911 closing signal SIGTERM\n"),
     ),
     (
         "agent",
@@ -159,10 +154,7 @@ CASES: list[tuple[str, str, str]] = [
     (
         "stack",
         "rank0_pid23887.txt",
-        (
-            "Process 23887: python3 -u train.py\nPython v3.11.7 (/opt/python3.11)\n\n"
-            'Thread 23887 (idle): "MainThread"\n'
-        ),
+        ('Process 23887: python3 -u train.py\nPython v3.11.7 (/opt/python3.11)\n\nThread 23887 (idle): "MainThread"\n'),
     ),
     ("stack", "x.txt", "\nCore file information:\nstate: R zombie: True niceness: 0\n"),
     (
@@ -176,10 +168,7 @@ CASES: list[tuple[str, str, str]] = [
     (
         "stack",
         "x.txt",
-        (
-            "[New LWP 20075]\n[New LWP 20124]\n[Thread debugging using libthread_db enabled]\n"
-            "#0  0x00007f in raise ()\n"
-        ),
+        ("[New LWP 20075]\n[New LWP 20124]\n[Thread debugging using libthread_db enabled]\n#0  0x00007f in raise ()\n"),
     ),
     (
         "stack",
@@ -192,10 +181,7 @@ CASES: list[tuple[str, str, str]] = [
     (
         "process-table",
         "ps.txt",
-        (
-            "  PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD\n"
-            "24102 24099 Ssl  futex_do_wait\n"
-        ),
+        ("  PID  PPID STAT WCHAN                        ELAPSED     TIME   RSS CMD\n24102 24099 Ssl  futex_do_wait\n"),
     ),
     (
         "process-table",
@@ -216,10 +202,7 @@ CASES: list[tuple[str, str, str]] = [
     (
         "scheduler",
         "x.txt",
-        (
-            "JobId=8 JobName=train\n   UserId=root(0) GroupId=root(0)\n"
-            "   JobState=FAILED Reason=NonZeroExitCode\n"
-        ),
+        ("JobId=8 JobName=train\n   UserId=root(0) GroupId=root(0)\n   JobState=FAILED Reason=NonZeroExitCode\n"),
     ),
     (
         "scheduler",
@@ -322,9 +305,7 @@ CASES: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("want", "name", "head"), CASES, ids=[f"{want}-{at}" for at, (want, _, _) in enumerate(CASES)]
-)
+@pytest.mark.parametrize(("want", "name", "head"), CASES, ids=[f"{want}-{at}" for at, (want, _, _) in enumerate(CASES)])
 def test_kinds(want: str, name: str, head: str) -> None:
     got, why = kind(name, head.encode())
     assert got == want, why
@@ -352,12 +333,8 @@ def test_text_with_nuls_is_text_and_data_is_not() -> None:
     text = b"step 12 loss 0.25 of rank 3\n" * 200
     assert kind("a.log", text + bytes(8000) + text)[0] == "console", "a page that the disk lost"
     assert kind("a.log", text.replace(b"loss", b"los\0"))[0] == "console", "a NUL in each line"
-    assert kind("a.log", bytes(65536))[0] == "console", (
-        "logrotate truncated it, the writer went on where it was"
-    )
-    assert kind("a.log", "损失 0.25 训练\n".encode("gbk") * 300)[0] == "console", (
-        "an encoding of before UTF-8"
-    )
+    assert kind("a.log", bytes(65536))[0] == "console", "logrotate truncated it, the writer went on where it was"
+    assert kind("a.log", "损失 0.25 训练\n".encode("gbk") * 300)[0] == "console", "an encoding of before UTF-8"
     assert kind("a.log", "\x1b[36m(TrainController pid=23641)\x1b[0m é\n".encode() * 100)[0] == "console"
     noise = random.Random(0).randbytes(20_000)
     assert kind("a.log", noise) == ("binary", "binary (no text)")

@@ -22,13 +22,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed import tar_of
 
-from postmortem.collect import Container, Incomplete, Limits, collect, logs_in, open_sources
-from postmortem.collect.names import PASSED_BY
-from postmortem.collect.streams import utf16_order
+from postmortem.input import Container, Incomplete, Limits, collect, logs_in, open_sources
+from postmortem.input.names import PASSED_BY
+from postmortem.input.streams import utf16_order
 
 LOG = b"".join(
-    b"2026-11-20 21:03:%02d,%03d INFO [rank0] train: step %d loss %.4f\n"
-    % (i // 50 % 60, i % 1000, i, 7 / (i + 1))
+    b"2026-11-20 21:03:%02d,%03d INFO [rank0] train: step %d loss %.4f\n" % (i // 50 % 60, i % 1000, i, 7 / (i + 1))
     for i in range(4000)
 )
 NOISE = random.Random(1)
@@ -86,13 +85,7 @@ def test_a_gz_header_with_all_its_options(tmp_path: Path) -> None:
     body = gzip.compress(LOG)[10:]
     path = tmp_path / "x.gz"
     path.write_bytes(
-        b"\x1f\x8b\x08\x1e"
-        + bytes(6)
-        + b"\x05\x00extra"
-        + b"rank0.log\0"
-        + b"a comment\0"
-        + b"\xab\xcd"
-        + body
+        b"\x1f\x8b\x08\x1e" + bytes(6) + b"\x05\x00extra" + b"rank0.log\0" + b"a comment\0" + b"\xab\xcd" + body
     )
     assert read(path) == {"x.gz": (LOG, "")}
 
@@ -213,7 +206,7 @@ def test_utf16_is_read_as_utf8(tmp_path: Path, encoding: str) -> None:
 @given(st.binary(max_size=400))
 @settings(max_examples=200, deadline=None)
 def test_utf16_of_anything_gives_valid_utf8(data: bytes) -> None:
-    from postmortem.collect.streams import Held, Utf16
+    from postmortem.input.streams import Held, Utf16
 
     stream = Utf16(Held(data), "le")
     stream.read(1 << 20).decode("utf-8")
@@ -228,9 +221,7 @@ def test_a_log_with_some_nuls_is_not_utf16() -> None:
 
 
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\0\n"), min_size=1, max_size=60).filter(
-    lambda n: (
-        n not in (".", "..", *PASSED_BY) and "." not in n
-    )  # `.h` and the like are programs, and passed by
+    lambda n: n not in (".", "..", *PASSED_BY) and "." not in n  # `.h` and the like are programs, and passed by
 )
 FILES = st.dictionaries(
     st.lists(NAMES, min_size=1, max_size=4).map("/".join),
@@ -382,9 +373,7 @@ def test_a_zip_member_without_a_name_is_read_as_others_are(tmp_path: Path) -> No
         z.writestr("x", b"second\n")
     data = path.read_bytes()
     header, at = data.rindex(b"PK\x01\x02"), data.rindex(b"x", 0, data.rindex(b"PK\x05\x06"))
-    data = (
-        data[: header + 28] + b"\0\0" + data[header + 30 : at] + data[at + 1 :]
-    )  # its name in the directory
+    data = data[: header + 28] + b"\0\0" + data[header + 30 : at] + data[at + 1 :]  # its name in the directory
     size = len(data) - 22
     end = data.rindex(b"PK\x05\x06")
     begin = int.from_bytes(data[end + 16 : end + 20], "little")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from conftest import needs
-from postmortem.collect import Collection, Incomplete, collect, open_sources
 from postmortem.errors import PathMissing
+from postmortem.input import Collection, Incomplete, collect, open_sources
 
 
 def labels(found: Collection) -> list[str]:
@@ -101,15 +101,11 @@ def test_links_are_not_followed_and_loops_end(tmp_path: Path) -> None:
     found = collect([str(root)])
     assert labels(found) == ["run_1/rank0.log"]
     told = reasons(found)
-    assert (
-        told["latest"] == told["loop"] == "link inside the given folder: its target is read by its own name"
-    )
+    assert told["latest"] == told["loop"] == "link inside the given folder: its target is read by its own name"
     assert told["out.log"].startswith("link out of the given folder")
     assert told["gone"] == told["self"] == "dangling link"
     assert told["run_1/same.log"] == "the same file as run_1/rank0.log"
-    assert labels(collect([str(root / "latest")])) == ["rank0.log"], (
-        "a link named on the command line is meant"
-    )
+    assert labels(collect([str(root / "latest")])) == ["rank0.log"], "a link named on the command line is meant"
 
 
 def test_a_file_swapped_for_a_link_is_not_followed(tmp_path: Path) -> None:
@@ -159,9 +155,9 @@ def test_programs_and_notes_beside_the_logs_are_no_logs_unless_somebody_names_th
     write(tmp_path, "rank0.log", "train.py", "job/README.md", "conf.d/events.yaml", "launch.SH")
     found = collect([str(tmp_path)])
     assert labels(found) == ["conf.d/events.yaml", "rank0.log"]
-    assert {
-        path: "name the file itself" in reason for path, reason in reasons(found).items()
-    } == dict.fromkeys(("job/README.md", "launch.SH", "train.py"), True)
+    assert {path: "name the file itself" in reason for path, reason in reasons(found).items()} == dict.fromkeys(
+        ("job/README.md", "launch.SH", "train.py"), True
+    )
     assert sum(skip.bytes for skip in found.skipped) == sum(
         (tmp_path / p).stat().st_size for p in ("train.py", "job/README.md", "launch.SH")
     )

@@ -19,12 +19,15 @@ import pytest
 
 import postmortem
 from conftest import ROOT, SAMPLES, solved
-from postmortem import Incident, Options, analyze, report, resources
-from postmortem.cli import OUTCOME_CODES, Shape, run
-from postmortem.compare.comparison import compare
-from postmortem.history import filing, rows
-from postmortem.history.store import opened
+from postmortem import Incident, Options, analyze, report
+from postmortem.cli.analyze import OUTCOME_CODES
+from postmortem.cli.app import run
+from postmortem.cli.schema import Document
+from postmortem.fleet.diff.comparison import compare
+from postmortem.fleet.history import filing, rows
+from postmortem.fleet.history.store import opened
 from postmortem.model import Outcome
+from postmortem.system import resources
 
 sys.path.insert(0, str(ROOT / "scripts"))
 import contract
@@ -60,9 +63,7 @@ def rare(tmp_path_factory: pytest.TempPathFactory) -> Incident:
         for number in range(2):
             own = rows.row(found.document)
             seen = (rows.Involved("host", "gpu-017", True),)
-            history.file(
-                replace(own, uid=f"{number:064x}", happened=f"2026-11-1{number}T03:12:08.000Z", involved=seen)
-            )
+            history.file(replace(own, uid=f"{number:064x}", happened=f"2026-11-1{number}T03:12:08.000Z", involved=seen))
         history.file(replace(own, uid=f"{2:064x}", cause="591c3021e7074691"))  # by an older version
         history.note(f"{1:064x}", "reseated")
     filed: Incident = filing.filed(found, where, None, [str(logs)], hide=False)
@@ -85,9 +86,7 @@ def written(incident: Incident, name: str) -> list[Any]:
 
 
 def test_schemas_and_tables_are_what_the_types_give() -> None:
-    done = subprocess.run(
-        [sys.executable, "scripts/contract.py", "--check"], cwd=ROOT, capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "scripts/contract.py", "--check"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -164,9 +163,7 @@ def test_a_reader_takes_additions_and_no_number_in_quotes() -> None:
     validator("brief").validate({**brief, "new_in_a_later_version": 1})
     for wrong in ({"rank": "1"}, {"ranks": "0, 1"}, {"ranks": ["1"]}):
         changed = {**brief, "culprit": {**brief["culprit"], **wrong}}
-        assert ("ranks" in wrong) != validator("brief").is_valid(changed), (
-            wrong
-        )  # `rank` is an addition, unread
+        assert ("ranks" in wrong) != validator("brief").is_valid(changed), wrong  # `rank` is an addition, unread
     (document,) = written(solved(HANG), "incident")
     for name in ("verdict", "ranks", "schema"):
         assert not validator("incident").is_valid({k: v for k, v in document.items() if k != name}), name
@@ -188,8 +185,8 @@ def test_the_brief_has_the_culprit_of_the_document() -> None:
 
 
 def test_the_command_prints_each_schema(capfd: pytest.CaptureFixture[str]) -> None:
-    assert set(Shape) == set(contract.SHAPES)
-    for name in Shape:
+    assert set(Document) == set(contract.SHAPES)
+    for name in Document:
         assert run(["schema", name.value]) == 0
         assert json.loads(capfd.readouterr().out) == json.loads(resources.schema(name.value))
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from postmortem.blocks import progress
+from postmortem.blocks.counters import MARKS, form_of
+from postmortem.formats.envelope import Style, peel
 from postmortem.model import Event, Sample, Source
-from postmortem.parsers import progress
-from postmortem.parsers.counters import MARKS, form_of
-from postmortem.parsers.envelope import Style, peel
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.collect import sniff
+from postmortem.input import sniff
 from postmortem.library import load
 
 HERE = Path(__file__).resolve().parent
@@ -32,12 +32,7 @@ def told() -> Iterator[tuple[str, str, str]]:
     """Every line that a host or a cluster may say and that would accuse somebody: pattern, file, text."""
     for pattern in load().patterns.values():
         name = NAMES.get(pattern.family)
-        if (
-            name is None
-            or pattern.derived
-            or pattern.role not in ("cause", "symptom")
-            or pattern.id in NAMES_A_RANK
-        ):
+        if name is None or pattern.derived or pattern.role not in ("cause", "symptom") or pattern.id in NAMES_A_RANK:
             continue
         for example in pattern.matches:
             text = example.text.strip("\n")
@@ -67,10 +62,7 @@ def test_a_scheduler_that_ends_what_has_said_goodbye_found_it_hanging(tmp_path: 
     assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "slurm-time-limit"
 
 
-XID = (
-    "[111403.118] NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the "
-    "bus.\n"
-)
+XID = "[111403.118] NVRM: Xid (PCI:0000:91:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
 RAISED = 'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\n'
 
 
@@ -105,8 +97,7 @@ def test_a_fault_of_another_program_on_the_same_host_is_not_this_jobs(tmp_path: 
     work = "".join(f"2026-11-20 08:00:{s:02d} INFO rank 0: step {s} loss 2.1\n" for s in range(30))
     (tmp_path / "rank0.log").write_text(f"{work}{RAISED}ValueError: bad label 9\n")
     xid = (
-        "NVRM: Xid (PCI:0000:91:00): 31, pid=7777, name=python3, Ch 00000010, intr 00000000. MMU Fault: "
-        "ENGINE GRAPHICS"
+        "NVRM: Xid (PCI:0000:91:00): 31, pid=7777, name=python3, Ch 00000010, intr 00000000. MMU Fault: ENGINE GRAPHICS"
     )
     (tmp_path / "journal.txt").write_text(f"2026-11-20T08:00:11.000000+00:00 node-x kernel: {xid}\n")
     assert analyze([str(tmp_path)]).document["verdict"]["pattern"] == "python-exception"

@@ -13,19 +13,19 @@ from pathlib import Path
 import pytest
 
 from conftest import ROOT, SAMPLES
-from postmortem import collect, reading
+from postmortem import input as collect
+from postmortem import reading
 from postmortem.align import align
 from postmortem.diagnose import diagnose
 from postmortem.diagnose.same import stem
 from postmortem.library import Library, load
 from postmortem.model import Event, Source
+from postmortem.say.document import write
 
 SYNTHETIC = ROOT / "tests" / "incidents" / "synthetic"
 CASES = sorted(p.parent for folder in (SAMPLES, SYNTHETIC) for p in folder.glob("*/truth.json"))
 EVERY = len(CASES) // 12 + 1
-CHOSEN = [
-    pytest.param(c, id=c.name, marks=() if i % EVERY == 0 else pytest.mark.slow) for i, c in enumerate(CASES)
-]
+CHOSEN = [pytest.param(c, id=c.name, marks=() if i % EVERY == 0 else pytest.mark.slow) for i, c in enumerate(CASES)]
 Verdict = tuple[object, ...]
 
 
@@ -37,7 +37,7 @@ def read(case: Path) -> tuple[list[Source], list[Event]]:
 
 
 def verdict(sources: Sequence[Source], events: Sequence[Event], library: Library | None = None) -> Verdict:
-    said = diagnose(align(events), sources, library or load(), {})[0]["verdict"]
+    said = write(diagnose(align(events), sources, library or load(), {}), sources, {})["verdict"]
     assert isinstance(said, dict)
     who = said["culprit"]
     what = tuple(said[k] for k in ("outcome", "category", "pattern", "confidence", "headline"))
@@ -62,7 +62,7 @@ def test_the_order_of_events_on_the_timeline_changes_nothing(case: Path) -> None
     timeline = align(events)
     shuffled = random.Random(case.name).sample(timeline.events, len(timeline.events))
     said = [
-        diagnose(replace(timeline, events=tuple(es)), sources, load(), {})[0]["verdict"]
+        write(diagnose(replace(timeline, events=tuple(es)), sources, load(), {}), sources, {})["verdict"]
         for es in (timeline.events, shuffled)
     ]
     assert said[0] == said[1]
@@ -91,9 +91,7 @@ def test_the_order_of_the_library_changes_nothing(case: Path) -> None:
     assert verdict(sources, events, library) == verdict(sources, events)
 
 
-def test_a_library_is_the_same_from_folders_of_other_names(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_is_the_same_from_folders_of_other_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pattern files, each family in a folder whose name reverses their order."""
     families = sorted(p for p in (ROOT / "patterns").iterdir() if p.is_dir())
     for n, family in enumerate(reversed(families)):
@@ -101,7 +99,7 @@ def test_a_library_is_the_same_from_folders_of_other_names(
             copy = tmp_path / f"{n:03d}" / file.relative_to(family.parent)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(file.read_bytes())
-    monkeypatch.setattr("postmortem.resources.folder", lambda name: tmp_path)
+    monkeypatch.setattr("postmortem.system.resources.folder", lambda name: tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     from postmortem.library import read as library_read
 

@@ -31,9 +31,7 @@ def verdict(folder: Path, files: dict[str, str]) -> Any:
 
 @pytest.mark.parametrize("table", [TABLE, PIPED])
 @pytest.mark.parametrize("console", ["slurm-991.out", "train_job991.log", "rank0.log"])
-def test_another_jobs_row_is_no_failure_of_a_job_that_finished(
-    tmp_path: Path, table: str, console: str
-) -> None:
+def test_another_jobs_row_is_no_failure_of_a_job_that_finished(tmp_path: Path, table: str, console: str) -> None:
     assert verdict(tmp_path, {"sacct.txt": table, console: WORK + DONE})["outcome"] == "healthy"
 
 
@@ -51,9 +49,7 @@ def test_without_a_number_a_row_gives_way_to_what_a_rank_says(tmp_path: Path) ->
         'Traceback (most recent call last):\n  File "/opt/train.py", line 5, in <module>\n    main()\n'
         "ValueError: bad label 9\n"
     )
-    assert (
-        verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK + raised})["pattern"] == "python-exception"
-    )
+    assert verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK + raised})["pattern"] == "python-exception"
 
 
 def test_a_table_of_one_job_counts(tmp_path: Path) -> None:
@@ -63,7 +59,5 @@ def test_a_table_of_one_job_counts(tmp_path: Path) -> None:
 
 
 def test_a_number_in_slurms_own_words_says_which_job_it_is(tmp_path: Path) -> None:
-    ended = (
-        "slurmstepd: error: *** JOB 992 ON node01 CANCELLED AT 2026-11-20T08:00:30 DUE TO TIME LIMIT ***\n"
-    )
+    ended = "slurmstepd: error: *** JOB 992 ON node01 CANCELLED AT 2026-11-20T08:00:30 DUE TO TIME LIMIT ***\n"
     assert verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK + ended})["pattern"] == "slurm-time-limit"

@@ -17,15 +17,17 @@ import jsonschema
 import pytest
 
 from conftest import ROOT, SAMPLES, SCREENS, Command, needs
-from postmortem import Options, collect, resources
+from postmortem import Options
+from postmortem import input as collect
 from postmortem.analyze import _usual
-from postmortem.compare import settings
-from postmortem.compare.comparison import compare
-from postmortem.compare.run import pace
-from postmortem.diagnose.novelty import alike
+from postmortem.fleet.diff import settings
+from postmortem.fleet.diff.comparison import compare
+from postmortem.fleet.diff.run import pace
+from postmortem.formats.lineform import alike
 from postmortem.model import Source
+from postmortem.reading.distinct import Listener, Once, Pace
 from postmortem.report.difference import FORMS, render
-from postmortem.spoken import Listener, Once, Pace
+from postmortem.system import resources
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -42,13 +44,9 @@ def job(folder: Path, seed: int, *, ranks: int = 4, torch: str = "2.5.1", **more
     began = DAY + chance.random() * 1e6
     for rank in range(ranks):
         at, said = began, list[tuple[float, str, str]]()
-        said.append(
-            (at, "INFO", f"process group ready: rank {rank} of {ranks}, pid {chance.randrange(30_000)}")
-        )
+        said.append((at, "INFO", f"process group ready: rank {rank} of {ranks}, pid {chance.randrange(30_000)}"))
         said.append((at, "INFO", f"torch {torch}, listening on {host}:{chance.randrange(65_000)}"))
-        said.append(
-            (at, "INFO", f"config lr={lr} batch_size={more.get('batch_size', 64)} ms_to_start={at % 1}")
-        )
+        said.append((at, "INFO", f"config lr={lr} batch_size={more.get('batch_size', 64)} ms_to_start={at % 1}"))
         for step in range(0, 200, 5):
             at += 5 * step_s * chance.uniform(0.9, 1.15)
             norm = f"{chance.uniform(0, 9) - 4:.3g}"
@@ -191,9 +189,7 @@ def test_the_environment_is_compared_but_for_what_every_run_has_of_its_own(tmp_p
 # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_log_is_opened_once_and_each_byte_read_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_log_is_opened_once_and_each_byte_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two months of logs on a slow disk: the verdict, the forms, the steps and the settings of one pass."""
     opened: list[str] = []
     real = collect.open_sources
@@ -336,9 +332,7 @@ def test_a_secret_is_masked_in_lines_and_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [("-", "x"), ("nowhere", "nowhere")])
-def test_what_cannot_be_compared_is_refused_in_one_sentence(
-    in_process: Command, given: tuple[str, str]
-) -> None:
+def test_what_cannot_be_compared_is_refused_in_one_sentence(in_process: Command, given: tuple[str, str]) -> None:
     done = in_process("diff", *given)
     assert done.returncode == 2 and done.stderr.startswith("postmortem: ") and done.stdout == ""
 

@@ -63,19 +63,14 @@ def test_generated_pages_are_up_to_date() -> None:
 
 
 def test_every_pattern_has_its_section_in_the_catalogue() -> None:
-    there = {
-        p.id for p in LIBRARY.patterns.values() if p.id in anchors(DOCS / "catalogue" / f"{p.family}.md")
-    }
+    there = {p.id for p in LIBRARY.patterns.values() if p.id in anchors(DOCS / "catalogue" / f"{p.family}.md")}
     assert there == set(LIBRARY.patterns)
 
 
 def test_a_wording_stands_under_its_version() -> None:
     """Torch says `ms` since 2.1 and said `s` before; the reader of an old log has to find the old line."""
     page = script("pattern_catalogue")
-    shown = {
-        label: [e.text for e in examples]
-        for label, _, examples in page.wordings(LIBRARY["tcp-client-timeout"])
-    }
+    shown = {label: [e.text for e in examples] for label, _, examples in page.wordings(LIBRARY["tcp-client-timeout"])}
     assert any("timed out after 900s" in text for text in shown["torch <2.1"])
     assert not any("timed out after 900s" in text for text in shown[""])
 
@@ -105,14 +100,10 @@ def test_every_link_leads_to_something() -> None:
     broken = []
     for page in PAGES:
         text = without_blocks(page.read_text())
-        for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(
-            r"^\[[^\]]+\]: (\S+)$", text, re.MULTILINE
-        ):
+        for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r"^\[[^\]]+\]: (\S+)$", text, re.MULTILINE):
             path, _, anchor = target.partition("#")
             goal = (page.parent / path).resolve() if path else page
-            if not target.startswith("http") and not (
-                goal.exists() and (not anchor or anchor in anchors(goal))
-            ):
+            if not target.startswith("http") and not (goal.exists() and (not anchor or anchor in anchors(goal))):
                 broken.append(f"{page.relative_to(ROOT)}: {target}")
     assert not broken, "\n".join(broken)
 
@@ -153,11 +144,7 @@ def shape(text: str) -> str:
 def seen() -> str:
     """All that patterns and samples show of real lines."""
     shown = [e.text for p in LIBRARY.patterns.values() for e in p.matches + p.no_matches]
-    files = (
-        f
-        for f in (ROOT / "sample_logs").glob("*/logs/**/*")
-        if f.is_file() and f.suffix not in (".pkl", ".gz")
-    )
+    files = (f for f in (ROOT / "sample_logs").glob("*/logs/**/*") if f.is_file() and f.suffix not in (".pkl", ".gz"))
     return shape("\n".join(shown + [f.read_text(errors="replace") for f in files]))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.parsers.ends import End, told
+from postmortem.blocks.ends import End, end_in
 
 TOLD = {
     "lidar.py rank 0: exit status 139": End(0, 139),
@@ -37,21 +37,21 @@ NOTHING = (
 
 @pytest.mark.parametrize("line", TOLD)
 def test_an_end_is_a_rank_a_word_and_a_code(line: str) -> None:
-    assert told(line, None) == TOLD[line]
+    assert end_in(line, None) == TOLD[line]
 
 
 @pytest.mark.parametrize("line", NOTHING)
 def test_other_numbers_are_no_codes(line: str) -> None:
-    assert told(line, None) is None
+    assert end_in(line, None) is None
 
 
 def test_a_prefix_says_whose_end_it_is() -> None:
-    assert told("app.py exited with 1", 3) == End(3, 1)
-    assert told("status 124", 3) == End(3, 124)
-    assert told("app.py exited with 1", None) is None
-    assert told("exited by signal SIGTERM", 1) == End(1, -15)
-    assert told("worker killed by signal 9", 2) == End(2, -9)
-    assert told("exited by signal SIGTERM", None) is None
+    assert end_in("app.py exited with 1", 3) == End(3, 1)
+    assert end_in("status 124", 3) == End(3, 124)
+    assert end_in("app.py exited with 1", None) is None
+    assert end_in("exited by signal SIGTERM", 1) == End(1, -15)
+    assert end_in("worker killed by signal 9", 2) == End(2, -9)
+    assert end_in("exited by signal SIGTERM", None) is None
 
 
 LOST = "RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:18340: Connection reset by peer."
@@ -95,9 +95,7 @@ def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
     how: dict[str, object], category: str, tmp_path: Path
 ) -> None:
     """pino's lines of a supervisor in Node: `"signal": "SIGTERM", "msg": "exited"`."""
-    steps = [
-        record(r, f"batch {n} loss 0.5", time=1795373007552 + n) for n in range(0, 150, 50) for r in range(3)
-    ]
+    steps = [record(r, f"batch {n} loss 0.5", time=1795373007552 + n) for n in range(0, 150, 50) for r in range(3)]
     lost = [record(r, f"[rank{r}]: {LOST}") for r in (0, 2)]
     ends = [record(r, "exited", code=1, signal=None, time=1795373035000) for r in (0, 2)]
     (tmp_path / "run.ndjson").write_text("\n".join([*steps, record(1, "exited", **how), *lost, *ends, ""]))
@@ -108,9 +106,7 @@ def test_a_supervisors_record_keeps_the_end_beside_its_one_word(
 def test_the_end_of_rank_0_comes_before_the_store_that_nobody_reaches(tmp_path: Path) -> None:
     """Rank 0 hosts the store, and is killed before it opens it; ten seconds later the others give up."""
     refused = "The client socket has timed out after 8000ms while trying to connect to (127.0.0.1, 22547)."
-    (tmp_path / "rank0.log").write_text(
-        "2026-11-23 14:05:57,391 INFO [rank0] train: loading the vocabulary\n"
-    )
+    (tmp_path / "rank0.log").write_text("2026-11-23 14:05:57,391 INFO [rank0] train: loading the vocabulary\n")
     for rank in (1, 2):
         (tmp_path / f"rank{rank}.log").write_text(
             f"2026-11-23 14:06:01,789 INFO [rank{rank}] train: initializing process group backend=gloo\n"

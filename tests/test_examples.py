@@ -46,7 +46,7 @@ def test_every_kind_of_failure_has_a_page() -> None:
 
 def test_nothing_else_lies_there_and_it_stays_small() -> None:
     files = {file.name for file in examples.FOLDER.iterdir()}
-    assert files == {f"{name}.md" for name in examples.SAMPLES} | {
-        f"{name}.html" for name in examples.PAGES
-    } | {"README.md"}
+    assert files == {f"{name}.md" for name in examples.SAMPLES} | {f"{name}.html" for name in examples.PAGES} | {
+        "README.md"
+    }
     assert sum(file.stat().st_size for file in examples.FOLDER.iterdir()) < 5_000_000

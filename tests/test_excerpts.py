@@ -56,9 +56,7 @@ CANCELLED = (
     "srun: error: n609: tasks 0-15: Killed\n"
 )
 WORK_3 = "".join(
-    f"{rank}: 2026-11-20 22:36:{step:02d} iteration {step} loss 2.3\n"
-    for step in range(20)
-    for rank in range(3)
+    f"{rank}: 2026-11-20 22:36:{step:02d} iteration {step} loss 2.3\n" for step in range(20) for rank in range(3)
 )
 EVENT = (
     "0: slurmstepd-vm: error: Detected 1 oom-kill event(s) in StepId=8.0. Some of your processes may have "
@@ -179,10 +177,7 @@ def test_a_file_server_that_was_only_slow(tmp_path: Path) -> None:
 
 
 def test_a_traceback_that_is_cut_off_is_no_healthy_run(tmp_path: Path) -> None:
-    log = (
-        'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n'
-        "    sys.exit(main())\n"
-    )
+    log = 'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n'
     assert told(tmp_path, log)[:2] == ("incident", "python-exception")
 
 
@@ -206,8 +201,7 @@ def test_container_states_cut_from_describe(tmp_path: Path) -> None:
 def test_the_host_of_a_task_that_srun_names(tmp_path: Path) -> None:
     """Slurm's daemon says that memory ran out, srun whose task it was and where."""
     killed = (
-        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM "
-        "Killed.\n"
+        "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed.\n"
     )
     (tmp_path / "job.err").write_text(killed + "srun: error: gpu17: task 3: Out Of Memory\n")
     culprit = analyze([str(tmp_path)], Options(redact=False)).document["verdict"]["culprit"]

@@ -73,9 +73,7 @@ class Faults:
     ) -> tuple[int, str, bool]:
         """The exit code, what was said, and whether anything failed."""
         assert self.server.stdin
-        self.state[:] = self.STATE.pack(
-            0, at, error, lasting, 0, name.encode(), str(self.folder / below).encode()
-        )
+        self.state[:] = self.STATE.pack(0, at, error, lasting, 0, name.encode(), str(self.folder / below).encode())
         err = self.folder / "err"
         order = {"words": words, "out": str(self.folder / "out"), "err": str(err)}
         self.server.stdin.write(json.dumps(order) + "\n")
@@ -143,20 +141,14 @@ def series(
     for at in range(1, most, step):
         target.write_text(OLD)
         code, told, hit = faults.run(words(faults, jobs), name, at, error, lasting, below)
-        where = (
-            f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{told}"
-        )
+        where = f"{name} {at} {os.strerror(error)} (jobs {jobs}{', lasting' if lasting else ''}): {code}\n{told}"
         assert code in DOCUMENTED and "Traceback" not in told and "internal error" not in told, where
         text = target.read_text()
         if code in (0, 10, 11, 12):
             document = json.loads(text)
             ledger = document["ledger"]
-            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), (
-                where
-            )
-            assert not any("internal error" in row["reason"] for row in ledger["skipped"]), where + str(
-                ledger
-            )
+            assert ledger["bytes"] == ledger["scanned"] + sum(row["bytes"] for row in ledger["skipped"]), where
+            assert not any("internal error" in row["reason"] for row in ledger["skipped"]), where + str(ledger)
             assert code != 0 or document == usual, where
         else:
             assert text == OLD and told.startswith("postmortem: ") and told.count("\n") <= 2, where

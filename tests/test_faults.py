@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from postmortem.parsers import faults, read_text
+from postmortem.blocks import faults, read_text
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ from postmortem.parsers import faults, read_text
     ],
 )
 def test_a_library_says_what_was_refused(text: str, says: str) -> None:
-    library, said = faults.speaker_of(text)
+    library, said = faults.library_of(text)
     found = faults.read(said, library)
     assert found is not None
-    assert found.says == says
+    assert found.summary == says
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_who_speaks_in_a_long_line_is_seen_at_once(text: str) -> None:
     """A search that begins anew at each letter and reads to the end took half a second for one line."""
     start = time.process_time()
     for _ in range(20):
-        assert faults.speaker_of(text) == ("", text)
+        assert faults.library_of(text) == ("", text)
     assert time.process_time() - start < 1
     said = f"{text} prov_errno: 12 (Cannot allocate memory)"
-    assert faults.speaker_of(said[-4000:]) == ("ofi", said[-4000:].strip())
+    assert faults.library_of(said[-4000:]) == ("ofi", said[-4000:].strip())

@@ -12,9 +12,9 @@ import pytest
 
 from conftest import ROOT, SAMPLES, solved
 from postmortem import library
-from postmortem.fingerprint import fingerprint, frame, normalised, program
-from postmortem.history.pseudonyms import Keyed, hidden
-from postmortem.history.rows import row
+from postmortem.fleet.history.pseudonyms import Keyed, hidden
+from postmortem.fleet.history.rows import row
+from postmortem.model.fingerprint import fingerprint, frame, normalised, program
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -35,14 +35,9 @@ def of(sample: str) -> str:
 def test_values_of_old_are_those_of_today() -> None:
     assert fingerprint("host-oom", "kernel-oom-killed-process", ["python", ""], None) == "2.a24cf64783af3dfe"
     said = ["ValueError: sample #: label # outside of [#]"]
-    assert (
-        fingerprint("python-exception", "python-exception", said, "train.py:checked") == "2.c996f9365f547aef"
-    )
+    assert fingerprint("python-exception", "python-exception", said, "train.py:checked") == "2.c996f9365f547aef"
     hardware = ["gpu-017", "0000:3b:00"]
-    assert (
-        fingerprint("gpu-hardware", "xid-79-gpu-off-bus", ["79"], None, hardware)
-        == "2.fb0567f7199cc6b4-51d6a7"
-    )
+    assert fingerprint("gpu-hardware", "xid-79-gpu-off-bus", ["79"], None, hardware) == "2.fb0567f7199cc6b4-51d6a7"
 
 
 @pytest.mark.parametrize(
@@ -69,9 +64,7 @@ def test_of_a_line_stays_what_does_not_change_from_run_to_run(line: str, same: s
     assert normalised(same, {"node-b"}) == normalised(same)
 
 
-@pytest.mark.parametrize(
-    "line", ["[" * 50_000, "/" * 50_000, "1:" * 50_000, "((1" * 50_000, "\x1f\ud800", ""]
-)
+@pytest.mark.parametrize("line", ["[" * 50_000, "/" * 50_000, "1:" * 50_000, "((1" * 50_000, "\x1f\ud800", ""])
 def test_hostile_lines_cost_nothing(line: str) -> None:
     assert len(normalised(line, {"node-b"})) <= 400
     assert fingerprint(None, "x", [line], line)
@@ -189,9 +182,7 @@ def alone(folder: Path, line: str) -> str:
     "pattern",
     ["address-in-use", "cuda-no-device", "cuda-out-of-memory", "cuda-illegal-address", "launcher-sighup"],
 )
-def test_the_words_of_a_library_change_with_its_version_and_the_failure_does_not(
-    pattern: str, tmp_path: Path
-) -> None:
+def test_the_words_of_a_library_change_with_its_version_and_the_failure_does_not(pattern: str, tmp_path: Path) -> None:
     """A pattern's own examples are one failure in the words of several releases of torch."""
     found = library.load().get(pattern)
     assert found
@@ -206,7 +197,9 @@ def test_who_meets_a_full_dev_shm_first_is_chance(tmp_path: Path) -> None:
         "[node-a:3139 :0:3195] Caught signal 7 (Bus error: nonexistent physical address)",
     )
     full = {alone(tmp_path / str(n), line) for n, line in enumerate(lines)}
-    gone = "node-a:9:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-a"
+    gone = (
+        "node-a:9:9 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-a"
+    )
     assert len(full) == 1 and alone(tmp_path / "gone", gone) not in full
 
 
@@ -251,10 +244,7 @@ def test_hardware_is_told_apart_by_its_host_and_address() -> None:
 def test_pairs_of_samples() -> None:
     """The measurement of benchmarks/fingerprints.py without its variants, which take minutes."""
     known = [(p.name, measured.label(p), solved(p).document["fingerprint"]) for p in FAILED]
-    told = [
-        (name, measured.UNTOLD.get(name, measured.UNTOLD.get(cause, cause)), mark)
-        for name, cause, mark in known
-    ]
+    told = [(name, measured.UNTOLD.get(name, measured.UNTOLD.get(cause, cause)), mark) for name, cause, mark in known]
     found, wrong, missed = measured.pairs(told)
     assert found >= 28 and wrong <= 1 and missed <= 1
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from conftest import ROOT
 from postmortem.analyze import analyze
+from postmortem.blocks.flight_recorder import parse
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.recorder import Reading
 from postmortem.model import Event, Source
-from postmortem.parsers.flight_recorder import parse
 
 # torch 2.13, gloo, 4 ranks, sub-groups: written by _dump_fr_trace(_json)
 REAL = ROOT / "tests" / "data" / "flight_recorder"
@@ -60,9 +60,7 @@ def entry(number: int, op: Op, group: tuple[str, str] = ("0", "default_pg"), **o
     }  # fmt: skip
 
 
-def dump(
-    ops: list[Op], first: int = 1, ranks: str = WORLD, more: list[dict[str, Any]] | None = None
-) -> dict[str, Any]:
+def dump(ops: list[Op], first: int = 1, ranks: str = WORLD, more: list[dict[str, Any]] | None = None) -> dict[str, Any]:
     """The dump of one rank that enqueued `ops` in the default group, and `more` entries in others."""
     entries = [entry(first + i, op) for i, op in enumerate(ops)] + (more or [])
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}}
@@ -87,9 +85,7 @@ def dump(
 
 def together(*dumps: dict[str, Any] | None) -> Reading | None:
     """What the dumps of ranks 0, 1, … say when they are read together. None is a rank without a dump."""
-    events = {
-        r: read(f"fr_rank{r}", pickle.dumps(d, 2), rank=r) for r, d in enumerate(dumps) if d is not None
-    }
+    events = {r: read(f"fr_rank{r}", pickle.dumps(d, 2), rank=r) for r, d in enumerate(dumps) if d is not None}
     return recorder.read(events)
 
 
@@ -111,9 +107,7 @@ def test_a_rank_that_waits_in_gloo() -> None:
     e = read(REAL / "other-size" / "fr_rank0.json", rank=0)
     assert e.kind == "recorder"
     assert (e.rank, e.host, e.where.line) == (0, "node-a", None)
-    assert (
-        e.text == "rank 0: last enqueued collective 7 of default_pg (gloo:all_reduce [4] Float), 6 completed"
-    )
+    assert e.text == "rank 0: last enqueued collective 7 of default_pg (gloo:all_reduce [4] Float), 6 completed"
     assert e.fields["pending"] == (("default_pg", 7, "gloo:all_reduce", "[4] Float"),)
     assert e.fields["version"] == "2.10"
     assert e.clock == "absolute"
@@ -280,9 +274,7 @@ def test_where_one_has_completed_it_or_never_started_anything_no_gpu_is_accused(
 
 
 def test_a_rank_left_in_a_collective_that_the_others_completed() -> None:
-    found = together(
-        dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED])
-    )
+    found = together(dump([REDUCE, REDUCE, STARTED]), dump([REDUCE, STARTED]), dump([REDUCE, REDUCE, STARTED]))
     assert found is not None
     assert found.odd == (1,)
 
@@ -301,9 +293,7 @@ def test_a_rank_without_a_dump_is_suspected_and_no_more() -> None:
 def test_who_waits_in_another_group_is_a_victim_of_that_one() -> None:
     """Ranks 0 and 1 wait in the default group for 2 and 3; 2 waits in the pair's group for 3."""
     pair = ("7", "pair")
-    rank2 = dump(
-        [REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]"), entry(2, WAITING, pair, ranks="[2, 3]")]
-    )
+    rank2 = dump([REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]"), entry(2, WAITING, pair, ranks="[2, 3]")])
     rank3 = dump([REDUCE], more=[entry(1, REDUCE, pair, ranks="[2, 3]")])
     found = together(dump([REDUCE, WAITING]), dump([REDUCE, WAITING]), rank2, rank3)
     assert found is not None
@@ -376,10 +366,7 @@ ODD = st.recursive(
     max_leaves=6,
 )
 ENTRIES = st.lists(
-    st.fixed_dictionaries(
-        {}, optional={name: ODD | st.just(value) for name, value in entry(3, WAITING).items()}
-    )
-    | ODD,
+    st.fixed_dictionaries({}, optional={name: ODD | st.just(value) for name, value in entry(3, WAITING).items()}) | ODD,
     max_size=4,
 )
 DUMPS = st.fixed_dictionaries(

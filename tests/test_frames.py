@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postmortem.parsers.frames import code_line, collective_in, collective_of, is_only_printed
+from postmortem.blocks.frames import code_line, collective_in, collective_of, is_only_printed
 
 OWN = ("/work/train.py", 41, "main")
 

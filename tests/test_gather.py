@@ -18,9 +18,10 @@ import pytest
 from gathered import HANG, STANDS, collect, index, members, ranks, tool, verdict
 
 from conftest import ROOT, needs
-from postmortem.gather import child, command, here, items, readers, remote
-from postmortem.gather.archive import Archive
-from postmortem.gather.here import Task
+from postmortem.live.collect import child, command, here, readers, remote
+from postmortem.live.collect.archive import Archive
+from postmortem.live.collect.here import Task
+from postmortem.model import collected as items
 
 
 @pytest.fixture
@@ -55,11 +56,7 @@ def test_the_archive_of_a_hang_alone_names_the_odd_rank(tmp_path: Path, run: str
     assert kinds["ps.txt"] == "process-table" and kinds["cgroup.txt"] == "cgroup"
     assert {source["host"] for source in told["sources"]} == {remote.hostname(), None}
     # the environment: names of all variables, values only of known ones
-    (text,) = [
-        data.decode()
-        for name, data in members(archive).items()
-        if ".environment." in name and "rank0" in name
-    ]
+    (text,) = [data.decode() for name, data in members(archive).items() if ".environment." in name and "rank0" in name]
     assert "WANDB_API_KEY=<not saved>" in text and "WORLD_SIZE=2" in text
     assert not any(b"5f2b9c0d1e8a7f6b" in data for data in members(archive).values())
 
@@ -75,11 +72,7 @@ def test_archives_of_two_hosts_are_read_together(tmp_path: Path, run: str) -> No
             with contextlib.closing(Archive(fd, "zst")) as open_:
                 for row, data in here.collected(job=run):
                     # what the other host has of this machine's ranks is not on this one
-                    if (
-                        row["file"]
-                        and f".pid{pids[1 - number]}." not in row["file"]
-                        and "kernel" not in row["file"]
-                    ):
+                    if row["file"] and f".pid{pids[1 - number]}." not in row["file"] and "kernel" not in row["file"]:
                         open_.add(f"host={host}/{row['file']}", data, row["started"])
             archives.append(archive)
     told = verdict(*archives)
@@ -115,7 +108,7 @@ def test_ranks_of_other_jobs_are_left_out(tmp_path: Path, run: str) -> None:
 
 def test_under_srun_the_rank_is_the_program_and_not_what_wraps_it(tmp_path: Path, run: str) -> None:
     """`srun postmortem run -- python train.py`: both processes have the task's number."""
-    from postmortem.gather import ranks as found
+    from postmortem.live.collect import ranks as found
 
     env = {**os.environ, "PYTHONPATH": str(ROOT), "SLURM_PROCID": "3", "SLURM_STEP_ID": "0"}
     env["SLURM_JOB_ID"] = run
@@ -134,7 +127,7 @@ def test_under_srun_the_rank_is_the_program_and_not_what_wraps_it(tmp_path: Path
 
 def test_workers_of_a_loader_are_children_and_not_ranks() -> None:
     """They inherit RANK. Under srun the agent has a task's number, and its ranks have their own."""
-    from postmortem.gather.ranks import Rank, chosen
+    from postmortem.live.collect.ranks import Rank, chosen
 
     def one(number: int, pid: int, parent: int, kind: str = "RANK") -> Rank:
         return Rank(number, pid, parent, 0, "S", 0.0, kind, "job")
@@ -154,9 +147,7 @@ def test_counters_are_of_the_job_and_of_nobody_else(monkeypatch: pytest.MonkeyPa
         f"/sys/fs/cgroup{step}/step_0/user/task_1",
         f"/sys/fs/cgroup{step}",
     ]
-    assert list(readers.groups("9:name=systemd:/\n4:memory:/elsewhere/a1\n2:cpu:/x\n")) == [
-        "/sys/fs/cgroup/memory"
-    ]
+    assert list(readers.groups("9:name=systemd:/\n4:memory:/elsewhere/a1\n2:cpu:/x\n")) == ["/sys/fs/cgroup/memory"]
     assert list(readers.groups("0::/\n")) == ["/sys/fs/cgroup"]  # a container's own
 
 
@@ -169,9 +160,7 @@ def quick(item: items.Item, **changes: object) -> Task:
     return Task(item, item.name, item.ways)
 
 
-def test_a_tool_that_hangs_is_given_up_and_the_rest_comes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_tool_that_hangs_is_given_up_and_the_rest_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """nvidia-smi does so where a GPU is lost. What it had printed stays; it, and what it started, end."""
     started = tmp_path / "pids"
     text = f"#!/bin/sh\necho '==============NVSMI LOG=============='\nsleep 600 &\necho $$ $! >{started}\nsleep 600\n"
@@ -276,9 +265,7 @@ def test_a_kernel_that_said_nothing_since_the_start_is_an_answer(tmp_path: Path)
 @needs("root")
 def test_only_lines_since_the_start_are_read_from_the_ring_buffer() -> None:
     for since, some in ((0.0, True), (time.time() + 3600, False)):
-        ((row, data),) = here.taken(
-            [Task(items.Item("k", "", (), state=False), "k", (("read:kmsg", str(since)),))]
-        )
+        ((row, data),) = here.taken([Task(items.Item("k", "", (), state=False), "k", (("read:kmsg", str(since)),))])
         assert row["exit"] in (0, None) and bool(data) == some
 
 
@@ -298,9 +285,7 @@ def test_secrets_are_taken_out_on_the_way_in(tmp_path: Path, more: str) -> None:
         keeper.keep({"file": name, "started": 0.0}, data.encode() + b"\xff\n")
     keeper.archive.close()
     found = members(archive)
-    assert (
-        b"hunter2secret" not in found["ps.txt"] and b"11 python train.py --password [RED" in found["ps.txt"]
-    )
+    assert b"hunter2secret" not in found["ps.txt"] and b"11 python train.py --password [RED" in found["ps.txt"]
     assert b"k3J5a0R7" not in found["key.txt"]
     assert found["ps.txt"].endswith(b"\xff\n")  # odd bytes are kept
     assert found["/recorder/fr_0"] == b"password=hunter2secret\xff\n"  # a pickle, byte for byte
@@ -341,16 +326,14 @@ def test_nobody_gets_what_nobody_may_see(tmp_path: Path, run: str) -> None:
 import os, subprocess, sys, time
 from pathlib import Path
 import zstandard
-from postmortem.gather import command, hosts, here, remote, table, archive
+from postmortem.live.collect import command, hosts, here, remote, table, archive
 import postmortem.privacy.redact, tarfile, gzip, encodings.idna
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 command.execute(command.wishes(out=Path({str(archive)!r}), job={run!r}))
 """
     command = [sys.executable, "-c", code]
     with ranks(tmp_path, STANDS, run, world=1):
-        done = subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}
-        )
+        done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     told = rows(archive)
     assert "kernel.log" not in told or told["kernel.log"]["bytes"] == 0
@@ -368,9 +351,7 @@ def test_a_full_disk_keeps_what_fits_and_says_the_rest(tmp_path: Path) -> None:
         archive = small / "full.tar.zst"
         done = collect("-o", archive, "--job", "nobody's")
         assert done.returncode == 8
-        assert (
-            "No space left on device:" in done.stderr and f"items did not fit into {archive}" in done.stderr
-        )
+        assert "No space left on device:" in done.stderr and f"items did not fit into {archive}" in done.stderr
         assert done.stderr.count("did not fit: No space left on device") >= 1  # rows of the table
         told = rows(archive)
         lost = [row for row in told.values() if row["why"].startswith("did not fit")]
@@ -388,9 +369,7 @@ def test_a_full_disk_keeps_what_fits_and_says_the_rest(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=lambda n: n.name)
 @needs("py-spy")
-def test_who_is_killed_in_the_middle_leaves_an_archive(
-    tmp_path: Path, run: str, number: signal.Signals
-) -> None:
+def test_who_is_killed_in_the_middle_leaves_an_archive(tmp_path: Path, run: str, number: signal.Signals) -> None:
     """nvidia-smi hangs, and somebody loses patience."""
     tool(tmp_path / "bin", "nvidia-smi", "#!/bin/sh\nexec sleep 25\n")
     archive = tmp_path / "cut.tar.zst"
@@ -437,9 +416,7 @@ def test_recorder_dumps_of_this_run_come_and_nothing_else(tmp_path: Path, run: s
     with ranks(tmp_path, STANDS, run, world=1, TORCH_FR_DUMP_TEMP_FILE=str(prefix)):
         (tmp_path / "fr_0").write_bytes(b"\x80\x02dump")
         collect("-o", archive, "--job", run)
-    dumps = {
-        name.partition("recorder/")[2]: data for name, data in members(archive).items() if "recorder/" in name
-    }
+    dumps = {name.partition("recorder/")[2]: data for name, data in members(archive).items() if "recorder/" in name}
     assert dumps == {"fr_0": b"\x80\x02dump"}
 
 
@@ -470,15 +447,14 @@ def test_a_log_gives_no_command_an_argument_of_its_own() -> None:
     assert any("app=x --all" in way for task in tasks for way in task.ways)
 
 
-@pytest.mark.parametrize("name", remote.MODULES)
-def test_what_a_host_is_sent_runs_on_an_old_python(name: str) -> None:
+def test_the_program_sent_to_a_host_runs_on_an_old_python() -> None:
     """Hosts and containers have their own Python, and not this package."""
-    source = (ROOT / f"postmortem/gather/{name}.py").read_text()
-    tree = ast.parse(source, feature_version=(3, 8))
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("postmortem"):
-            sent = {f"postmortem.gather.{module}" for module in remote.MODULES}
-            assert node.module in sent or all(f"{node.module}.{a.name}" in sent for a in node.names)
+    sent = {f"postmortem.live.collect.{module}" for module in remote.MODULES} | {remote.TABLE}
+    for name in sent:
+        source = (ROOT / f"{name.replace('.', '/')}.py").read_text()
+        for node in ast.walk(ast.parse(source, feature_version=(3, 8))):
+            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("postmortem"):
+                assert node.module in sent or all(f"{node.module}.{a.name}" in sent for a in node.names)
 
 
 def test_a_host_needs_nothing_but_python(tmp_path: Path) -> None:
@@ -508,7 +484,7 @@ def test_the_list_says_of_each_item_why_and_how() -> None:
 
 def test_the_table_of_many_ranks_is_short() -> None:
     """A host with 64 ranks has 64 stacks, and one line that says how many came and why the others did not."""
-    from postmortem.gather import table
+    from postmortem.live.collect import table
 
     def one(n: int, why: str) -> dict:
         file = None if why else f"host=a/rank{n}.pid{n}.stack.txt"
@@ -521,9 +497,7 @@ def test_the_table_of_many_ranks_is_short() -> None:
             "cut": False,
         }
 
-    told = table.of_items(
-        [one(n, "" if n % 4 else "py-spy: exit code 1: Permission denied") for n in range(64)]
-    )
+    told = table.of_items([one(n, "" if n % 4 else "py-spy: exit code 1: Permission denied") for n in range(64)])
     assert told.splitlines()[1:] == [
         "rankRANK.pidPID.stack.txt: 48 of 64  6.2 KiB  6.3 s  py-spy: exit code 1: Permission denied"
     ]
@@ -547,9 +521,7 @@ def test_no_file_or_process_is_left(tmp_path: Path) -> None:
     def held() -> tuple[set[str], set[str]]:
         """Files and children; those of other tests are not ours."""
         children = {
-            pid
-            for task in Path("/proc/self/task").iterdir()
-            for pid in (task / "children").read_text().split()
+            pid for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()
         }
         return set(os.listdir("/proc/self/fd")), children  # noqa: PTH208
 

@@ -118,9 +118,7 @@ def test_hosts_answer_over_ssh_and_one_does_not(tmp_path: Path, sshd: str) -> No
 def test_a_host_that_hangs_keeps_what_it_had_sent(tmp_path: Path, sshd: str) -> None:
     """Its nvidia-smi hangs longer than a host may take."""
     tool(tmp_path / "tools", "nvidia-smi", "#!/bin/sh\nexec sleep 25\n")
-    python = tool(
-        tmp_path / "tools", "python", f'#!/bin/sh\nPATH={tmp_path}/tools:$PATH exec {sys.executable} "$@"\n'
-    )
+    python = tool(tmp_path / "tools", "python", f'#!/bin/sh\nPATH={tmp_path}/tools:$PATH exec {sys.executable} "$@"\n')
     archive = tmp_path / "slow.tar.zst"
     begun = time.monotonic()
     done = collect(
@@ -136,7 +134,7 @@ def test_a_host_that_hangs_keeps_what_it_had_sent(tmp_path: Path, sshd: str) -> 
 
 
 def test_hosts_are_listed_in_a_file(tmp_path: Path) -> None:
-    from postmortem.gather.hosts import Many, targets
+    from postmortem.live.collect.hosts import Many, targets
 
     (tmp_path / "hosts").write_text("node-a  # rack 1\nme@node-b\n\nnode-a\n")
     found = targets(Many("ssh", f"@{tmp_path}/hosts"), '{"job": "a b"}')
@@ -161,9 +159,7 @@ def test_pods_answer_and_of_one_that_ended_the_previous_log_comes(tmp_path: Path
     assert "current phase is Failed" in told["train-worker-2"]["why"]
     assert told["train-worker-0"]["host"] == "train-worker-0"
     found = members(archive)
-    assert {"host=train-worker-0/ps.txt", "host=train-worker-1/ps.txt", "describe.txt", "events.txt"} <= set(
-        found
-    )
+    assert {"host=train-worker-0/ps.txt", "host=train-worker-1/ps.txt", "describe.txt", "events.txt"} <= set(found)
     previous = found["host=train-worker-2/previous.log"].decode()
     assert "CUDA out of memory" in previous and "hf_a1B2" not in previous  # redacted on its way in
     asked = [json.loads(line) for line in calls.read_text().splitlines()]

@@ -116,9 +116,7 @@ def blocks(text: str) -> dict[str, list[str]]:
     return found
 
 
-def test_the_synthetic_incidents_are_what_their_script_writes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_synthetic_incidents_are_what_their_script_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import runpy
 
     script = runpy.run_path(str(SAMPLES.parent / "scripts" / "synthetic_incidents.py"))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import Options, analyze
-from postmortem.parsers import signs
+from postmortem.blocks import signs
 
 
 def steps(first: int, last: int, every: int = 10) -> str:
@@ -123,9 +123,7 @@ GOOD = {  # the run went well, whatever it got over
     "a goodbye in Portuguese": "2026-03-02 16:30:31,730 - INFO - Treinamento concluído com sucesso\n",
     "a goodbye in Chinese": steps(0, 20) + "训练完成，模型已保存\n",
     "scores are the last thing": "Final Precision: 0.6150\nFinal F1 Score: 0.5870\nmAP@[.5:.95]: 0.1149\n",
-    "a table of scores": (
-        "          P       R       F\nLOC   78.50   82.88   80.63\nORG   75.43   77.65   76.52\n"
-    ),
+    "a table of scores": ("          P       R       F\nLOC   78.50   82.88   80.63\nORG   75.43   77.65   76.52\n"),
     "what was written where": "Model and tokenizer saved to ./t5_finetuned\n",
     "InfiniBand's device is not opened": IBV + steps(0, 90),
     "Horovod stalled once": steps(0, 30) + STALL + steps(40, 90),
@@ -154,8 +152,7 @@ GOOD = {  # the run went well, whatever it got over
     + "2026-03-02 10:01:00 WARNING train: batch 61 dropped\n"
     + steps(70, 90)
     + "bye\n",
-    "tests that expect their failures": FATAL
-    + "=========== short test summary info ===========\n3 passed in 59.70s\n",
+    "tests that expect their failures": FATAL + "=========== short test summary info ===========\n3 passed in 59.70s\n",
     "a build": "configure: WARNING: no valgrind\nSuccessfully built 2f1a\nSuccessfully tagged job:latest\n",
     "a package is not resolved, and installed": (
         "ERROR: pip's dependency resolver does not look at all packages\nSuccessfully installed torch-2.7.0\n"
@@ -175,9 +172,7 @@ SWEEP = (
     "[W 2026-03-02 10:00:42] Trial 2 failed because of the following error: ValueError('dropout probability has to "
     "be between 0 and 1, but got 1.3')\n"
 )
-TRIALS = "".join(
-    f"[I 2026-03-02 10:00:4{{}}] Trial {n} finished with value: 0.{9 - n}\n".format(n) for n in (0, 1)
-)
+TRIALS = "".join(f"[I 2026-03-02 10:00:4{{}}] Trial {n} finished with value: 0.{9 - n}\n".format(n) for n in (0, 1))
 GOOD |= {
     "a sweep that goes on behind a trial that failed": (
         TRIALS + SWEEP + "[I 2026-03-02 10:00:45] Trial 3 finished with value: 0.4\nsweep.py: exit code 0\n"
@@ -190,9 +185,7 @@ LOST_METRICS = (
     "metrics of this step are lost, training goes on\n"
 )
 GOOD |= {
-    "who says below a traceback that work goes on": LOST_METRICS
-    + LOST_METRICS
-    + "Saving the model ... done\nrc=0\n",
+    "who says below a traceback that work goes on": LOST_METRICS + LOST_METRICS + "Saving the model ... done\nrc=0\n",
     "a script that kills its own helper behind the run": (
         "rank 0: 60 steps, exported\nrank 1: 60 steps, exported\ntraining ended with 0\n"
         "run.sh: line 8:  9939 Killed                  python sidecar.py\nsidecar ended with 137\n"
@@ -226,8 +219,7 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     "a wrapper: exit code 137": steps(0, 90) + "monitor: rank 2 exited with exit code 137\n",
     "a wrapper: signal 9": steps(0, 90) + "process 12345 killed by signal 9\n",
     "a wrapper: all codes": steps(0, 90) + "watchdog: exit codes [-9, -9, -9, -9]\n",
-    "a wrapper sends SIGKILL": steps(0, 90)
-    + "2026-03-02 10:11:28 watchdog: tasks still alive, sending SIGKILL\n",
+    "a wrapper sends SIGKILL": steps(0, 90) + "2026-03-02 10:11:28 watchdog: tasks still alive, sending SIGKILL\n",
     "a shell: Killed": steps(0, 90) + "Killed\n",
     "a shell: Bus error": steps(0, 90) + "Bus error (core dumped)\n",
     "a script's exit code": steps(0, 90) + "job ended with exit code: 3\n",
@@ -236,12 +228,10 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     + "ValueError(\"directory 'mel' does not exist\")\n\nSet HYDRA_FULL_ERROR=1\n",
     "a last word: FATAL": steps(0, 90) + "FATAL: loss diverged at step 91, aborting training run\n",
     "a last word: failed": (
-        "[Step 12] Training (~3 hour(s))...\nTraining failed: model file not found.\n  Common causes:\n  "
-        "1. cuDNN\n"
+        "[Step 12] Training (~3 hour(s))...\nTraining failed: model file not found.\n  Common causes:\n  1. cuDNN\n"
     ),
     "C++ gives up": steps(0, 90) + "terminate called without an active exception\n",
-    "a debugger saw the crash": steps(0, 90)
-    + 'Thread 1 "python" received signal SIGSEGV, Segmentation fault.\n',
+    "a debugger saw the crash": steps(0, 90) + 'Thread 1 "python" received signal SIGSEGV, Segmentation fault.\n',
     "a test case failed, the next one finished": "Running test case 2\n" + FATAL + "Finished test case 3\n",
     "an unset variable": (
         "/var/spool/job7/slurm_script: line 30: USER_: unbound variable\n= Elapsed runtime : 00:00:09\n"
@@ -252,12 +242,10 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     "ranks and a bar at its beginning": RANKS + bar(0),
     "a desync report alone": DESYNC,
     "preempted": (
-        steps(0, 80)
-        + "SIGUSR1: 10 s until preemption, will checkpoint\n2026-03-02 10:01:30 INFO writing checkpoint\n"
+        steps(0, 80) + "SIGUSR1: 10 s until preemption, will checkpoint\n2026-03-02 10:01:30 INFO writing checkpoint\n"
     ),
     "DeepSpeed's launcher is told to stop": (
-        steps(0, 30)
-        + "[2026-03-02 10:01:03,101] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 20143\n"
+        steps(0, 30) + "[2026-03-02 10:01:03,101] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 20143\n"
         "[2026-03-02 10:01:03,101] [INFO] [launch.py:324:sigkill_handler] Main process received SIGINT, "
         "exiting\n"
     ),
@@ -271,8 +259,7 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     "a traceback that is cut off": steps(0, 30) + "".join(FATAL.splitlines(True)[:3]),
     "Ctrl-C": steps(0, 30) + FATAL.rsplit("ValueError", 1)[0] + "KeyboardInterrupt\n",
     "NCCL's last warning": (
-        RANKS
-        + "node-a:870:900 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment\n"
+        RANKS + "node-a:870:900 [0] misc/shmutils.cc:129 NCCL WARN Error while attaching to shared memory segment\n"
     ),
     "oneCCL's error": (
         "2026:03:02-16:35:45:(3598) |CCL_ERROR| exec.cpp:134 start_workers: condition failed\n"
@@ -319,9 +306,7 @@ BAD |= {
     "a server that its starter lost": steps(0, 90)
     + "Server process exited with code -9. Check server logs for errors.\n",
     "another rank takes one more step": steps(0, 30) + FATAL + steps(40, 40),
-    "numbers that grow while somebody waits": "".join(
-        f"waiting for peers, {n} s\n" for n in range(10, 70, 10)
-    ),
+    "numbers that grow while somebody waits": "".join(f"waiting for peers, {n} s\n" for n in range(10, 70, 10)),
 }
 
 
@@ -385,9 +370,7 @@ def test_all_finish_in_one_file_and_one_dies_in_another(gives_up: bool, tmp_path
         "[rank{0}]:     loss.backward()\n[rank{0}]: {1}\n"
     )
     closed = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:52368"
-    err = trace.format(2, "ConnectionResetError: [Errno 104] Connection reset by peer") + trace.format(
-        0, closed
-    )
+    err = trace.format(2, "ConnectionResetError: [Errno 104] Connection reset by peer") + trace.format(0, closed)
     end = (
         "E1122 19:56:51.165000 7785 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
         "local_rank: 2 (pid: 7821) of binary: /opt/python\n"

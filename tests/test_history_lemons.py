@@ -12,10 +12,10 @@ from test_history_store import incident
 
 from conftest import Command
 from postmortem.errors import UsageError
-from postmortem.history import lemons
-from postmortem.history.lemons import Judged, adjusted, fleet, judge, mapping, sentence, table
-from postmortem.history.rows import Involved, Row
-from postmortem.history.store import opened
+from postmortem.fleet.history import lemons
+from postmortem.fleet.history.lemons import Judged, adjusted, fleet, judge, mapping, sentence, table
+from postmortem.fleet.history.rows import Involved, Row
+from postmortem.fleet.history.store import opened
 
 Told = tuple[list[dict[str, Any]], list[dict[str, Any]]]
 
@@ -53,9 +53,7 @@ def test_a_host_at_fault_in_six_of_nine_jobs_is_accused_in_one_sentence() -> Non
     assert said.endswith("times the usual rate")
     other = next(each for each in found if each.name == "gpu-011")
     assert "too few to accuse it" in sentence(other) and other.q > 0.05
-    assert table(found, 0.05)[0].startswith(
-        "at fault more often than chance explains (at most 5% of these wrongly)"
-    )
+    assert table(found, 0.05)[0].startswith("at fault more often than chance explains (at most 5% of these wrongly)")
 
 
 def test_two_failures_accuse_nobody() -> None:
@@ -67,9 +65,7 @@ def test_two_failures_accuse_nobody() -> None:
 
 def test_nobody_is_accused_where_failures_are_spread_by_chance() -> None:
     chance = random.Random(19)
-    jobs = [
-        (hosts := chance.sample([f"n{i}" for i in range(200)], 8), chance.choice(hosts)) for _ in range(600)
-    ]
+    jobs = [(hosts := chance.sample([f"n{i}" for i in range(200)], 8), chance.choice(hosts)) for _ in range(600)]
     assert accused(judge(fleet(*told(*jobs), {}))) == []
 
 
@@ -123,9 +119,7 @@ def test_a_rack_is_accused_for_what_its_hosts_are_not() -> None:
 
 def test_a_gpu_is_accused_by_its_host_and_address() -> None:
     rows, involved = told(*JOBS)
-    involved += [
-        {"uid": str(n), "kind": "gpu", "name": "gpu-017/0000:3b:00", "fault": True} for n in range(6)
-    ]
+    involved += [{"uid": str(n), "kind": "gpu", "name": "gpu-017/0000:3b:00", "fault": True} for n in range(6)]
     found = judge(fleet(rows, involved, {}))
     assert accused(found) == [("host", "gpu-017"), ("gpu", "gpu-017/0000:3b:00")]
 
@@ -183,9 +177,7 @@ def test_the_command_says_it(in_process: Command, tmp_path: Path) -> None:
     def filed(number: int, fault: str | None) -> Row:
         hosts = tuple(Involved("host", name, name == fault) for name in NINE)
         outcome = "incident" if fault else "healthy"
-        return incident(
-            number, involved=hosts, category="gpu-hardware", outcome=outcome, cause=str(number), hours=None
-        )
+        return incident(number, involved=hosts, category="gpu-hardware", outcome=outcome, cause=str(number), hours=None)
 
     with opened(str(path), make=True) as history:
         for number, (_, fault) in enumerate(JOBS):

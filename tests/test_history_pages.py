@@ -15,8 +15,8 @@ from report_cases import PAYLOADS
 from test_report_browser import ELEMENTS
 
 from conftest import SAMPLES, SCREENS
-from postmortem.history import trends
-from postmortem.history.pages import link, pages
+from postmortem.fleet.history import trends
+from postmortem.fleet.history.pages import link, pages
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -61,9 +61,7 @@ def many(count: int, days: int) -> tuple[list[dict[str, Any]], list[dict[str, An
         "storage",
         None,
     )
-    words = (
-        "was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:36; 3 other ranks lost"
-    )
+    words = "was killed by the kernel's out-of-memory killer (python3, pid 11721) at 13:18:36; 3 other ranks lost"
     rows = [
         row(
             n,
@@ -195,9 +193,7 @@ def hostile(words: tuple[str, ...]) -> dict[str, str]:
         for n in range(len(words))
     ]
     rows += [{**each, "uid": f"{n:064x}"} for n, each in enumerate(rows, 1000)]  # each cause came twice
-    return made(
-        rows, [host(n, words[n % len(words)]) for n in (*range(len(words)), *range(1000, 1000 + len(words)))]
-    )
+    return made(rows, [host(n, words[n % len(words)]) for n in (*range(len(words)), *range(1000, 1000 + len(words)))])
 
 
 def test_nothing_that_a_log_says_becomes_markup() -> None:
@@ -280,8 +276,6 @@ def test_hostile_names_do_nothing_in_a_browser(browser: Browser, tmp_path: Path)
     watched = Watched(browser, hostile(tuple(PAYLOADS)), tmp_path)
     found = watched.open("index.html").evaluate(ELEMENTS)
     # a payload is no path of a report, nor may be a word: what differs are links, and never another element
-    assert Counter(tag for tag in found if tag != "AHREF") == Counter(
-        tag for tag in harmless if tag != "AHREF"
-    )
+    assert Counter(tag for tag in found if tag != "AHREF") == Counter(tag for tag in harmless if tag != "AHREF")
     watched.open("2026-11.html")
     assert not watched.misdeeds

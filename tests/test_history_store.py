@@ -21,14 +21,14 @@ import pytest
 
 import postgres
 from conftest import ROOT, SAMPLES, Command, needs, solved
-from postmortem import output
 from postmortem.errors import HistoryError, UsageError
-from postmortem.history import command, filing, store
-from postmortem.history.place import network, place
-from postmortem.history.rows import Involved, Row, row, stamp, uid
-from postmortem.history.schema import KNOWN, metadata
-from postmortem.history.store import opened
+from postmortem.fleet.history import command, filing, store
+from postmortem.fleet.history.place import network, place
+from postmortem.fleet.history.rows import Involved, Row, row, stamp, uid
+from postmortem.fleet.history.schema import KNOWN, metadata
+from postmortem.fleet.history.store import opened
 from postmortem.report import recurrence
+from postmortem.system import output
 
 OOM = SAMPLES / "oom-on-second-host"
 FORK = multiprocessing.get_context("fork")
@@ -277,9 +277,7 @@ def test_an_ill_store_changes_neither_the_verdict_nor_the_exit_code(
     assert asked.returncode == 9 and told in asked.stderr
 
 
-def test_so_does_one_that_is_locked(
-    in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_does_one_that_is_locked(in_process: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(filing, "PATIENCE_S", 0.2)
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True):
@@ -352,7 +350,7 @@ def test_without_the_extra_the_command_to_install_it_is_said(tmp_path: Path) -> 
 
 def test_nothing_of_it_is_imported_before_it_is_asked_for(tmp_path: Path) -> None:
     code = (
-        "import sys; from postmortem.cli import run; "
+        "import sys; from postmortem.cli.app import run; "
         f"run(['analyze', {str(OOM / 'logs')!r}, '-q', '-o', {str(tmp_path / 'a.html')!r}]); "
         "print({'sqlalchemy', 'alembic', 'psycopg', 'sqlite3'} & set(sys.modules))"
     )
@@ -394,7 +392,7 @@ def test_sqlite_on_a_network_file_system_is_said_to_be_unsafe_with_the_way_out(
     """It is filed all the same, without the shared memory that such a file system does not have."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(f"1 1 0:4 / {tmp_path} rw - nfs4 filer:/x rw\n")
-    monkeypatch.setattr("postmortem.history.place.MOUNTS", mounts)
+    monkeypatch.setattr("postmortem.fleet.history.place.MOUNTS", mounts)
     path = tmp_path / "fleet.db"
     done = in_process("analyze", OOM / "logs", "--history", path, "-q", "-f", "json")
     assert "is on nfs4, where SQLite is not safe for writers on several hosts" in done.stderr
@@ -438,9 +436,7 @@ def test_the_migrations_make_the_tables_that_the_program_knows(where: str) -> No
 # ── asking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_verdict_says_how_often_the_same_was_seen_and_what_helped(
-    in_process: Command, tmp_path: Path
-) -> None:
+def test_a_verdict_says_how_often_the_same_was_seen_and_what_helped(in_process: Command, tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     cause = row(solved(OOM).document).cause
     with opened(str(path), make=True) as history:
@@ -469,9 +465,7 @@ def test_the_first_one_is_said_to_be_new(in_process: Command, tmp_path: Path) ->
     assert json.loads(in_process(*asked).stdout)["history"] == first["history"]
 
 
-def test_what_an_older_version_filed_is_neither_counted_nor_kept_quiet(
-    in_process: Command, tmp_path: Path
-) -> None:
+def test_what_an_older_version_filed_is_neither_counted_nor_kept_quiet(in_process: Command, tmp_path: Path) -> None:
     """Scheme 1 had no number in front. The same failure may be among its values, and nobody can tell; who has
     the logs still has them read once more."""
     path, own = tmp_path / "fleet.db", row(solved(OOM).document)
@@ -532,9 +526,7 @@ def test_an_age_is_a_number_and_a_unit(words: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "ndjson"])
-def test_an_export_is_read_by_pandas_as_it_was_written(
-    form: str, in_process: Command, tmp_path: Path
-) -> None:
+def test_an_export_is_read_by_pandas_as_it_was_written(form: str, in_process: Command, tmp_path: Path) -> None:
     import pandas as pd
 
     path, out = tmp_path / "fleet.db", tmp_path / f"all.{form}"
@@ -552,9 +544,7 @@ def test_an_export_is_read_by_pandas_as_it_was_written(
     assert found["note"].iloc[2] == "reseated" and list(found["hosts_at_fault"]) == ["node-b"] * 3
 
 
-def test_an_export_without_names_has_one_pseudonym_for_a_host_in_all_rows(
-    in_process: Command, tmp_path: Path
-) -> None:
+def test_an_export_without_names_has_one_pseudonym_for_a_host_in_all_rows(in_process: Command, tmp_path: Path) -> None:
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True) as history:
         for number in range(3):

@@ -15,10 +15,10 @@ import pytest
 from run_jobs import until
 
 from conftest import ROOT, needs
-from postmortem.hooks.postmortem_hook import SIGNAL
+from postmortem.live.hooks.postmortem_hook import SIGNAL
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="for Linux")
-HOOKS = ROOT / "postmortem" / "hooks"
+HOOKS = ROOT / "postmortem" / "live" / "hooks"
 TRAINS = """\
 def train():
     step = 17
@@ -47,9 +47,7 @@ def switched_on(folder: Path, **env: str) -> dict[str, str]:
 
 def bare(folder: Path, code: str, *options: str, **env: str) -> subprocess.CompletedProcess[str]:
     clean = {"PATH": os.environ["PATH"], "RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"} | env
-    return subprocess.run(
-        [sys.executable, *options, "-c", code], cwd=folder, env=clean, capture_output=True, text=True
-    )
+    return subprocess.run([sys.executable, *options, "-c", code], cwd=folder, env=clean, capture_output=True, text=True)
 
 
 def noted(folder: Path) -> list[dict[str, Any]]:
@@ -99,10 +97,7 @@ def test_an_exception_in_a_thread_is_noted_and_the_process_goes_on(tmp_path: Pat
     done = python(tmp_path, code, TORCHELASTIC_ERROR_FILE=str(file))
     assert done.stdout == "on\n" and done.returncode == 0 and "Exception in thread loader" in done.stderr
     (record,) = noted(tmp_path)
-    assert (
-        record["thread"] == "loader"
-        and record["message"] == "rank 1 raised ZeroDivisionError in thread loader"
-    )
+    assert record["thread"] == "loader" and record["message"] == "rank 1 raised ZeroDivisionError in thread loader"
     assert not file.exists(), "the rank has not failed"
 
 
@@ -134,9 +129,7 @@ def test_a_very_long_exception_is_cut(tmp_path: Path) -> None:
 
 def asleep(folder: Path, code: str, **env: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-u", "-c", code]
-    running = subprocess.Popen(
-        words, cwd=folder, env=switched_on(folder, **env), stdout=subprocess.PIPE, text=True
-    )
+    running = subprocess.Popen(words, cwd=folder, env=switched_on(folder, **env), stdout=subprocess.PIPE, text=True)
     assert running.stdout
     assert running.stdout.readline() == "up\n"
     return running
@@ -155,9 +148,7 @@ def test_a_rank_that_waits_for_a_lock_for_ever_writes_where_when_asked(tmp_path:
 
 
 def test_it_costs_no_thread_and_one_descriptor_out_of_the_way(tmp_path: Path) -> None:
-    code = (
-        "import os; print(sorted(os.listdir('/proc/self/fd'), key=int), len(os.listdir('/proc/self/task')))"
-    )
+    code = "import os; print(sorted(os.listdir('/proc/self/fd'), key=int), len(os.listdir('/proc/self/task')))"
     assert python(tmp_path, code).stdout == "['0', '1', '2', '3', '200'] 1\n", "3 is the folder that it lists"
     assert not list(tmp_path.iterdir()), "and nothing is left of a good end"
 
@@ -165,9 +156,7 @@ def test_it_costs_no_thread_and_one_descriptor_out_of_the_way(tmp_path: Path) ->
 def test_a_handler_of_the_sites_own_for_that_signal_stays(tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
-    (site / "sitecustomize.py").write_text(
-        f"import signal\nsignal.signal({SIGNAL}, lambda *_: print('mine'))"
-    )
+    (site / "sitecustomize.py").write_text(f"import signal\nsignal.signal({SIGNAL}, lambda *_: print('mine'))")
     code = f"import os; os.kill(os.getpid(), {SIGNAL})"
     done = python(tmp_path, code, PYTHONPATH=f"{HOOKS}{os.pathsep}{site}")
     assert done.stdout == "mine\n"
@@ -247,9 +236,7 @@ def test_who_is_no_rank_notes_nothing(tmp_path: Path) -> None:
 def test_a_helper_that_a_rank_starts_does_not_speak_for_it(tmp_path: Path) -> None:
     """It fails, the rank handles that and goes on: torchrun must not find the helper's error as the rank's."""
     file = tmp_path / "error.json"
-    code = (
-        "import subprocess, sys; print(subprocess.run([sys.executable, '-c', '1/0'], stderr=-1).returncode)"
-    )
+    code = "import subprocess, sys; print(subprocess.run([sys.executable, '-c', '1/0'], stderr=-1).returncode)"
     through = code.replace("[sys.executable, '-c', '1/0']", "sys.executable + ' -c 1/0; true', shell=True")
     for program in (code, through):
         done = python(tmp_path, program, TORCHELASTIC_ERROR_FILE=str(file))
@@ -276,9 +263,7 @@ def test_children_of_a_rank_work_as_ever(tmp_path: Path, method: str) -> None:
         "        except ZeroDivisionError: print('caught')\n"
     )
     words = [sys.executable, "job.py"]
-    done = subprocess.run(
-        words, cwd=tmp_path, env=switched_on(tmp_path), capture_output=True, text=True, timeout=60
-    )
+    done = subprocess.run(words, cwd=tmp_path, env=switched_on(tmp_path), capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.stderr) == ("[10, 5, 2]\ncaught\n", "")
     assert [file.name for file in tmp_path.iterdir()] == ["job.py"]
 
@@ -291,9 +276,7 @@ def test_imported_and_switched_on_each_exception_is_noted_once(tmp_path: Path) -
 
 def test_one_import_is_enough_for_ranks_of_another_launcher(tmp_path: Path) -> None:
     code = "import postmortem.hook\n1/0"
-    done = bare(
-        tmp_path, code, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1", OMPI_COMM_WORLD_RANK="3", RANK=""
-    )
+    done = bare(tmp_path, code, PYTHONPATH=str(ROOT), PYTHONDONTWRITEBYTECODE="1", OMPI_COMM_WORLD_RANK="3", RANK="")
     assert done.returncode == 1
     (record,) = noted(tmp_path / "postmortem-hook")
     assert record["rank"] == 3

@@ -141,9 +141,7 @@ def test_the_key_names_everybody_and_is_the_same_every_time(job: Path) -> None:
     anonymised(found, again)
     said = {value.lower() for value in names.key.values()}
     assert names.key == again.key
-    assert {host.lower() for host in HOSTS} <= said and {user.lower() for user in USERS} <= {
-        v.lower() for v in said
-    }
+    assert {host.lower() for host in HOSTS} <= said and {user.lower() for user in USERS} <= {v.lower() for v in said}
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from packed import tar_of
 
 from postmortem import report
 from postmortem.analyze import Incident, analyze
-from postmortem.cli import run
+from postmortem.cli.app import run
 from postmortem.errors import NothingReadable
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -126,9 +126,7 @@ def test_a_log_that_packs_2000_times_is_read_to_the_kill_at_its_end(tmp_path: Pa
 def test_what_is_left_out_on_purpose_is_no_loss(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/hostname")
     whole = {name: WHOLE[name] for name in ("rank1.log.gz", "nccl_trace_rank_0")}
-    incident = analysed(
-        tmp_path, **{"rank0.log": log(), "train.py": b"x = 1\n", "core.1": b"\x7fELF", **whole}
-    )
+    incident = analysed(tmp_path, **{"rank0.log": log(), "train.py": b"x = 1\n", "core.1": b"\x7fELF", **whole})
     assert incident.document["verdict"]["outcome"] == "healthy" and not losses(incident)
     assert {"link", "train.py", "core.1"} <= {r["path"] for r in incident.document["ledger"]["skipped"]}
 

@@ -27,9 +27,7 @@ from postmortem.errors import PostmortemError
 ROOT = Path(__file__).parent.parent
 SEED = int(os.environ.get("POSTMORTEM_SEED", "0")) or random.SystemRandom().randrange(1 << 24)
 KILLS = int(os.environ.get("POSTMORTEM_KILLS", "20"))
-GOOD = "".join(
-    f"2026-11-20 21:{i // 60:02d}:{i % 60:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(3000)
-)
+GOOD = "".join(f"2026-11-20 21:{i // 60:02d}:{i % 60:02d},548 INFO [rank0] step {i} loss 2.0\n" for i in range(3000))
 GOOD += "2026-11-20 21:59:59,548 INFO [rank0] training finished, exiting\n"
 OLD = "<!doctype html>\nthe report of yesterday\n</html>\n"
 CODES = {signal.SIGINT: {0, 130}, signal.SIGTERM: {0, 143, -15}, signal.SIGKILL: {0, -9}}
@@ -58,10 +56,7 @@ def tagged(tag: str) -> list[int]:
     found = []
     for entry in Path("/proc").iterdir():
         try:
-            if (
-                entry.name.isdigit()
-                and f"POSTMORTEM_TEST={tag}\0".encode() in (entry / "environ").read_bytes()
-            ):
+            if entry.name.isdigit() and f"POSTMORTEM_TEST={tag}\0".encode() in (entry / "environ").read_bytes():
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
                 found += [int(entry.name)] if state != "Z" else []
         except OSError:
@@ -142,7 +137,7 @@ def test_who_is_killed_while_writing_leaves_nothing(old: bool, tmp_path: Path) -
     if old:
         (tmp_path / "r.html").write_text(OLD)
     code = (
-        "import os, sys, pathlib; from postmortem import output\n"
+        "import os, sys, pathlib; from postmortem.system import output\n"
         "os.fsync = lambda _: os.kill(os.getpid(), 9)\n"
         "output.write_file(pathlib.Path(sys.argv[1]), 'new' * 9999)"
     )
@@ -192,11 +187,10 @@ def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
     "form",
     ["html", pytest.param("json", marks=pytest.mark.slow), pytest.param("ndjson", marks=pytest.mark.slow)],
 )
-def test_a_disk_that_is_full_at_any_byte(
-    form: str, small_disk: Callable[[int], Path], tmp_path: Path
-) -> None:
+def test_a_disk_that_is_full_at_any_byte(form: str, small_disk: Callable[[int], Path], tmp_path: Path) -> None:
     """The disk has room for more and more of the report, until it holds it: before, the old one stays."""
-    from postmortem import output, report
+    from postmortem import report
+    from postmortem.system import output
 
     logs = logs_of(tmp_path / "logs", 2)
     text = getattr(report, f"render_{form}")(analyze([str(logs)]))

@@ -22,10 +22,7 @@ LOADED = (
 )
 UNKNOWN = "(VllmWorker rank=3 pid=44710) ERROR 08-20 09:48:31 [pynccl_wrapper.py:229] Failed to load NCCL library from /root/libnccl.so\n"
 TRIES = "".join(
-    (
-        f"2025-03-26 05:53:1{s} - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 "
-        f"seconds...\n"
-    )
+    (f"2025-03-26 05:53:1{s} - INFO - trl.extras.vllm_client - Server is not up yet. Retrying in 2.0 seconds...\n")
     for s in (3, 5, 7)
 )
 AGAIN = "[Auto Resume] Info: JobID: 82 StepID: 0 "
@@ -41,10 +38,7 @@ AGENT = (
 )
 HOME = "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead\n"
 ANSWER = 'INFO:     192.0.2.7:44212 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n'
-STEPS = (
-    "step 6 step_time 458.59s loss 1.67 grad norm 10.125\n"
-    "step 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
-)
+STEPS = "step 6 step_time 458.59s loss 1.67 grad norm 10.125\nstep 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
 # NVIDIA/nccl pull request 1618: one connect timed out, the next one worked
 CONNECT = (
     "[03/16][2025-02-25 15:46:48,389] [misc/socket.cc:602] [node-a:pid=39] NCCL WARN socketPollConnect "

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from postmortem import late
-from postmortem.parsers import times
+from postmortem.formats import times
+from postmortem.system import lazy as late
 
 SOURCE = r"(?P<name>step) (?P<n>\d+)"
 TEXT = "step 7, Step 8"

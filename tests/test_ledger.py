@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packed import tar_of
 
-from postmortem.collect import Collection, Container, Incomplete, Ledger, Limits, build, collect, open_sources
+from postmortem.input import Collection, Container, Incomplete, Ledger, Limits, build, collect, open_sources
 from postmortem.model import Scanned, Skip, Source
 
 PACK: dict[str, Callable[[bytes], bytes]] = {
@@ -115,9 +115,7 @@ def plant(root: Path, tree: object) -> int:
         root.symlink_to("/etc/passwd")
     elif tree == "link in":
         root.symlink_to("..")
-    elif other := next(
-        (p for p in sorted(root.parent.iterdir()) if p.is_file() and not p.is_symlink()), None
-    ):
+    elif other := next((p for p in sorted(root.parent.iterdir()) if p.is_file() and not p.is_symlink()), None):
         os.link(other, root)
     return 0
 
@@ -219,9 +217,7 @@ def test_a_file_that_nobody_scanned_is_not_counted_as_scanned() -> None:
 def test_rows_never_take_more_than_their_file() -> None:
     container = Container(Path("/x"), "a!/b.log", 100, "plain")
     source = Source("a!/b.log", "console", 100)
-    ledger = build(
-        [container], [scanned(source, 40, (Skip("a!/b.log", 70, "one"), Skip("a!/b.log", 70, "two")))], []
-    )
+    ledger = build([container], [scanned(source, 40, (Skip("a!/b.log", 70, "one"), Skip("a!/b.log", 70, "two")))], [])
     assert [(row.reason, row.bytes) for row in ledger.skipped] == [("one", 70), ("two", 30)]
 
 
@@ -245,11 +241,7 @@ def test_the_real_scan_brings_the_rows_along(tmp_path: Path) -> None:
     (tmp_path / "rank0.log.gz").write_bytes(gzip.compress(b"step 1\n" * 1000)[:-3])
     found = collect([str(tmp_path)])
     engine = Engine.compile([])
-    got = [
-        scan(source, stream, engine)
-        for container in found.containers
-        for source, stream in open_sources(container)
-    ]
+    got = [scan(source, stream, engine) for container in found.containers for source, stream in open_sources(container)]
     told = rows(build(found.containers, got, found.skipped))
     assert told["core.gz"] == ((tmp_path / "core.gz").stat().st_size, "binary (ELF core)")
     assert told["rank0.log.gz"][1].startswith("gz ends early")

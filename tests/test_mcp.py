@@ -153,9 +153,7 @@ def test_a_question_leads_to_the_next_one() -> None:
         ("explain", {"pattern": proof["pattern"]}),
     )
     number = proof["where"].rpartition(":")[2]
-    assert (
-        f"{number}| {proof['text']}" in window["lines"] and len(window["lines"]) == 2
-    )  # it is the file's last
+    assert f"{number}| {proof['text']}" in window["lines"] and len(window["lines"]) == 2  # it is the file's last
     assert [row["where"] for row in events["rows"]][-1] == proof["where"]
     assert all(row["severity"] == "fatal" and row["time"] <= proof["time"] for row in events["rows"])
     assert [(row["rank"], row["state"]) for row in ranks["rows"]] == [(3, "cause"), (0, "victim")]
@@ -180,9 +178,7 @@ def test_each_condition_narrows_the_timeline() -> None:
     """What it gives is what a reader of all pages would pick."""
     paths = {"paths": ["."]}
     pages = [("timeline", {**paths, "limit": 500, "after": after}) for after in (0, 25, 50)]
-    *found, first, second, third = ask(
-        OOM, *(("timeline", {**paths, **asked}) for asked, _ in CONDITIONS), *pages
-    )
+    *found, first, second, third = ask(OOM, *(("timeline", {**paths, **asked}) for asked, _ in CONDITIONS), *pages)
     every = [*first["rows"][:25], *second["rows"][:25], *third["rows"]]
     assert len(every) == first["found"]
     for (_, said), some in zip(CONDITIONS, found, strict=True):
@@ -195,9 +191,7 @@ def test_pages_of_a_timeline_join_without_a_gap() -> None:
         ("timeline", {"paths": ["."], "limit": 7}),
         ("timeline", {"paths": ["."], "limit": 500, "after": 7}),
     )
-    assert (
-        len(first["rows"]) == 7 and first["left_out"] == first["found"] - 7 and first["next"] == {"after": 7}
-    )
+    assert len(first["rows"]) == 7 and first["left_out"] == first["found"] - 7 and first["next"] == {"after": 7}
     whole = [*first["rows"], *second["rows"]]
     assert len(whole) == first["found"] and "next" not in second
     times = [row["time"] for row in whole if "time" in row]
@@ -230,9 +224,7 @@ def test_lines_of_a_packed_member_are_found_by_their_address(tmp_path: Path) -> 
     )
     real = (OOM / "node-b/kernel/dmesg.txt").read_text().splitlines()
     numbered = [f"{number}| {line}" for number, line in enumerate(real, 1)]
-    assert (
-        near["lines"] == numbered[82:85] and head["lines"] == numbered[:3] and tail["lines"] == numbered[-4:]
-    )
+    assert near["lines"] == numbered[82:85] and head["lines"] == numbered[:3] and tail["lines"] == numbered[-4:]
 
 
 def test_a_report_that_exists_is_read_without_the_logs(tmp_path: Path) -> None:
@@ -263,7 +255,7 @@ def test_a_report_that_exists_is_read_without_the_logs(tmp_path: Path) -> None:
 
 
 def test_every_part_of_the_document_can_be_asked_for() -> None:
-    from postmortem.agents.tools import PARTS
+    from postmortem.fleet.mcp.tools import PARTS
 
     paths = {"paths": ["logs"]}
     for part, found in zip(
@@ -388,8 +380,8 @@ def test_what_was_read_answers_until_a_file_changes(jobs: Path) -> None:
 
 
 def test_old_incidents_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    from postmortem.agents import cases
-    from postmortem.agents.roots import Roots
+    from postmortem.fleet.mcp import cases
+    from postmortem.fleet.mcp.roots import Roots
 
     kept = cases.Cases(Roots([SAMPLES]))
     made = [cases.Case((Path(str(n)),), "", {}, weight=cases.KEPT // 3) for n in range(5)]
@@ -597,9 +589,7 @@ def test_answers_stay_small_however_large_the_logs_are(tmp_path: Path) -> None:
     """Lines of a megabyte, ten thousand failures, and a thousand folders."""
     wide = "x" * 1_000_000
     (tmp_path / "rank0.log").write_text(f"[rank0]: RuntimeError: {wide}\n" * 3 + "tail\n")
-    many = "".join(
-        f"2026-11-20 21:13:{n % 60:02},001 [rank1]: RuntimeError: number {n}\n" for n in range(10_000)
-    )
+    many = "".join(f"2026-11-20 21:13:{n % 60:02},001 [rank1]: RuntimeError: number {n}\n" for n in range(10_000))
     (tmp_path / "rank1.log").write_text(many)
     for n in range(300):
         (tmp_path / f"job-{n:03}").mkdir()
@@ -782,9 +772,7 @@ class Raw:
         return found
 
     def start_reading(self) -> set[int]:
-        self.send(
-            {"id": 2, "method": "tools/call", "params": {"name": "analyze", "arguments": {"paths": ["."]}}}
-        )
+        self.send({"id": 2, "method": "tools/call", "params": {"name": "analyze", "arguments": {"paths": ["."]}}})
         deadline = time.monotonic() + 20
         while not (found := children(self.process.pid)):
             assert time.monotonic() < deadline
@@ -846,7 +834,7 @@ def test_without_the_extra_a_sentence_says_what_to_install(tmp_path: Path) -> No
         "import sys; sys.modules['mcp'] = None\n"
         "import importlib.util as u; find = u.find_spec\n"
         "u.find_spec = lambda name, *rest: None if name == 'mcp' else find(name, *rest)\n"
-        "from postmortem.cli import run; sys.exit(run(['mcp']))"
+        "from postmortem.cli.app import run; sys.exit(run(['mcp']))"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert done.returncode == 2 and done.stdout == ""
@@ -857,7 +845,5 @@ def test_without_the_extra_a_sentence_says_what_to_install(tmp_path: Path) -> No
 
 
 def test_a_root_that_is_no_folder_is_told(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [*SERVER, "--root", str(tmp_path / "no")], env=environment(), capture_output=True, text=True
-    )
+    done = subprocess.run([*SERVER, "--root", str(tmp_path / "no")], env=environment(), capture_output=True, text=True)
     assert done.returncode == 2 and "is not a folder" in done.stderr and done.stdout == ""

@@ -72,9 +72,7 @@ def test_packed_logs_are_read_to_their_ends_by_two_processes(home: Path, tmp_pat
     text = b"".join(line % (i // 1000 % 60, i % 1000, i, 7 / (i + 1)) for i in range(20_000))
     last = b"2026-11-20T12:01:00.000 [rank0] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
     (tmp_path / "rank0.log.gz").write_bytes(gzip.compress(text + last, mtime=0))
-    (tmp_path / "rank1.log.zst").write_bytes(
-        zstandard.compress((text + last).replace(b"[rank0]", b"[rank1]"))
-    )
+    (tmp_path / "rank1.log.zst").write_bytes(zstandard.compress((text + last).replace(b"[rank0]", b"[rank1]")))
     with zipfile.ZipFile(tmp_path / "more.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         for rank in range(2, 6):
             steps = text[: len(text) // rank].replace(b"[rank0]", b"[rank%d]" % rank)
@@ -85,9 +83,7 @@ def test_packed_logs_are_read_to_their_ends_by_two_processes(home: Path, tmp_pat
     from postmortem.analyze import analyze
 
     here = analyze([str(tmp_path)]).document
-    assert document["ledger"] == here["ledger"] and document["verdict"] == json.loads(
-        json.dumps(here["verdict"])
-    )
+    assert document["ledger"] == here["ledger"] and document["verdict"] == json.loads(json.dumps(here["verdict"]))
 
 
 def test_the_page_the_help_and_the_patterns_come(home: Path) -> None:

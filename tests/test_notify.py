@@ -21,8 +21,9 @@ from typing import Any
 import pytest
 
 from conftest import ROOT, SAMPLES, needs, solved
-from postmortem import Incident, Options, analyze, notify
-from postmortem.resources import schema
+from postmortem import Incident, Options, analyze
+from postmortem.fleet import notify
+from postmortem.system.resources import schema
 
 OOM = SAMPLES / "oom-on-second-host"
 TOKEN = "T00/B00/s3cr3t-t0ken"
@@ -43,9 +44,7 @@ class Server:
         return f"{kind and kind + '+'}{scheme}://127.0.0.1:{self.port}/hooks/{TOKEN}"
 
 
-def serving(
-    told: Server, wrapped: Callable[[socket.socket], socket.socket] | None = None
-) -> ThreadingHTTPServer:
+def serving(told: Server, wrapped: Callable[[socket.socket], socket.socket] | None = None) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -121,20 +120,14 @@ def test_pagerduty_gets_one_alert_for_one_failure_and_the_key_is_no_part_of_the_
         assert said(capsys, server.url("pagerduty") + "?routing_key=R0UT1NG") == ""
     (path, _, event), (_, _, again) = server.asked
     assert "?" not in path and event["routing_key"] == "R0UT1NG" and event["event_action"] == "trigger"
-    assert (
-        event["dedup_key"] == again["dedup_key"] and solved(OOM).document["fingerprint"] in event["dedup_key"]
-    )
+    assert event["dedup_key"] == again["dedup_key"] and solved(OOM).document["fingerprint"] in event["dedup_key"]
     assert event["links"] == [{"href": REPORT, "text": "Report"}]
     payload = event["payload"]
-    assert (
-        payload["severity"] == "critical" and payload["source"] == "node-b" and payload["class"] == "host-oom"
-    )
+    assert payload["severity"] == "critical" and payload["source"] == "node-b" and payload["class"] == "host-oom"
     assert len(payload["summary"]) <= 1024 and payload["summary"].startswith("Rank 3 on node-b was killed")
 
 
-def test_any_other_address_gets_the_brief_document(
-    server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_any_other_address_gets_the_brief_document(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
     import jsonschema
 
     assert said(capsys, server.url()) == ""
@@ -164,9 +157,7 @@ def test_what_a_log_says_cannot_act_in_a_chat(
     server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     evil = "<!channel> @all <https://evil.example|ok>"
-    trace = (
-        f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {evil}\n'
-    )
+    trace = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {evil}\n'
     (tmp_path / "rank0.log").write_text(trace)
     said(capsys, server.url("slack"), incident=analyze([str(tmp_path)]))
     assert "&lt;!channel&gt; @\u200ball &lt;https" in server.asked[0][2]["text"]
@@ -367,8 +358,8 @@ def test_who_is_told_hears_that_it_was_seen_before(server: Server, tmp_path: Pat
 
 def test_nothing_is_imported_for_who_is_not_asked_for(tmp_path: Path) -> None:
     code = (
-        "import sys; from postmortem.cli import run; run(sys.argv[1:]); "
-        "assert not {'postmortem.notify', 'urllib.request', 'ssl'} & set(sys.modules)"
+        "import sys; from postmortem.cli.app import run; run(sys.argv[1:]); "
+        "assert not {'postmortem.fleet.notify', 'urllib.request', 'ssl'} & set(sys.modules)"
     )
     arguments = [
         "analyze",

@@ -73,8 +73,7 @@ def test_numbers_that_are_not_one_for_each_rank_name_nobody(tmp_path: Path) -> N
 
 
 STACK = (
-    "Process {pid}: python vlm.py\nPython v3.11.7 (/usr/bin/python3.11)\n\n"
-    'Thread {pid} (idle): "MainThread"\n{frames}'
+    'Process {pid}: python vlm.py\nPython v3.11.7 (/usr/bin/python3.11)\n\nThread {pid} (idle): "MainThread"\n{frames}'
 )
 BACKWARD = (
     "    _engine_run_backward (torch/autograd/graph.py:979)\n    backward (torch/autograd/__init__.py:395)\n"
@@ -88,9 +87,7 @@ def test_dumps_that_are_numbered_like_the_logs_are_the_ranks(tmp_path: Path) -> 
     with the number that its log has; no line names a rank."""
     logs = {f"out__{r}": STEPS for r in range(4)}
     dumps = {
-        f"pyspy_{r}__txt": STACK.format(
-            pid=17981 + r, frames="    <module> (vlm.py:9)\n" if r == 2 else BACKWARD
-        )
+        f"pyspy_{r}__txt": STACK.format(pid=17981 + r, frames="    <module> (vlm.py:9)\n" if r == 2 else BACKWARD)
         for r in range(4)
     }
     said = verdict(tmp_path, **logs, **dumps)
@@ -120,9 +117,7 @@ def test_a_supervisor_that_begins_each_line_with_a_number(tmp_path: Path) -> Non
     assert said["evidence"][0]["line"] == 5  # where it was told first
 
 
-REAPER = (
-    "2026-11-23 14:20:06 idle-reaper[881]: pid 23002 (uma, python bio.py) idle for 31 min, sending SIGKILL\n"
-)
+REAPER = "2026-11-23 14:20:06 idle-reaper[881]: pid 23002 (uma, python bio.py) idle for 31 min, sending SIGKILL\n"
 
 
 def reaped(folder: Path, reaper: str) -> dict[str, Any]:
@@ -164,12 +159,8 @@ DOWNLOAD = (
 def test_a_chain_is_survived_as_a_whole(tmp_path: Path) -> None:
     """A download that failed is logged with its traceback, which has two exceptions; a mirror has the file, and
     both ranks come to their end. The first exception of the two is no lost peer."""
-    steps = "".join(
-        f"2026-11-23 14:23:1{s},595 INFO rank {r} step {s}0 loss 0.4{s}\n" for s in (6, 7) for r in (0, 1)
-    )
-    end = "".join(
-        f"2026-11-23 14:23:18,594 INFO rank {r}: epoch 1/1 complete, val_acc 0.83\n" for r in (0, 1)
-    )
+    steps = "".join(f"2026-11-23 14:23:1{s},595 INFO rank {r} step {s}0 loss 0.4{s}\n" for s in (6, 7) for r in (0, 1))
+    end = "".join(f"2026-11-23 14:23:18,594 INFO rank {r}: epoch 1/1 complete, val_acc 0.83\n" for r in (0, 1))
     assert verdict(tmp_path, c__log=steps + DOWNLOAD + end)["outcome"] == "healthy"
 
 
@@ -198,9 +189,7 @@ RAISED = (
 
 def launch(s: int, pid: int, host: str, ranks: tuple[int, int], *said: str) -> str:
     """What two ranks of one launcher say, and its report."""
-    own = "".join(
-        RAISED.format(rank=r, line=8, said=word) for r, word in zip(ranks[::-1], said, strict=False)
-    )
+    own = "".join(RAISED.format(rank=r, line=8, said=word) for r, word in zip(ranks[::-1], said, strict=False))
     own += "" if len(said) == 2 else GLOO.format(rank=ranks[0])
     code = "1" if len(said) == 2 else "-15"
     return own + AGENT.format(s=s, pid=pid, host=host, other=ranks[0], failed=ranks[1], local=0, code=code)
@@ -211,15 +200,11 @@ def test_a_second_launch_appends_to_the_same_log(tmp_path: Path) -> None:
     something else. What the ranks print before their launcher speaks again is of the second life."""
     said = verdict(
         tmp_path,
-        train__log=launch(
-            14, 22505, "node-a", (0, 1), *2 * ["ValueError: hidden size 18 is not divisible by 4 heads"]
-        )
+        train__log=launch(14, 22505, "node-a", (0, 1), *2 * ["ValueError: hidden size 18 is not divisible by 4 heads"])
         + "2026-11-23 14:18:32,094 r0 0 em 0.370\n2026-11-23 14:18:33,201 r1 30 em 0.231\n"
         + "W1123 14:18:36.937000 22539 torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 220"
         " closing signal SIGTERM\n"
-        + launch(
-            37, 22539, "node-a", (0, 1), "FileNotFoundError: [Errno 2] No such file or directory: 'a.json'"
-        ),
+        + launch(37, 22539, "node-a", (0, 1), "FileNotFoundError: [Errno 2] No such file or directory: 'a.json'"),
     )
     assert (said["category"], ranks_of(said)) == ("storage", [1])
     assert "a.json" in said["evidence"][0]["text"]

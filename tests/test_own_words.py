@@ -8,13 +8,11 @@ import pytest
 
 from conftest import ROOT, solved
 from postmortem.analyze import analyze
-from postmortem.parsers import read_text
+from postmortem.blocks import read_text
 from postmortem.report import render_terminal
 
 SAMPLES = sorted(
-    path.parent
-    for path in (ROOT / "sample_logs").glob("*/truth.json")
-    if not path.parent.name.startswith("healthy")
+    path.parent for path in (ROOT / "sample_logs").glob("*/truth.json") if not path.parent.name.startswith("healthy")
 )
 WRITERS = {"as it is": "", "srun --label": "0: ", "kubectl logs --prefix": "[pod/train-0/main] "}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import Options, analyze
-from postmortem.parsers import pasted
+from postmortem.formats import pasted
 
 # verl issue 184: the paste of a browser; Ray colours the names of its workers
 CRASH = (

@@ -12,12 +12,12 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from postmortem import resources
 from postmortem.analyze import Options, analyze
-from postmortem.cli import run
+from postmortem.cli.app import run
 from postmortem.errors import PatternError
 from postmortem.library import files, load, parse, shipped
 from postmortem.library import read as read_library
+from postmortem.system import resources
 
 OWN = """\
 id: queue-stalled
@@ -176,9 +176,7 @@ def places(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(path=st.sampled_from(SHIPPED), data=st.data(), other=ANY)
-def test_whatever_stands_in_a_file_is_a_pattern_or_an_error(
-    path: Path, data: st.DataObject, other: Any
-) -> None:
+def test_whatever_stands_in_a_file_is_a_pattern_or_an_error(path: Path, data: st.DataObject, other: Any) -> None:
     """Any value in place of any other of a real file."""
     document = yaml.safe_load(path.read_bytes())
     *way, last = data.draw(st.sampled_from(places(document)[1:]))
@@ -226,12 +224,8 @@ def test_the_second_start_opens_no_pattern_file_and_a_changed_one_is_seen(
         closed.setattr(files, "_content", lambda *_: pytest.fail("a pattern file was opened"))
         assert fresh(own) == ["The queue stalled"]
     before = (own / "x.yaml").stat()
-    (own / "x.yaml").write_text(
-        OWN.replace("stalled", "starved", 1).replace("queue stalled", "queue starved")
-    )
-    os.utime(
-        own / "x.yaml", ns=(before.st_atime_ns, before.st_mtime_ns)
-    )  # same size, same age by its own word
+    (own / "x.yaml").write_text(OWN.replace("stalled", "starved", 1).replace("queue stalled", "queue starved"))
+    os.utime(own / "x.yaml", ns=(before.st_atime_ns, before.st_mtime_ns))  # same size, same age by its own word
     assert (own / "x.yaml").stat().st_size == before.st_size
     assert fresh(own) == ["The queue starved"]
     read_library._load.cache_clear()
@@ -246,13 +240,9 @@ def test_a_file_of_this_moment_and_a_link_have_no_stamp(tmp_path: Path) -> None:
     assert files.stamp(tmp_path / "nothing") is None
 
 
-@pytest.mark.parametrize(
-    "refers", ["why: &a y\n", "why: *a\n", "sources: [&a x]\n", "tells: [x,*a]\n", "&a why: y\n"]
-)
+@pytest.mark.parametrize("refers", ["why: &a y\n", "why: *a\n", "sources: [&a x]\n", "tells: [x,*a]\n", "&a why: y\n"])
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
-def test_what_refers_to_another_part_is_refused_in_every_encoding(
-    tmp_path: Path, refers: str, encoding: str
-) -> None:
+def test_what_refers_to_another_part_is_refused_in_every_encoding(tmp_path: Path, refers: str, encoding: str) -> None:
     own = folder(tmp_path)
     (own / "x.yaml").write_bytes((refers + OWN).encode(encoding))
     assert "anchors and aliases are not allowed" in refused(own)

@@ -78,7 +78,12 @@ def reasoned() -> str:
 
 def read_as_blocks() -> str:
     """The text of the room whose events a pattern with `on:` waits for."""
-    return "".join(f.read_text() for f in sorted((ROOT / "postmortem" / "parsers").glob("*.py")))
+    return "".join(
+        f.read_text()
+        for f in sorted(
+            [*(ROOT / "postmortem" / "blocks").glob("*.py"), *(ROOT / "postmortem" / "formats").glob("*.py")]
+        )
+    )
 
 
 def unreachable(library: Library) -> Iterator[str]:

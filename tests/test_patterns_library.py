@@ -13,7 +13,8 @@ import pytest
 import yaml
 
 from conftest import ROOT
-from postmortem.library import lint, load, schema, trial
+from postmortem.library import load, schema
+from postmortem.workshop import lint, trial
 
 LIBRARY = load()
 TRIALS = list(trial.trials(LIBRARY))
@@ -26,9 +27,7 @@ def test_example(one: trial.Trial) -> None:
 
 
 def remarks(pattern_id: str, lints: Iterable[lint.Lint]) -> list[str]:
-    return [
-        f"{one.name}: {said} ({one.fix})" for one in lints for said in one.check(LIBRARY[pattern_id], LIBRARY)
-    ]
+    return [f"{one.name}: {said} ({one.fix})" for one in lints for said in one.check(LIBRARY[pattern_id], LIBRARY)]
 
 
 @pytest.mark.parametrize("pattern_id", LIBRARY.patterns)
@@ -60,8 +59,7 @@ def test_every_file_fits_the_schema() -> None:
     }
     for file in FILES:
         errors = [
-            f"{file}: {e.json_path}: {e.message}"
-            for e in validator().iter_errors(yaml.load(file.read_text(), Loader))
+            f"{file}: {e.json_path}: {e.message}" for e in validator().iter_errors(yaml.load(file.read_text(), Loader))
         ]
         assert not errors, errors[0]
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from postmortem.cli import run
+from postmortem.cli.app import run
 from postmortem.errors import UsageError
-from postmortem.library import Library, lint, parse, regexes, skeleton
+from postmortem.library import Library, parse, regexes
 from postmortem.model import Action, Example, Explains, Pattern, Variant
+from postmortem.workshop import lint, skeleton
 
 GOOD = Pattern(
     id="gpu-went-away",
@@ -31,9 +32,7 @@ GOOD = Pattern(
     no_matches=(Example("GPU 3 came back", because="the opposite"),),
     path="/patterns/gpu/gpu-went-away.yaml",
 )
-OTHER = replace(
-    GOOD, id="gpu-came-back", path="/patterns/gpu/gpu-came-back.yaml", variants=(Variant("GPU came back"),)
-)
+OTHER = replace(GOOD, id="gpu-came-back", path="/patterns/gpu/gpu-came-back.yaml", variants=(Variant("GPU came back"),))
 
 
 def names(pattern: Pattern) -> set[str]:
@@ -140,9 +139,7 @@ def test_new_takes_the_line_itself(tmp_path: Path) -> None:
     assert parse(path.read_bytes(), path).variants[0].regex == r"ERROR: cable \d+ unplugged: \d+"
 
 
-@pytest.mark.parametrize(
-    ("name", "line"), [("NoFamily", "x"), ("a/B", "x"), ("../a/b", "x"), ("a/b", "no/such.log:3")]
-)
+@pytest.mark.parametrize(("name", "line"), [("NoFamily", "x"), ("a/B", "x"), ("../a/b", "x"), ("a/b", "no/such.log:3")])
 def test_new_refuses_what_it_cannot_use(tmp_path: Path, name: str, line: str) -> None:
     with pytest.raises(UsageError):
         skeleton.write(name, line, tmp_path)
@@ -170,9 +167,7 @@ def test_lint_command_goes_on_after_a_file_that_does_not_load(
     assert "cable-unplugged.yaml: " in out and "[says-what-and-why]" in out
 
 
-def test_test_command_names_the_example_that_is_misread(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_test_command_names_the_example_that_is_misread(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = skeleton.write("mine/cable-unplugged", "cable 4 unplugged", tmp_path)
     text = path.read_text().replace("captures: {}", "captures: {cable: '4'}")
     path.write_text(text.replace("no_match: []", "no_match:\n    - {text: cable 5 unplugged}"))

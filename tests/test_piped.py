@@ -18,7 +18,7 @@ import pytest
 
 from conftest import SAMPLES
 from postmortem import analyze
-from postmortem.collect import held
+from postmortem.input import held
 
 LOGS = SAMPLES / "oom-on-second-host" / "logs"
 KERNEL = (LOGS / "node-b" / "kernel" / "dmesg.txt").read_bytes()
@@ -84,9 +84,7 @@ def test_a_pipe_and_a_folder_are_one_incident(tmp_path: Path) -> None:
 
 def test_process_substitution(tmp_path: Path) -> None:
     script = f'exec "$0" -m postmortem analyze <(cat {LOGS}/node-b/kernel/dmesg.txt) --format json'
-    done = subprocess.run(
-        ["bash", "-c", script, sys.executable], capture_output=True, check=False, timeout=120
-    )
+    done = subprocess.run(["bash", "-c", script, sys.executable], capture_output=True, check=False, timeout=120)
     assert verdict(done)["evidence"][0]["source"].startswith("pipe-")
 
 
@@ -107,9 +105,7 @@ def test_nothing_on_standard_input_is_one_sentence_with_a_next_step() -> None:
     assert closed.returncode == 2 and b"standard input is closed" in closed.stderr
 
 
-def test_no_room_for_what_comes_is_said_with_the_way_out(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_room_for_what_comes_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fifo = tmp_path / "train.log"
     os.mkfifo(fifo)
     done = subprocess.run(
@@ -128,9 +124,7 @@ def test_no_room_for_what_comes_is_said_with_the_way_out(
 
 def test_a_person_at_a_terminal_is_told_what_the_tool_waits_for() -> None:
     ours, theirs = pty.openpty()
-    run = subprocess.Popen(
-        [sys.executable, "-m", "postmortem", "analyze", "-"], stdin=theirs, stderr=subprocess.PIPE
-    )
+    run = subprocess.Popen([sys.executable, "-m", "postmortem", "analyze", "-"], stdin=theirs, stderr=subprocess.PIPE)
     assert run.stderr is not None and run.stderr.readline() == b"reading standard input; Ctrl-D ends it\n"
     os.write(ours, b"\x04")
     assert run.wait(60) == 3

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conftest import ROOT, needs
-from postmortem import pool
 from postmortem.errors import PatternError, UsageError
+from postmortem.system import pool
 
 
 def run(items: list[object], workers: int = 2, **more: object) -> list[object]:
@@ -93,7 +93,7 @@ def test_a_script_without_a_main_guard_may_use_workers(tmp_path: Path) -> None:
     here it would start workers without end."""
     script = tmp_path / "three_lines.py"
     script.write_text(
-        "import pool_work\nfrom postmortem import pool\n"
+        "import pool_work\nfrom postmortem.system import pool\n"
         "with pool.local(2) as p:\n    print(pool.run([2, 4], [1, 1], pool_work.halves, p))\n"
     )
     env = dict(os.environ, PYTHONPATH=f"{ROOT}:{ROOT / 'tests'}")

@@ -33,7 +33,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
 FORMS = """
 import sys
 from pathlib import Path
-from postmortem.cli import app
+from postmortem.cli.app import app
 for form in ("json", "html", "md"):
     for name in ("host-oom-cache-of-rank-2", "healthy-two-hosts"):
         out = Path(sys.argv[1], f"{name}.{form}")
@@ -166,6 +166,4 @@ def test_our_own_report_is_not_read_as_a_log(tmp_path: Path) -> None:
     (logs / "incident.json").write_text(report.render_json(first))
     second = analyze([str(logs)])
     assert second.document["verdict"] == first.document["verdict"]
-    assert {"postmortem-report.html", "incident.json"} <= {
-        row["path"] for row in second.document["ledger"]["skipped"]
-    }
+    assert {"postmortem-report.html", "incident.json"} <= {row["path"] for row in second.document["ledger"]["skipped"]}

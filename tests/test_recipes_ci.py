@@ -29,9 +29,7 @@ def test_the_schemas_take_them(path: Path, tmp_path: Path) -> None:
         return subprocess.run([sys.executable, *command], capture_output=True, timeout=120).returncode
 
     wrong = tmp_path / path.name
-    wrong.write_text(
-        re.sub(r"(\n +)(timeout-minutes|artifacts):", r"\1\2: [x]\1unknown-\2:", path.read_text())
-    )
+    wrong.write_text(re.sub(r"(\n +)(timeout-minutes|artifacts):", r"\1\2: [x]\1unknown-\2:", path.read_text()))
     assert (refused(path), refused(wrong)) == (0, 1)
 
 
@@ -59,9 +57,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shell(
-    folder: Path, script: str, wheel: Path, *options: str, **more: str
-) -> subprocess.CompletedProcess[str]:
+def shell(folder: Path, script: str, wheel: Path, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
     """One step. The wheel is installed for real, into the recipe's environment; what it depends on is this suite's."""
     offline = {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PYTHONPATH": sysconfig.get_path("purelib")}
     env = environment(**{**offline, "POSTMORTEM": str(wheel), **more})

@@ -85,9 +85,7 @@ def test_what_is_written_during_the_analysis_is_not_lost(data: Path) -> None:
     slow = data / "bin" / "postmortem"  # the real one, and while it reads, the job writes once more
     slow.parent.mkdir()
     real = f'{sys.executable} -m postmortem "$@"'
-    slow.write_text(
-        f'#!/bin/sh\n{real}\ncode=$?\ncase "$*" in *train-2*) echo >"{late}" ;; esac\nexit $code\n'
-    )
+    slow.write_text(f'#!/bin/sh\n{real}\ncode=$?\ncase "$*" in *train-2*) echo >"{late}" ;; esac\nexit $code\n')
     slow.chmod(0o755)
     look(data, PATH=f"{slow.parent}:{os.environ['PATH']}")
     before = reports(data)
@@ -140,9 +138,7 @@ def test_usage(tmp_path: Path) -> None:
 
 def test_the_line_of_the_crontab_runs(data: Path) -> None:
     (line,) = (text for text in (CRON / "crontab").read_text().splitlines() if re.match(r"[*\d]", text))
-    found = re.fullmatch(
-        r"((?:(?:\*|\d+)(?:/\d+)? ){5})([^%]+)", line
-    )  # cron makes a line end of a percent sign
+    found = re.fullmatch(r"((?:(?:\*|\d+)(?:/\d+)? ){5})([^%]+)", line)  # cron makes a line end of a percent sign
     assert found
     code, lines, _ = look(data, found[2])
     assert code == 0 and len(lines) == 1

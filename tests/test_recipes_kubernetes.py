@@ -94,9 +94,7 @@ def test_the_manifests_agree_with_each_other() -> None:
     assert words[-1] == "--", "alone it runs under `postmortem run`, which keeps a log of each rank itself"
     own = [word for word in beside["args"] if not word.startswith(("--log-dir=", "--tee="))]
     assert alone["args"][alone["args"].index("torchrun") :] == own
-    assert pod("analysis.yaml")["volumes"] == [
-        v for v in pod("sidecar.yaml")["volumes"] if v["name"] != "shm"
-    ]
+    assert pod("analysis.yaml")["volumes"] == [v for v in pod("sidecar.yaml")["volumes"] if v["name"] != "shm"]
 
 
 @needs("kubectl")
@@ -122,9 +120,7 @@ def test_the_line_that_shows_the_messages_finds_them(name: str, shown: list[str]
         return [{"name": name, "state": {"terminated": {"exitCode": 1, "message": message}}}]
 
     def state(index: int) -> dict[str, Any]:
-        beside = (
-            {"initContainerStatuses": ended("postmortem", f"side {index}")} if name == "sidecar.yaml" else {}
-        )
+        beside = {"initContainerStatuses": ended("postmortem", f"side {index}")} if name == "sidecar.yaml" else {}
         return {"containerStatuses": ended("train", f"train {index}"), **beside}
 
     one = {"apiVersion": "v1", "kind": "Pod"}
@@ -229,9 +225,7 @@ def test_the_message_is_whole_characters_in_4096_bytes(tmp_path: Path) -> None:
     """A message that ends within a character is no UTF-8, and a status that is none cannot be stored."""
     (tmp_path / "logs").mkdir()
     wide = "\N{OWL}" * 390  # four bytes each
-    trace = (
-        f'Traceback (most recent call last):\n  File "{wide}.py", line 3, in <module>\nValueError: {wide}\n'
-    )
+    trace = f'Traceback (most recent call last):\n  File "{wide}.py", line 3, in <module>\nValueError: {wide}\n'
     (tmp_path / "logs" / "rank0.log").write_text(trace)
     code, message = verdict(tmp_path)
     assert code == 0 and 4000 < len(message.encode()) <= 4096
@@ -305,6 +299,4 @@ def test_the_sidecar_speaks_when_the_training_container_has_ended(node: Path) ->
 @needs("torch")
 def test_a_good_run_ends_well(node: Path) -> None:
     assert run_all("job.yaml", node) == (0, 0)
-    assert (
-        Container("job.yaml", "train", node, 1).message.read_text().startswith("**No failure in these logs")
-    )
+    assert Container("job.yaml", "train", node, 1).message.read_text().startswith("**No failure in these logs")

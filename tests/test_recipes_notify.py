@@ -100,9 +100,7 @@ def test_a_chat_gets_the_headline_and_the_facts_and_no_line_of_the_logs(server: 
     assert path == "/hooks/s3cr3t" and headers["Content-Type"] == "application/json"
     headline, short, action, link = body["text"].splitlines()
     assert headline.startswith("Rank 3 on node-b was killed by the kernel's out-of-memory killer")
-    assert short.startswith(
-        "train-1 · incident · host-oom · established · ranks 3 · hosts node-b · fingerprint "
-    )
+    assert short.startswith("train-1 · incident · host-oom · established · ranks 3 · hosts node-b · fingerprint ")
     assert action.startswith("Add memory.") and link == "https://example.com/r.html"
     assert "total-vm" not in body["text"]
 
@@ -110,9 +108,7 @@ def test_a_chat_gets_the_headline_and_the_facts_and_no_line_of_the_logs(server: 
 def test_what_a_log_says_cannot_act_in_a_chat(server: Server, tmp_path: Path) -> None:
     """The exception of rank 0 calls everybody, and has a link that shows another address."""
     evil = "<!channel> @all <https://evil.example|ok> [ok](https://evil.example)"
-    trace = (
-        f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {evil}\n'
-    )
+    trace = f'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\nValueError: {evil}\n'
     (tmp_path / "rank0.log").write_text(trace)
     incident = analyze([str(tmp_path)])
     said = {form: str(report.render(incident, form, brief=True)) for form in ("json", "md")}

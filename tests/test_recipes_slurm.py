@@ -86,9 +86,7 @@ class Cluster(Slurm):
     def started(self, job: str, line: str = "step 3") -> None:
         """Wait until the ranks of a job make steps."""
         logs = self.work / f"train-{job}" / f"node={HOST}"
-        self.until(
-            lambda: any(line in log.read_text() for log in logs.glob("*.log")), 30, f"{line} of job {job}"
-        )
+        self.until(lambda: any(line in log.read_text() for log in logs.glob("*.log")), 30, f"{line} of job {job}")
 
     def batch_script(self, job: str) -> int:
         """The process that runs the batch script of a job."""
@@ -106,9 +104,7 @@ class Cluster(Slurm):
         assert (folder / "postmortem.md").exists(), f"{self.output(job, name)}\n{self.calls.read_text()}"
         document = analyze([str(folder), str(self.work / f"{name}-{job}.out")]).document
         told = json.loads(json.dumps(document["verdict"]))
-        assert told["headline"] in " ".join(
-            re.sub(r"[*\\]", "", (folder / "postmortem.md").read_text()).split()
-        )
+        assert told["headline"] in " ".join(re.sub(r"[*\\]", "", (folder / "postmortem.md").read_text()).split())
         assert (folder / "postmortem.html").stat().st_size > 10_000
         skipped = {Path(entry["path"]).name for entry in document["ledger"]["skipped"]}
         assert skipped == {"postmortem.md", "postmortem.html"}

@@ -17,7 +17,7 @@ from conftest import ROOT, SAMPLES, Command
 from postmortem.analyze import analyze
 from postmortem.errors import ReplayError, UsageError
 from postmortem.replay import able, command, documents, parameters, pick, script, verify
-from postmortem.replay.catalogue import SCENARIOS, Scenario, scenario
+from postmortem.replay.catalogue import BY_ID, SCENARIOS, Scenario
 from postmortem.replay.command import Wishes
 from postmortem.replay.verify import Expected, Order, Ready, Result
 from postmortem.report import render_html, render_json
@@ -83,7 +83,7 @@ def test_the_list_is_a_table_for_people_and_objects_for_programs(tmp_path: Path)
 def test_what_a_scenario_comes_with_lies_in_its_own_ranges(row: Scenario) -> None:
     known = parameters.taken(row)
     fallback = dict(row.fallback.arguments) if row.fallback else {}
-    for given in (row.arguments, fallback, *row.proves.values(), parameters.defaults(row.module)):
+    for given in (row.arguments, fallback, *row.proves.values(), parameters.defaults(row.path)):
         for name, value in given.items():
             if name not in parameters.LAUNCH:
                 assert known[name].read(name, value) == value
@@ -112,15 +112,15 @@ def test_what_a_scenario_comes_with_lies_in_its_own_ranges(row: Scenario) -> Non
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(pair: str) -> None:
     with pytest.raises(UsageError) as refused:
-        parameters.read(scenario("slow-rank"), [pair])
+        parameters.read(BY_ID["slow-rank"], [pair])
     assert refused.value.hint
 
 
 def test_words_become_typed_values() -> None:
-    assert parameters.read(scenario("slow-rank"), ["rank=2", "timeout=7.5", "style=json", "stall=0"]) == {
+    assert parameters.read(BY_ID["slow-rank"], ["rank=2", "timeout=7.5", "style=json", "stall=0"]) == {
         "rank": 2, "timeout": 7.5, "style": "json", "stall": 0.0,
     }  # fmt: skip
-    assert parameters.read(scenario("uneven-batches"), ["at-end=barrier"]) == {"at_end": "barrier"}
+    assert parameters.read(BY_ID["uneven-batches"], ["at-end=barrier"]) == {"at_end": "barrier"}
 
 
 # ── from an incident ────────────────────────────────────────────────────────────────────────────────────────
@@ -133,34 +133,24 @@ def test_the_hint_of_a_report_is_taken_over() -> None:
 
 
 def test_what_a_miniature_cannot_take_over_is_said() -> None:
-    made = pick.order(
-        document(replay={"arguments": {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}})
-    )
+    made = pick.order(document(replay={"arguments": {"world_size": 512, "rank": 37, "step": 8120, "timeout_s": 600.0}}))
     assert (made.nproc, made.arguments) == (4, {"rank": 3})
     said = " | ".join(made.notes)
-    assert (
-        "512 ranks become 4" in said and "rank 37 becomes rank 3" in said and "8120" in said and "600" in said
-    )
+    assert "512 ranks become 4" in said and "rank 37 becomes rank 3" in said and "8120" in said and "600" in said
 
 
 def test_the_pattern_sets_what_brings_it_about() -> None:
     verdict = {"pattern": "index-out-of-range", "category": "python-exception"}
     made = pick.order(document(verdict=verdict, replay={"scenario": "python-exception-one-rank"}))
-    assert (
-        made.arguments["error"] == "index" and made.expected and made.expected.pattern == "index-out-of-range"
-    )
+    assert made.arguments["error"] == "index" and made.expected and made.expected.pattern == "index-out-of-range"
 
 
 def test_a_report_without_a_hint_is_matched_by_its_pattern() -> None:
-    made = pick.order(
-        document(verdict={"pattern": "env-var-missing"}, replay={"scenario": None, "arguments": {}})
-    )
+    made = pick.order(document(verdict={"pattern": "env-var-missing"}, replay={"scenario": None, "arguments": {}}))
     assert made.scenario.id == "missing-env"
 
 
-@pytest.mark.parametrize(
-    "pattern", [None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"]
-)
+@pytest.mark.parametrize("pattern", [None, "xid-79-gpu-fell-off-bus", ["slow-rank"], "x" * 10_000, "../../etc/passwd"])
 def test_where_nothing_fits_nothing_is_run(pattern: object) -> None:
     with pytest.raises(ReplayError):
         pick.order(document(verdict={"pattern": pattern}, replay={"scenario": pattern, "arguments": {}}))
@@ -217,10 +207,8 @@ def test_every_hint_of_the_library_shows_the_pattern_that_gives_it() -> None:
 
     for pattern in load().patterns.values():
         if pattern.replay:
-            row = scenario(pattern.replay)
-            assert pattern.id == row.pattern or pattern.id in row.proves, (
-                f"{pattern.id}: {row.id} shows {row.pattern}"
-            )
+            row = BY_ID[pattern.replay]
+            assert pattern.id == row.pattern or pattern.id in row.proves, f"{pattern.id}: {row.id} shows {row.pattern}"
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -241,9 +229,7 @@ def test_a_page_and_its_json_lead_to_the_same_replay(reports: tuple[Path, Path])
     assert page == plain and page.scenario.id == "python-exception-one-rank" and page.arguments["rank"] == 2
 
 
-def test_a_result_is_attached_where_people_and_programs_look_for_it(
-    reports: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_result_is_attached_where_people_and_programs_look_for_it(reports: tuple[Path, Path], tmp_path: Path) -> None:
     text = "Reproduced: </script><script>alert(1)</script> & more."
     for source in reports:
         path = tmp_path / source.name
@@ -263,9 +249,9 @@ def test_a_result_is_attached_where_people_and_programs_look_for_it(
         assert after["replay"].pop("result")["text"] == text
         assert after == before
     page = (tmp_path / "report.html").read_text()
-    assert page.count('<section id="replay"') == 1 and page.count("</script>") == reports[
-        0
-    ].read_text().count("</script>")
+    assert page.count('<section id="replay"') == 1 and page.count("</script>") == reports[0].read_text().count(
+        "</script>"
+    )
     assert "Reproduced: &lt;/script&gt;" in page and page.rstrip().endswith("</html>")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
@@ -296,7 +282,7 @@ def test_a_written_script_is_whole(row: Scenario) -> None:
     plan = verify.written(Order(row, {"rank": 1}))
     text = script.write(plan, "job.py")
     compile(text, "job.py", "exec")
-    shared, own = (defined((JOBS / f"{name}.py").read_text()) for name in ("trainer", row.module))
+    shared, own = (defined(path.read_text()) for path in (JOBS / "trainer.py", row.path))
     assert not shared & own, "one file has room for each name once"
     assert "import trainer" not in text
     launched = "\n".join(script.launch(plan, "job.py"))
@@ -306,9 +292,7 @@ def test_a_written_script_is_whole(row: Scenario) -> None:
 def test_write_runs_nothing_and_gives_the_line(tmp_path: Path) -> None:
     done = cli("slow-rank", "--set", "rank=2", "--nproc", "3", "--write", "job.py", cwd=tmp_path)
     assert (
-        done.returncode == 0
-        and "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr
-        and "--rank 2" in done.stderr
+        done.returncode == 0 and "torchrun --nproc-per-node=3 --nnodes=1" in done.stderr and "--rank 2" in done.stderr
     )
     assert "nothing was started" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["job.py"]
@@ -335,7 +319,7 @@ def test_the_backend_follows_the_gpus(
     monkeypatch: pytest.MonkeyPatch, gpus: int, asked: str, name: str, backend: str, nproc: int
 ) -> None:
     monkeypatch.setattr(able, "gpus", lambda: gpus)
-    chosen = able.transport(scenario(name), asked, 0)
+    chosen = able.transport(BY_ID[name], asked, 0)
     assert (chosen.backend, chosen.nproc) == (backend, nproc)
     if backend == "gloo" and name == "slow-rank":
         assert "NCCL's watchdog, flight recorder" in chosen.why
@@ -351,9 +335,7 @@ def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
     assert command.execute(row.id, Wishes(as_json=True)) == 7
     told = capsys.readouterr()
     assert "it needs an NVIDIA GPU" in told.err and json.loads(told.out)["needs"] == [able.NO_GPU]
-    assert (
-        command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
-    )
+    assert command.execute(row.id, Wishes(pairs=("rank=0", "step=3"), nproc=2, write=tmp_path / "job.py")) == 0
     said = capsys.readouterr().err
     assert f"--backend {row.backend}" in said and "--rank 0" in said and "--step 3" in said
     compile((tmp_path / "job.py").read_text(), "job.py", "exec")
@@ -361,7 +343,7 @@ def test_a_gpu_scenario_is_complete_where_there_is_no_gpu(
 
 def test_without_torch_the_next_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(able.importlib.util, "find_spec", lambda name: None)
-    result = verify.prepare(Order(scenario("slow-rank")))
+    result = verify.prepare(Order(BY_ID["slow-rank"]))
     assert isinstance(result, Result) and result.code == 7
     assert "pip install torch" in result.text
 
@@ -371,18 +353,18 @@ def test_without_root_a_limit_of_address_space_stands_in_for_the_cgroup(
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    ready = verify.prepare(Order(scenario("host-oom-rank")))
+    ready = verify.prepare(Order(BY_ID["host-oom-rank"]))
     assert isinstance(ready, Ready)
     assert ready.expected.pattern == "cpu-allocator-out-of-memory" and ready.plan.arguments["limit_mb"] == 400
     assert any("root" in note for note in ready.notes)
-    refused = verify.prepare(Order(scenario("firewall-drop")))
+    refused = verify.prepare(Order(BY_ID["firewall-drop"]))
     assert isinstance(refused, Result) and refused.code == 7 and "root" in refused.text
 
 
 # ── outcomes ────────────────────────────────────────────────────────────────────────────────────────────────
 
 READY = Ready(
-    verify.written(Order(scenario("slow-rank"), {"rank": 2})),
+    verify.written(Order(BY_ID["slow-rank"], {"rank": 2})),
     Expected("rank-never-arrived", ("hang",), (2,)),
     "gloo",
     (),
@@ -425,9 +407,7 @@ def verdict(
         ({}, "different", 5, ("pattern", "category", "ranks")),
     ],
 )
-def test_reproduced_means_that_everything_agrees(
-    found: Any, outcome: str, code: int, differs: tuple[str, ...]
-) -> None:
+def test_reproduced_means_that_everything_agrees(found: Any, outcome: str, code: int, differs: tuple[str, ...]) -> None:
     result = verify.judged(READY, found)
     assert (result.outcome, result.code, result.differs) == (outcome, code, differs)
     assert all(name in result.text or outcome == "did-not-fail" for name in differs)

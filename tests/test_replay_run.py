@@ -79,9 +79,7 @@ def test_a_filter_between_two_hosts_stops_the_rendezvous_and_is_gone_afterwards(
 
 
 def test_a_failing_rank_is_recorded_without_any_privilege(tmp_path: Path) -> None:
-    truth = record(
-        "python-exception-one-rank", tmp_path / "plain", "--nproc", "2", "--set", "step=2", "--record"
-    )
+    truth = record("python-exception-one-rank", tmp_path / "plain", "--nproc", "2", "--set", "step=2", "--record")
     errors = list((tmp_path / "plain" / "logs").rglob("error.json"))
     assert truth["ranks"] == [1] and errors and "/opt/train/run/train.py" in errors[0].read_text()
 
@@ -188,9 +186,7 @@ SMALL_DISK = ["disk-full-checkpoint", "--set", "step=400", "--set", "steps=2000"
         pytest.param([*PLAIN, "--record", "sample"], signal.SIGTERM, id="recording"),
     ],
 )
-def test_every_way_out_takes_everything_away(
-    tmp_path: Path, words: list[str], number: signal.Signals
-) -> None:
+def test_every_way_out_takes_everything_away(tmp_path: Path, words: list[str], number: signal.Signals) -> None:
     """Nobody waits after one Ctrl-C: a second one comes while all is being taken away."""
     run = begun(tmp_path / "tmp", *words)
     run.send_signal(number)
@@ -210,9 +206,7 @@ def test_every_way_out_takes_everything_away(
         pytest.param(SMALL_DISK, id="mount", marks=needs("root")),
     ],
 )
-def test_what_a_killed_replay_leaves_behind_is_removed_by_the_next_one(
-    tmp_path: Path, words: list[str]
-) -> None:
+def test_what_a_killed_replay_leaves_behind_is_removed_by_the_next_one(tmp_path: Path, words: list[str]) -> None:
     killed = begun(tmp_path / "tmp", *words)
     killed.kill()
     killed.communicate()
@@ -268,14 +262,9 @@ def test_a_sample_recorded_again_gives_the_same_verdict(tmp_path: Path, name: st
 
     readme = (ROOT / "sample_logs" / name / "README.md").read_text()
     command = next(
-        line.strip()
-        for line in readme.splitlines()
-        if line.startswith("    python -m postmortem.replay.record ")
+        line.strip() for line in readme.splitlines() if line.startswith("    python -m postmortem.replay.record ")
     )
-    words = [
-        str(tmp_path / "again") if word == f"sample_logs/{name}" else word
-        for word in shlex.split(command)[3:]
-    ]
+    words = [str(tmp_path / "again") if word == f"sample_logs/{name}" else word for word in shlex.split(command)[3:]]
     assert main(words) == 0
     old, new = (
         analyze([str(folder / "logs")]).document["verdict"]
@@ -308,9 +297,7 @@ def test_every_scenario_that_needs_no_gpu_shows_what_it_promises(row: Scenario) 
 VARIANTS = [(row, pattern) for row in ON_CPU for pattern in row.proves if row.proves[pattern]][::EACH]
 
 
-@pytest.mark.parametrize(
-    ("row", "pattern"), VARIANTS, ids=[f"{row.id}-{pattern}" for row, pattern in VARIANTS]
-)
+@pytest.mark.parametrize(("row", "pattern"), VARIANTS, ids=[f"{row.id}-{pattern}" for row, pattern in VARIANTS])
 def test_every_other_pattern_of_a_scenario_comes_with_its_arguments(row: Scenario, pattern: str) -> None:
     from postmortem.replay.verify import Order, Result, prepare, promised, verify
 

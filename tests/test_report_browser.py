@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.browser
 
-ELEMENTS = (
-    "[...document.querySelectorAll('*')].map(e => e.tagName + [...e.attributes].map(a => a.name).join())"
-)
+ELEMENTS = "[...document.querySelectorAll('*')].map(e => e.tagName + [...e.attributes].map(a => a.name).join())"
 
 
 class Watched:
@@ -31,9 +29,7 @@ class Watched:
         self.page: Page = browser.new_page(**options)
         self.misdeeds: list[str] = []
         self.opened = ""
-        self.page.on(
-            "dialog", lambda dialog: (self.misdeeds.append(f"dialog {dialog.message}"), dialog.dismiss())
-        )
+        self.page.on("dialog", lambda dialog: (self.misdeeds.append(f"dialog {dialog.message}"), dialog.dismiss()))
         self.page.on("console", lambda message: self.misdeeds.append(f"console {message.text}"))
         self.page.on("pageerror", lambda error: self.misdeeds.append(f"error {error}"))
         self.page.on(
@@ -74,9 +70,7 @@ def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) ->
     watched = Watched(browser)
     words = tuple(f"word{place}" for place in range(len(PAYLOADS)))
     for start in range(0, len(PAYLOADS), 7):
-        harmless = Counter(
-            watched.open(mixed(start, words), tmp_path, f"{start}-harmless.html").evaluate(ELEMENTS)
-        )
+        harmless = Counter(watched.open(mixed(start, words), tmp_path, f"{start}-harmless.html").evaluate(ELEMENTS))
         assert Counter(watched.open(mixed(start), tmp_path, f"{start}.html").evaluate(ELEMENTS)) == harmless
         assert not watched.misdeeds
 
@@ -84,10 +78,7 @@ def test_injections_do_nothing_in_a_browser(browser: Browser, tmp_path: Path) ->
 def test_the_policy_stops_what_would_get_in(browser: Browser, tmp_path: Path) -> None:
     """The second lock: even if a payload did become markup, nothing of it could run or call out."""
     path = tmp_path / "broken.html"
-    hole = (
-        "<script>document.title='owned'</script><img src=https://example.com/x "
-        "onerror=\"document.title='owned'\">"
-    )
+    hole = "<script>document.title='owned'</script><img src=https://example.com/x onerror=\"document.title='owned'\">"
     path.write_text(report.render_html(load("oom")).replace("<main>", f"<main>{hole}"), encoding="utf-8")
     page = browser.new_page()
     left: list[str] = []
@@ -126,9 +117,7 @@ def test_copy_as_markdown_is_the_markdown_output(browser: Browser, tmp_path: Pat
 
 def test_a_link_to_folded_evidence_unfolds_it(browser: Browser, tmp_path: Path) -> None:
     case = load("oom")
-    case.document["verdict"]["evidence"].append(
-        {"source": "other.log", "line": 7, "text": "seen, and not needed"}
-    )
+    case.document["verdict"]["evidence"].append({"source": "other.log", "line": 7, "text": "seen, and not needed"})
     page = Watched(browser).open(case, tmp_path)
     assert not page.locator("#e4").is_visible()
     page.goto(page.url + "#e4")
@@ -172,9 +161,7 @@ def large() -> Case:
         }
     ]
     document["clocks"] = [{**document["clocks"][0], "host": f"n{n:03d}"} for n in range(128)]
-    document["sources"] = [
-        {**document["sources"][0], "path": f"n{r // 8:03d}/{r}.log", "rank": r} for r in range(1024)
-    ]
+    document["sources"] = [{**document["sources"][0], "path": f"n{r // 8:03d}/{r}.log", "rank": r} for r in range(1024)]
     return case
 
 
@@ -208,9 +195,7 @@ def test_a_thousand_ranks_are_a_heat_map_below_the_pinned_culprit(browser: Brows
     again.get_by_role("button", name="Rows: ranks").wait_for()
 
 
-def test_a_host_of_the_heat_map_can_be_pinned_and_filters_bring_lanes_back(
-    browser: Browser, tmp_path: Path
-) -> None:
+def test_a_host_of_the_heat_map_can_be_pinned_and_filters_bring_lanes_back(browser: Browser, tmp_path: Path) -> None:
     page = Watched(browser, viewport={"width": 1280, "height": 900}).open(large(), tmp_path)
     canvas = page.locator(".tl canvas")
     page.locator(".tl").get_by_role("searchbox", name="text").fill("701.log")
@@ -283,9 +268,7 @@ def test_the_verdict_of_a_thousand_ranks_is_in_the_first_bytes_of_the_page() -> 
     """It is painted before the data is there: styles and verdict first, then tables, then what the script reads."""
     page = report.render_html(large())
     assert page.index('id="headline"') < page.index('class="chips"') < 40_000
-    assert (
-        page.index("</main>") < page.index('id="postmortem-incident"') < page.index('id="postmortem-events"')
-    )
+    assert page.index("</main>") < page.index('id="postmortem-incident"') < page.index('id="postmortem-events"')
 
 
 # ── finding and reading ─────────────────────────────────────────────────────────────────────────────────────

@@ -23,7 +23,7 @@ from test_report_timeline import many
 
 from conftest import SAMPLES
 from postmortem import analyze, report
-from postmortem.cli import run
+from postmortem.cli.app import run
 from postmortem.report import brief
 from postmortem.report.events import read_events
 from postmortem.report.table import iso, moments
@@ -66,13 +66,7 @@ def test_the_same_incident_gives_the_same_bytes_and_a_thin_one_an_answer(render:
 
 def unescaped(words: str) -> str:
     """As the runner reads it."""
-    return (
-        words.replace("%0A", "\n")
-        .replace("%0D", "\r")
-        .replace("%3A", ":")
-        .replace("%2C", ",")
-        .replace("%25", "%")
-    )
+    return words.replace("%0A", "\n").replace("%0D", "\r").replace("%3A", ":").replace("%2C", ",").replace("%25", "%")
 
 
 def commands(shown: str) -> list[tuple[str, dict[str, str], str]]:
@@ -126,16 +120,12 @@ def test_every_event_is_a_line_that_timesketch_takes() -> None:
     assert all(line["message"] and line["timestamp_desc"] for line in lines)
     assert [line["datetime"] for line in timed] == sorted(line["time"] for line in timed)
     assert all(datetime.fromisoformat(line["datetime"]).tzinfo for line in timed)
-    assert lines[len(timed) :] == [line for line in lines if not line["time"]], (
-        "what no clock places comes last"
-    )
+    assert lines[len(timed) :] == [line for line in lines if not line["time"]], "what no clock places comes last"
     killed = next(line for line in lines if "Killed process" in line["text"])
     assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", 81, "fatal")
 
 
-@given(
-    st.lists(st.floats(-1e14, 1e14) | st.sampled_from([float("nan"), 0.5, 1795209228.7040005]), min_size=1)
-)
+@given(st.lists(st.floats(-1e14, 1e14) | st.sampled_from([float("nan"), 0.5, 1795209228.7040005]), min_size=1))
 def test_a_moment_is_written_as_datetime_writes_it(times: list[float]) -> None:
     """To the microsecond; null where no clock places it, or no calendar has its year."""
 
@@ -154,9 +144,7 @@ def test_a_table_has_the_rows_of_ndjson() -> None:
     rows = list(csv.DictReader(io.StringIO(report.render_csv(load("oom")))))
     lines = [json.loads(line) for line in report.render_ndjson(load("oom")).splitlines()]
     assert [row["time"] or None for row in rows] == [line["time"] for line in lines]
-    assert [row["rank"] for row in rows] == [
-        "" if line["rank"] is None else str(line["rank"]) for line in lines
-    ]
+    assert [row["rank"] for row in rows] == ["" if line["rank"] is None else str(line["rank"]) for line in lines]
     killed = next(row for row in rows if "Killed process" in row["text"])
     assert (killed["file"], killed["line"], killed["severity"]) == ("node-b/kernel/dmesg.txt", "81", "fatal")
 
@@ -164,8 +152,7 @@ def test_a_table_has_the_rows_of_ndjson() -> None:
 @pytest.mark.parametrize("evil", ['=cmd|"/c calc"!A1', "  +1+1", "-2", "@SUM(A1)", 'a,b"c\nd'])
 def test_a_log_line_is_no_formula_and_no_row_of_its_own(evil: str) -> None:
     (before,), (after,) = (
-        {len(list(csv.reader(io.StringIO(report.render_csv(case)))))}
-        for case in (load("oom"), poisoned(evil))
+        {len(list(csv.reader(io.StringIO(report.render_csv(case)))))} for case in (load("oom"), poisoned(evil))
     )
     assert before == after
     cells = [cell for row in csv.reader(io.StringIO(report.render_csv(poisoned(evil)))) for cell in row]
@@ -204,11 +191,7 @@ def test_without_pyarrow_the_next_step_is_said(
 def test_a_trace_has_hosts_as_processes_and_ranks_as_threads() -> None:
     trace = json.loads(report.render_trace(many(16, 4)))
     events = trace["traceEvents"]
-    names = {
-        (e["pid"], e["tid"]): e["args"]["name"]
-        for e in events
-        if e["ph"] == "M" and e["name"] == "thread_name"
-    }
+    names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "thread_name"}
     hosts = {e["pid"]: e["args"]["name"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
     assert set(hosts.values()) == {"n000", "n001", "n004"} and "rank 9" in names.values()
     assert all(e["ts"] >= 0 and isinstance(e["ts"], int) for e in events if e["ph"] != "M")
@@ -255,10 +238,7 @@ def test_the_brief_holds_verdict_proof_and_next_step(name: str) -> None:
         verdict["headline"],
     )
     if verdict["evidence"]:
-        assert (
-            found["evidence"][0]["where"]
-            == f"{verdict['evidence'][0]['source']}:{verdict['evidence'][0]['line']}"
-        )
+        assert found["evidence"][0]["where"] == f"{verdict['evidence'][0]['source']}:{verdict['evidence'][0]['line']}"
     assert len(found.get("actions", [])) == len(verdict["actions"])
 
 
@@ -318,9 +298,7 @@ def test_the_last_report_beside_the_logs_is_none_of_them_in_any_format(
     (logs / "brief.json").write_text(capfd.readouterr().out)
     after = analyze([str(logs)])
     assert after.document["verdict"] == before["verdict"]
-    assert len(after.timeline.events) == len(
-        analyze([str(SAMPLES / "skipped-collective" / "logs")]).timeline.events
-    )
+    assert len(after.timeline.events) == len(analyze([str(SAMPLES / "skipped-collective" / "logs")]).timeline.events)
     assert "Not everything was read" not in report.render_terminal(after)
 
 
@@ -334,9 +312,7 @@ def test_brief_and_anonymise_together(capfdbinary: pytest.CaptureFixture[bytes])
     assert "`host-2/kernel/dmesg.txt:85`" in shown and len(shown) <= 3000
 
 
-def test_a_step_summary_is_added_to_what_stands_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_summary_is_added_to_what_stands_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     summary = tmp_path / "summary.md"
     summary.write_text("# before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
@@ -348,10 +324,8 @@ def test_the_terminal_verdict_gives_the_runner_no_commands(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The runner reads commands from standard error too, and skips blanks before them."""
-    from postmortem import output
+    from postmortem.system import output
 
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     output.say("proof\n   ::add-mask::x\n##[group]y a::b")
-    assert [
-        line for line in capsys.readouterr().err.splitlines() if line.lstrip().startswith(("::", "##["))
-    ] == []
+    assert [line for line in capsys.readouterr().err.splitlines() if line.lstrip().startswith(("::", "##["))] == []

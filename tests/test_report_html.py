@@ -62,9 +62,7 @@ def test_nothing_comes_from_outside_and_only_our_style_and_script_may_run(name: 
     page = Skeleton(report.render_html(load(name)))
     assert page.links and all(re.fullmatch(LINK, link) for link in page.links)
     assert not [
-        e
-        for e in page.elements
-        if any(attribute.startswith("on") or attribute == "style" for attribute in e[1])
+        e for e in page.elements if any(attribute.startswith("on") or attribute == "style" for attribute in e[1])
     ]
     rules = dict(rule.strip().split(" ", 1) for rule in page.policy.split(";"))
     assert rules["default-src"] == rules["base-uri"] == rules["form-action"] == "'none'"
@@ -95,9 +93,7 @@ def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
     page = Skeleton(text)
     assert page.elements == HARMLESS
     assert all(re.fullmatch(LINK, link) for link in page.links)
-    assert not re.search(
-        "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text
-    )
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]", text)
     read_back = json.loads(page.inside["postmortem-incident"])
     assert json.dumps(read_back, sort_keys=True) == json.dumps(case.document, sort_keys=True)
 
@@ -123,13 +119,7 @@ def test_the_page_reads_in_the_order_an_engineer_asks() -> None:
         "About this report",
     ]
     places = [
-        page.index(
-            f'id="{word}"'
-            if word == "headline"
-            else f'class="{word}"'
-            if word == "chips"
-            else f">{word}</h2>"
-        )
+        page.index(f'id="{word}"' if word == "headline" else f'class="{word}"' if word == "chips" else f">{word}</h2>")
         for word in order
     ]
     assert places == sorted(places)
@@ -164,10 +154,7 @@ def test_a_long_list_of_ranks_is_never_cut() -> None:
     odd = list(range(1, 1024, 2))
     case.document["ranks"] = [{"rank": r, "state": "victim", "group": str(r % 2)} for r in range(1024)]
     page = report.render_html(case)
-    assert (
-        f"<summary>1, 3, 5, 7, 9, 11, 13, 15 and 504 more</summary>{', '.join(map(str, odd))}</details>"
-        in page
-    )
+    assert f"<summary>1, 3, 5, 7, 9, 11, 13, 15 and 504 more</summary>{', '.join(map(str, odd))}</details>" in page
 
 
 def test_the_card_says_nothing_twice_and_cuts_no_reason() -> None:
@@ -299,14 +286,11 @@ def test_asking_for_the_verdict_on_a_terminal_costs_neither_jinja_nor_pandas() -
         "'rich'} & {*sys.modules})"
     )
     assert (
-        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
-        == "set()\n"
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout == "set()\n"
     )
 
 
-def test_a_damaged_template_in_the_cache_is_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_damaged_template_in_the_cache_is_compiled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept is code: it counts only where it is whole, and under its own name."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 

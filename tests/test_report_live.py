@@ -244,13 +244,10 @@ def test_the_page_reads_back_every_event(browser: Browser, tmp_path: Path) -> No
 def test_every_text_comes_out_as_it_went_in(tmp_path: Path) -> None:
     """Numbers that count on, jump, have leading zeros, points,
     or more digits than a double holds; and all that is hostile."""
-    said = [
-        f"step {n}: loss {n / 7:.4f} {n:03d} 0x{n:x} {10**n} {n}.{n} {n * 7919 % 1000}" for n in range(40)
-    ]
+    said = [f"step {n}: loss {n / 7:.4f} {n:03d} 0x{n:x} {10**n} {n}.{n} {n * 7919 % 1000}" for n in range(40)]
     said += [text.line(payload)[:300] for payload in PAYLOADS] + ["", "0", "00", "1.", ".5", "٣ ３ 1٣"]
     rows = [
-        [ZERO + i, 0.0, "a", i % 3, "line", "info", None, words, "a.log", i, "naive"]
-        for i, words in enumerate(said)
+        [ZERO + i, 0.0, "a", i % 3, "line", "info", None, words, "a.log", i, "naive"] for i, words in enumerate(said)
     ]
     found = packed(Case({}, frames({"columns": COLUMNS, "rows": rows})))
     (tmp_path / "block").write_text(found.data)
@@ -278,17 +275,14 @@ def test_thinning_keeps_what_is_bad_and_what_is_cited_and_says_what_it_left_out(
     assert "of 12,864 events" in note and "lines that are no warning and no error" in note
     rows = [row for row in read_events(case) if row.severity != "info"]
     kept, _ = columns.thinned(read_events(case), 3000, set())
-    assert [row for row in kept if row.severity != "info"] == sorted(
-        rows, key=lambda r: r.severity != "fatal"
-    )
+    assert [row for row in kept if row.severity != "info"] == sorted(rows, key=lambda r: r.severity != "fatal")
     assert not packed(case).notes
 
 
 def test_secrets_stay_out_of_the_block() -> None:
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
     rows = [
-        [ZERO + i, 0.0, "a", 0, "line", "info", None, f"login {token}", f"{token}.log", i, "naive"]
-        for i in range(3)
+        [ZERO + i, 0.0, "a", 0, "line", "info", None, f"login {token}", f"{token}.log", i, "naive"] for i in range(3)
     ]
     shown = read_events(Case({}, frames({"columns": COLUMNS, "rows": rows})))
     assert len(shown) == 3 and not [row for row in shown if token in row.text + row.address]

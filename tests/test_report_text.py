@@ -59,9 +59,7 @@ def test_no_log_text_acts_on_a_terminal(payload: str) -> None:
         )
     coloured = report.render_terminal(case, colour=True)
     assert "\x1b" not in re.sub("\x1b\\[[0-9;]{1,5}m", "", coloured)
-    assert coloured.count("\x1b[0m") == len(re.findall("\x1b\\[[1-9][0-9;]*m", coloured)), (
-        "a colour is left on"
-    )
+    assert coloured.count("\x1b[0m") == len(re.findall("\x1b\\[[1-9][0-9;]*m", coloured)), "a colour is left on"
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
@@ -69,10 +67,7 @@ def test_lines_keep_to_the_width_and_colour_changes_no_word(width: int) -> None:
     for name in NAMES:
         shown = report.render_terminal(load(name), width=width)
         assert max(map(text.cells, shown.splitlines())) <= width
-        assert (
-            re.sub("\x1b\\[[0-9;]*m", "", report.render_terminal(load(name), width=width, colour=True))
-            == shown
-        )
+        assert re.sub("\x1b\\[[0-9;]*m", "", report.render_terminal(load(name), width=width, colour=True)) == shown
 
 
 def test_the_address_of_the_proof_is_never_broken() -> None:
@@ -112,9 +107,7 @@ def test_prose_renders_as_the_text_itself(words: str) -> None:
 def test_code_spans_and_fences_hold_whatever_they_are_given(words: str) -> None:
     shown = text.line(words, 300)
     if shown.strip():
-        (inline,) = [
-            token for token in GITHUB.parse(f"see {markdown.code(words)} there") if token.type == "inline"
-        ]
+        (inline,) = [token for token in GITHUB.parse(f"see {markdown.code(words)} there") if token.type == "inline"]
         assert [child.content for child in inline.children or [] if child.type == "code_inline"] == [shown]
     (block,) = GITHUB.parse(markdown.fenced(text.line(line) for line in (words, "second")))
     assert block.type == "fence"
@@ -138,9 +131,7 @@ def test_markdown_fits_into_a_comment_whatever_the_incident() -> None:
     case = load("oom")
     verdict = case.document["verdict"]
     verdict["evidence"] = [{**verdict["evidence"][0], "line": n, "text": "x" * 1500} for n in range(400)]
-    case.document["ranks"] = [
-        {"rank": r, "state": "victim", "group": str(r), "why": "y" * 200} for r in range(5000)
-    ]
+    case.document["ranks"] = [{"rank": r, "state": "victim", "group": str(r), "why": "y" * 200} for r in range(5000)]
     shown = report.render_markdown(case)
     assert len(shown) <= markdown.LIMIT
     assert re.search(r"\d+ blocks left out", shown)
@@ -182,11 +173,7 @@ def test_ranks_of_a_step_live_on_their_hosts() -> None:
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 VALUES: Any = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | ANY,
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | ANY,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(ANY, inner, max_size=4),
     max_leaves=12,
 )

@@ -29,8 +29,7 @@ def many(ranks: int, steps: int) -> Case:
     document["verdict"]["culprit"] = {"ranks": [37], "hosts": ["n004"], "gpus": [], "pids": [], "code": None}
     document["verdict"]["evidence"][0] |= {"source": "n004/dmesg", "line": 1, "rank": 37}
     document["ranks"] = [
-        {"rank": r, "state": "cause" if r == 37 else "victim", "group": "a" if r == 37 else "b"}
-        for r in range(ranks)
+        {"rank": r, "state": "cause" if r == 37 else "victim", "group": "a" if r == 37 else "b"} for r in range(ranks)
     ]
     rows: list[list[Any]] = [
         [ZERO, 0.004, "n004", None, "kill", "fatal", "kill", "Killed process 9", "n004/dmesg", 1, "boot"]
@@ -81,9 +80,7 @@ def test_a_job_that_went_well_has_no_decisive_line() -> None:
     and nothing in the colour of a cause."""
     case = many(2, 3)
     case.document["verdict"] |= {"outcome": "healthy", "evidence": []}
-    rows = [
-        [ZERO + s, 0.01, "n000", 0, "progress", "info", None, "step", "0.log", s, "naive"] for s in range(5)
-    ]
+    rows = [[ZERO + s, 0.01, "n000", 0, "progress", "info", None, "step", "0.log", s, "naive"] for s in range(5)]
     found = picture(Case(case.document, frames({"columns": COLUMNS, "rows": rows})))
     assert [mark.decisive for lane in found.lanes for mark in lane.marks] == [False] * 5
 
@@ -96,10 +93,7 @@ def test_a_short_failure_of_a_long_job_fills_the_picture() -> None:
         [ZERO - 86400 + 600 * i, 0.0, "node-a", None, "line", "info", None, "step", "a.log", i, "naive"]
         for i in range(144)
     ]
-    rows += [
-        [ZERO + i, 0.0, "node-b", 5, "line", "error", None, f"error {i}", "b.log", i, "naive"]
-        for i in range(3)
-    ]
+    rows += [[ZERO + i, 0.0, "node-b", 5, "line", "error", None, f"error {i}", "b.log", i, "naive"] for i in range(3)]
     found = picture(Case(case.document, frames({"columns": COLUMNS, "rows": rows})))
     assert found.end - found.start < 60
     assert found.whole[1] - found.whole[0] > 80_000
@@ -116,8 +110,7 @@ def test_a_time_that_is_unsure_is_drawn_wide_and_one_that_is_unknown_is_counted(
 def test_severity_is_told_by_shape_as_well_as_by_colour() -> None:
     drawing = svg.draw(picture(load("oom")))
     shapes = {
-        kind: re.sub(r"[-\d.]+", "", path)
-        for kind, path in re.findall(r'class="m-(\w+)[^"]*" d="([^"]+)"', drawing)
+        kind: re.sub(r"[-\d.]+", "", path) for kind, path in re.findall(r'class="m-(\w+)[^"]*" d="([^"]+)"', drawing)
     }
     assert set(shapes) == {"fatal", "error", "warning"}
     assert len(set(shapes.values())) == 3

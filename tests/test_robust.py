@@ -15,7 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from conftest import solved
-from postmortem import parsers, scan
+from postmortem import blocks as parsers
+from postmortem import scan
 from postmortem.analyze import Options, analyze
 from postmortem.errors import NothingReadable
 from postmortem.library import load
@@ -47,7 +48,7 @@ def engine() -> scan.Engine:
 
 
 @settings(
-    max_examples=300,
+    max_examples=80,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
@@ -60,13 +61,11 @@ def test_no_parser_raises_on_any_bytes(engine: scan.Engine, data: bytes, kind: s
         assert event.where.line is None or 1 <= event.where.line <= lines
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     files=st.lists(
         st.tuples(
-            st.sampled_from(
-                ["rank0.log", "rank1.err", "dmesg.txt", "error.json", "agent.err", "fr_rank0.pkl"]
-            ),
+            st.sampled_from(["rank0.log", "rank1.err", "dmesg.txt", "error.json", "agent.err", "fr_rank0.pkl"]),
             soup,
         ),
         min_size=1,
@@ -129,8 +128,7 @@ def test_a_stale_kernel_log_changes_nothing(case: Path, stamp: str, tmp_path: Pa
     copy = tmp_path / "logs"
     shutil.copytree(case / "logs", copy)
     kill = (
-        "Killed process 3999901 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB, "
-        "shmem-rss:0kB, UID:0"
+        "Killed process 3999901 (python3) total-vm:1425944kB, anon-rss:717428kB, file-rss:94192kB, shmem-rss:0kB, UID:0"
     )
     lines = [
         "python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
@@ -144,9 +142,9 @@ def test_a_stale_kernel_log_changes_nothing(case: Path, stamp: str, tmp_path: Pa
         # a rank vanished and nobody says why:
         # another guess may take the place of that one, but none becomes certain
         return
-    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), (
-        after["headline"]
-    )
+    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after[
+        "headline"
+    ]
 
 
 @pytest.mark.parametrize("case", [c for c in INCIDENTS if "healthy" not in c.name], ids=lambda p: p.name)
@@ -159,7 +157,7 @@ def test_an_older_healthy_run_beside_it_changes_nothing(case: Path, tmp_path: Pa
     shutil.copytree(SAMPLES / "healthy-torchrun" / "logs", copy / "previous_run")
     document = analyze([str(copy)]).document
     after = document["verdict"]
-    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), (
-        after["headline"]
-    )
+    assert (after["outcome"], after["culprit"]["ranks"]) == (before["outcome"], before["culprit"]["ranks"]), after[
+        "headline"
+    ]
     assert [job["outcome"] for job in document["other_jobs"]] == ["healthy"]

@@ -31,7 +31,7 @@ from run_jobs import (
 )
 
 from conftest import needs
-from postmortem.run import switches
+from postmortem.live.run import switches
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ")
@@ -45,9 +45,7 @@ def test_the_exit_code_is_the_commands(tmp_path: Path, code: int) -> None:
     assert run(tmp_path, "sh", "-c", f"exit {code}").returncode == code
 
 
-@pytest.mark.parametrize(
-    "number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT, signal.SIGHUP]
-)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT, signal.SIGHUP])
 def test_a_command_that_a_signal_killed_is_seen_as_killed_by_it(tmp_path: Path, number: int) -> None:
     """128 + n would be a lie to srun and Kubernetes: they tell an exit from a signal."""
     done = run(tmp_path, "sh", "-c", f"kill -{number} $$")
@@ -109,9 +107,7 @@ def test_both_streams_arrive_as_they_are_and_are_kept_with_their_times(tmp_path:
 
 
 def test_a_line_has_the_time_of_its_first_byte(tmp_path: Path) -> None:
-    code = (
-        "import time; print('begun', end='', flush=True); time.sleep(0.5); print(' and done'); print('next')"
-    )
+    code = "import time; print('begun', end='', flush=True); time.sleep(0.5); print(' and done'); print('next')"
     run(tmp_path, sys.executable, "-c", code)
     first, second = (kept(tmp_path) / "stdout.log").read_text().splitlines()
     assert first.endswith("Z begun and done") and second.endswith("Z next")
@@ -128,9 +124,7 @@ def test_many_lines_come_whole_and_in_order(tmp_path: Path) -> None:
 def test_who_reads_only_the_head_ends_the_command_as_alone(tmp_path: Path) -> None:
     """`yes | head` ends because `yes` finds nobody who reads."""
     words = wrapped(tmp_path, "sh", "-c", "yes; echo $? >&2")
-    running = subprocess.Popen(
-        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
-    )
+    running = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
     assert running.stdout and running.stdout.read(4) == b"y\ny\n"
     running.stdout.close()
     assert running.wait(20) == 0
@@ -376,7 +370,7 @@ def test_where_nothing_can_be_opened_the_command_runs_alone(tmp_path: Path) -> N
 def test_an_error_of_ours_is_not_the_jobs(tmp_path: Path) -> None:
     """Something in the wrapper raises while the job runs: the job is waited for, and its code is the code."""
     broken = (
-        "import sys; from postmortem.run import ends\n"
+        "import sys; from postmortem.live.run import ends\n"
         "def fail(*_): raise RuntimeError('a bug')\n"
         "ends.Watch.look = fail\n"
         "from postmortem.__main__ import main; sys.argv[0] = 'postmortem'; main()\n"

@@ -10,8 +10,8 @@ import pytest
 from test_run_journal import HEAD, STARTS, lines
 
 from postmortem.analyze import analyze
-from postmortem.parsers import read_text
-from postmortem.run.quiet import Quiet
+from postmortem.blocks import read_text
+from postmortem.live.run.quiet import Quiet
 
 ASKED = "2026-11-20T21:20:31.000100Z node-a rank 1 (pid 4711) dumps its stacks: rank 0 (pid 4710) {how}\n"
 FRAMES = """\
@@ -72,9 +72,7 @@ def test_a_stopped_rank_is_what_the_others_waited_for(tmp_path: Path, when: str)
 
 
 def test_a_dump_that_was_asked_for_knows_whose_it_is_and_when() -> None:
-    (event,) = [e for e in read_text(ASKED.format(how="exited with code 1") + FRAMES) if e.kind == "stack"][
-        :1
-    ]
+    (event,) = [e for e in read_text(ASKED.format(how="exited with code 1") + FRAMES) if e.kind == "stack"][:1]
     assert (event.rank, event.pid, event.fields["after"]) == (1, 4711, 0)
     assert event.raw_time.startswith("2026-11-20T21:20:31.0001") and event.fields["code"] == "train.py:39"
 
@@ -93,8 +91,7 @@ def stopped_from_outside(folder: Path, why: str) -> dict[str, Any]:
     ends = [(e, m.replace("exited with code 1", "killed by SIGTERM"), f) for e, m, f in (*ENDS, BY_LAUNCHER)]
     (folder / "run.jsonl").write_text(lines(HEAD, *STARTS, came, *ends))
     steps = [
-        f"2026-11-20 21:1{n // 60}:{n % 60:02d},000 INFO [rank{n % 3}] train: step {n // 3} loss 2.1"
-        for n in range(60)
+        f"2026-11-20 21:1{n // 60}:{n % 60:02d},000 INFO [rank{n % 3}] train: step {n // 3} loss 2.1" for n in range(60)
     ]
     told = "W1120 21:20:01.061000 4700 torch/distributed/elastic/agent/server/api.py:740] Received 15 death signal, shutting down workers"
     (folder / "stderr.log").write_text("\n".join([*steps, told, ""]))
@@ -151,11 +148,7 @@ def test_who_raised_in_a_step_had_not_done_it(tmp_path: Path) -> None:
     """Rank 1 leaves without a word in step 6, the others lose it in the same step: nobody was behind."""
     gone = ("end", "rank 1 (pid 4711) exited with code 3", {"pid": 4711})
     (tmp_path / "run.jsonl").write_text(lines(HEAD, *STARTS, gone, *ENDS))
-    steps = [
-        f"2026-11-20 21:20:0{s},{r}00 INFO [rank{r}] train: step {s} loss 2.1"
-        for s in range(5)
-        for r in range(3)
-    ]
+    steps = [f"2026-11-20 21:20:0{s},{r}00 INFO [rank{r}] train: step {s} loss 2.1" for s in range(5) for r in range(3)]
     (tmp_path / "stderr.log").write_text("\n".join([*steps, ""]))
     lost = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:5163"
     for rank in (0, 2):

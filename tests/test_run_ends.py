@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from run_jobs import until
 
-from postmortem.run import processes
-from postmortem.run.counters import Memory
-from postmortem.run.ends import Watch
-from postmortem.run.record import Journal
+from postmortem.live.run import processes
+from postmortem.live.run.counters import Memory
+from postmortem.live.run.ends import Watch
+from postmortem.live.run.record import Journal
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 
@@ -37,9 +37,7 @@ class Counted(Memory):
 
 @pytest.mark.parametrize("in_the_end", [True, False])
 @pytest.mark.parametrize("at_first", [True, False])
-def test_a_process_that_ends_is_in_no_cgroup_and_was_in_ours(
-    tmp_path: Path, at_first: bool, in_the_end: bool
-) -> None:
+def test_a_process_that_ends_is_in_no_cgroup_and_was_in_ours(tmp_path: Path, at_first: bool, in_the_end: bool) -> None:
     """A worker of many gigabytes takes long to die. Who looks at it meanwhile finds it outside, and its OOM kill
     was not taken for its own."""
     memory = Counted()

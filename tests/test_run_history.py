@@ -20,19 +20,17 @@ from run_jobs import environment, kept, run, until, wrapped
 from test_history_store import incident
 
 from conftest import Command, needs
-from postmortem.history import runs
-from postmortem.history.rows import Involved, stamp
-from postmortem.history.store import opened
-from postmortem.run import command
+from postmortem.fleet.history import runs
+from postmortem.fleet.history.rows import Involved, stamp
+from postmortem.fleet.history.store import opened
+from postmortem.live.run import command
 
 pytestmark = needs("sqlalchemy")
 RANKS = "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 sleep 1 & done; wait"
 DAY = 1_795_000_000.0
 
 
-def journal(
-    folder: Path, host: str = "gpu-001", *, at: float = DAY, hours: float = 24.0, **more: Any
-) -> Path:
+def journal(folder: Path, host: str = "gpu-001", *, at: float = DAY, hours: float = 24.0, **more: Any) -> Path:
     """What `postmortem run` leaves of a run."""
     folder.mkdir(parents=True)
     first = {"time": stamp(at), "host": host, "event": "run", "pid": 17, "slurm": more.pop("slurm", {})}
@@ -167,9 +165,7 @@ def test_ranks_that_were_started_again_are_no_healthy_run(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("more", [{"code": 1}, {"code": None}, {"signal": 9}, {"event": "end"}, {"time": 7}])
-def test_what_did_not_end_well_is_left_to_its_report(
-    tmp_path: Path, in_process: Command, more: dict[str, Any]
-) -> None:
+def test_what_did_not_end_well_is_left_to_its_report(tmp_path: Path, in_process: Command, more: dict[str, Any]) -> None:
     path = journal(tmp_path / "a", **more)
     assert runs.row(path) is None
     done = in_process("history", "add", path, "--history", tmp_path / "fleet.db")

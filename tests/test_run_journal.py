@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from postmortem.analyze import analyze
-from postmortem.parsers import read_text
+from postmortem.blocks import read_text
 
 HEAD = ("run", "postmortem run on node-a: torchrun train.py", {})
 STARTS = [("start", f"rank {rank} pid {4710 + rank} runs", {"pid": 4710 + rank}) for rank in range(3)]
@@ -76,9 +76,7 @@ def test_where_the_cgroup_counted_none_it_is_somebodys_signal(tmp_path: Path) ->
 
 def test_the_journal_is_read_as_what_it_is_and_nothing_else() -> None:
     """Ends and processes, but no progress, no last words: the wrapper is no rank."""
-    events = read_text(
-        lines(HEAD, *STARTS, KILLED, ("done", "the command ended: exit code 1", {})), kind="run"
-    )
+    events = read_text(lines(HEAD, *STARTS, KILLED, ("done", "the command ended: exit code 1", {})), kind="run")
     assert {e.kind for e in events} == {"pid", "exit", "pattern"}
     assert {e.rank for e in events if e.kind == "pid"} == {0, 1, 2}
     (end,) = [e for e in events if e.kind == "exit"]

@@ -78,10 +78,7 @@ def test_a_kill_by_hand_is_established_not_to_be_an_oom(tmp_path: Path) -> None:
     assert running.wait(60) == 1
     found = verdict(tmp_path)
     assert found["category"] == "external-signal" and found["culprit"]["ranks"] == [2]
-    assert (
-        found["confidence"] == "established"
-        and "not by the kernel's out-of-memory killer" in found["headline"]
-    )
+    assert found["confidence"] == "established" and "not by the kernel's out-of-memory killer" in found["headline"]
 
 
 def test_a_crash_that_prints_nothing_names_its_line(tmp_path: Path) -> None:
@@ -122,9 +119,7 @@ def installed(tmp_path: Path) -> str:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     told = tmp_path / "site" / "entry_points_of_postmortem-1.dist-info"
     told.mkdir(parents=True)
-    told.joinpath("METADATA").write_text(
-        "Metadata-Version: 2.1\nName: entry-points-of-postmortem\nVersion: 1\n"
-    )
+    told.joinpath("METADATA").write_text("Metadata-Version: 2.1\nName: entry-points-of-postmortem\nVersion: 1\n")
     rows = (
         f"[{group}]\n" + "".join(f"{n} = {t}\n" for n, t in found.items())
         for group, found in project["entry-points"].items()
@@ -133,9 +128,7 @@ def installed(tmp_path: Path) -> str:
     return f"{told.parent}{os.pathsep}{ROOT}"
 
 
-def with_plugin(
-    folder: Path, path: str, command: list[str], *options: str
-) -> subprocess.CompletedProcess[str]:
+def with_plugin(folder: Path, path: str, command: list[str], *options: str) -> subprocess.CompletedProcess[str]:
     words = [*command[:3], "--logs-specs", "postmortem", *options, *command[3:]]
     env = environment(PYTHONPATH=path)
     return subprocess.run(words, cwd=folder, capture_output=True, text=True, env=env, timeout=120)
@@ -146,15 +139,11 @@ def plugin_run(folder: Path) -> Path:
     return only
 
 
-def test_torchruns_plugin_keeps_each_ranks_words_and_analyzes_a_failure(
-    tmp_path: Path, installed: str
-) -> None:
+def test_torchruns_plugin_keeps_each_ranks_words_and_analyzes_a_failure(tmp_path: Path, installed: str) -> None:
     """For who cannot put `postmortem run` in front of torchrun, but can give it an option."""
     done = with_plugin(tmp_path, installed, job(tmp_path, "segfault_silent", ranks=2))
     assert done.returncode == 1 and "INCIDENT  native crash" in done.stderr
-    said = [
-        json.loads(line)["message"] for line in (plugin_run(tmp_path) / "run.jsonl").read_text().splitlines()
-    ]
+    said = [json.loads(line)["message"] for line in (plugin_run(tmp_path) / "run.jsonl").read_text().splitlines()]
     (end,) = [text for text in said if text.endswith("killed by SIGSEGV")]
     assert end.startswith("rank 1 (pid ") and (plugin_run(tmp_path) / "report.html").exists()
     found = analyze([str(plugin_run(tmp_path))]).document["verdict"]
@@ -166,9 +155,7 @@ def test_the_plugin_establishes_an_oom_kill_too(tmp_path: Path, installed: str, 
     inside = ["sh", "-c", f'echo $$ > {cgroup}/cgroup.procs; exec "$@"', "-"]
     command = job(tmp_path, "host_oom_rank", megabytes=48)
     words = [*inside, *command[:3], "--logs-specs", "postmortem", *command[3:]]
-    subprocess.run(
-        words, cwd=tmp_path, capture_output=True, env=environment(PYTHONPATH=installed), timeout=120
-    )
+    subprocess.run(words, cwd=tmp_path, capture_output=True, env=environment(PYTHONPATH=installed), timeout=120)
     found = analyze([str(plugin_run(tmp_path))]).document["verdict"]
     assert (found["category"], found["confidence"]) == ("host-oom", "established")
 
@@ -177,9 +164,7 @@ def test_torchruns_own_options_stay_with_the_plugin(tmp_path: Path, installed: s
     command = job(tmp_path, "healthy", ranks=1, steps=3)
     done = with_plugin(tmp_path, installed, command, "--log-dir", str(tmp_path / "mine"), "--redirects", "3")
     assert done.returncode == 0 and "INCIDENT" not in done.stderr
-    assert (
-        list((tmp_path / "mine").rglob("stdout.log")) and not (plugin_run(tmp_path) / "torchelastic").exists()
-    )
+    assert list((tmp_path / "mine").rglob("stdout.log")) and not (plugin_run(tmp_path) / "torchelastic").exists()
 
 
 @pytest.mark.parametrize("moment", random_moments(12, seed=3), ids=str)

@@ -31,9 +31,7 @@ SIGNATURES = (
     ),
     Signature("error", r"^(?P<type>\w+Error): .*", r"^(?P<type>\w+Error): .*", after=0, before=0),
     Signature("loss", r"(?i)LOSS\s*=\s*nan", r"(?i)LOSS\s*=\s*nan\b", after=10, before=80),
-    Signature(
-        "loss", r"perte nulle é", r"perte nulle é", after=25, before=10
-    ),  # a second wording of the same
+    Signature("loss", r"perte nulle é", r"perte nulle é", after=25, before=10),  # a second wording of the same
     Signature("ends", r"exit code: \d+$", r"exit code: (?P<exitcode>\d+)$", after=2048, before=2048),
     Signature("opener", r"Traceback \(most recent call last\)", None, after=60, before=0),
 )
@@ -86,9 +84,7 @@ def obvious(data: bytes) -> list[tuple[int, int, bytes, dict[str, dict[str, str]
             if found and signature.regex is None:
                 openers.append(signature.id)
             elif found and signature.id not in matches:
-                matches[signature.id] = {
-                    k: v.decode("utf-8", "backslashreplace") for k, v in found.groupdict().items()
-                }
+                matches[signature.id] = {k: v.decode("utf-8", "backslashreplace") for k, v in found.groupdict().items()}
         if matches or openers:
             rows.append((number, offset, line.removesuffix(b"\r"), matches, tuple(openers)))
         offset += len(line) + 1
@@ -118,18 +114,13 @@ def whole_lines_after(data: bytes, start: int, most: int) -> bytes:
 @settings(max_examples=250, deadline=None)
 def test_it_finds_what_a_plain_reading_finds(data: bytes) -> None:
     got = run(data, limits=MANY)
-    rows = [
-        (h.line, h.offset, h.text, {m.pattern: dict(m.captures) for m in h.matches}, h.openers)
-        for h in got.hits
-    ]
+    rows = [(h.line, h.offset, h.text, {m.pattern: dict(m.captures) for m in h.matches}, h.openers) for h in got.hits]
     assert rows == obvious(data)
     assert got.lines == data.count(b"\n") + (not data.endswith(b"\n") and data != b"")
     assert got.bytes == len(data)
 
 
-@given(
-    st.lists(st.sampled_from(FRAGMENTS), max_size=80).map(b"".join), st.integers(1, 700), st.integers(1, 300)
-)
+@given(st.lists(st.sampled_from(FRAGMENTS), max_size=80).map(b"".join), st.integers(1, 700), st.integers(1, 300))
 @settings(max_examples=250, deadline=None)
 def test_neither_chunks_nor_the_engine_change_anything(data: bytes, chunk: int, most: int) -> None:
     """Tiny limits, so that caps, long lines, samples and surroundings all cross the cuts."""
@@ -149,9 +140,7 @@ PIECES = st.lists(st.sampled_from(FRAGMENTS), min_size=5, max_size=60).map(b"".j
     st.integers(1, 60_000),
 )
 @settings(max_examples=40, deadline=None)
-def test_a_source_scanned_in_parts_is_the_same_source(
-    pieces: list[bytes], giant: int, size: int, chunk: int
-) -> None:
+def test_a_source_scanned_in_parts_is_the_same_source(pieces: list[bytes], giant: int, size: int, chunk: int) -> None:
     """Lines across the bounds, lines longer than parts, parts without a line of their own,
     caps that only the whole reaches.
 
@@ -257,10 +246,7 @@ def test_hits_near_every_cut_of_an_endless_line_are_found() -> None:
 def test_numbers_stay_right_behind_an_endless_line_and_a_hole() -> None:
     """copytruncate leaves a hole of NULs in front of the first line that is written after it."""
     data = (
-        b"\0" * (9 << 20)
-        + b"ValueError: after the hole\n"
-        + b"x" * (5 << 20)
-        + b"\nKeyError: 1\nIndexError: cut off"
+        b"\0" * (9 << 20) + b"ValueError: after the hole\n" + b"x" * (5 << 20) + b"\nKeyError: 1\nIndexError: cut off"
     )
     got = run(data, chunk=700_001)
     assert [(h.line, [m.captures.get("type") for m in h.matches]) for h in got.hits] == [

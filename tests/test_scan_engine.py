@@ -19,13 +19,13 @@ from typing import Any
 
 import pytest
 
-from postmortem import kept
+from postmortem.blocks import read_text
 from postmortem.errors import PatternError
 from postmortem.library import Signature, load
 from postmortem.model import Pattern, Source
-from postmortem.parsers import read_text
 from postmortem.scan import Engine, Limits, cost, healthy, scan, slowness
 from postmortem.scan.gates import is_exact
+from postmortem.system import cache as kept
 
 SOURCE = Source("rank0.log", "console", 0)
 OOM = Signature("oom", r"CUDA out of memory", r"CUDA out of memory")
@@ -38,9 +38,7 @@ def shipped(request: pytest.FixtureRequest) -> Engine:
     return Engine.compile(LIBRARY.signatures(), prefer=request.param, cache=False)
 
 
-@pytest.mark.parametrize(
-    "pattern", [p for p in LIBRARY.patterns.values() if p.id in READ_BY_LINE], ids=lambda p: p.id
-)
+@pytest.mark.parametrize("pattern", [p for p in LIBRARY.patterns.values() if p.id in READ_BY_LINE], ids=lambda p: p.id)
 def test_the_gates_of_shipped_patterns_let_their_examples_through(pattern: Pattern, shipped: Engine) -> None:
     """A gate narrower than its regex would hide events, and nobody would notice."""
     for example in pattern.matches:
@@ -72,9 +70,7 @@ def test_where_a_gate_says_all_that_its_regex_says_both_agree_on_every_line(ship
     assert asked > 1000 and 300 < sum(shipped.exact) < len(shipped.exact)
 
 
-@pytest.mark.parametrize(
-    "gate", [r"code \d+$", r"(?i)NaN(?-i:Loss)", r"foo\Z", r"[[:alpha:]]oo", "(?:fou){e<=1}"]
-)
+@pytest.mark.parametrize("gate", [r"code \d+$", r"(?i)NaN(?-i:Loss)", r"foo\Z", r"[[:alpha:]]oo", "(?:fou){e<=1}"])
 def test_a_gate_that_says_less_than_its_regex_is_not_exact(gate: str) -> None:
     assert not is_exact(Signature("x", gate, gate))
     assert not is_exact(Signature("x", "code", r"code \d"))
@@ -131,9 +127,9 @@ def test_a_damaged_cache_is_compiled_again(
     (path,) = cached(tmp_path)
     good = path.read_bytes()
     path.write_bytes(damage(good))
-    assert scan(
-        SOURCE, io.BytesIO(b"CUDA out of memory\n"), Engine.compile([OOM], prefer="hyperscan")
-    ).counts == {"oom": 1}
+    assert scan(SOURCE, io.BytesIO(b"CUDA out of memory\n"), Engine.compile([OOM], prefer="hyperscan")).counts == {
+        "oom": 1
+    }
     assert path.read_bytes() == good
     assert cached(tmp_path) == [path]
 
@@ -177,9 +173,7 @@ def test_a_good_cache_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert engine.find(b"CUDA out of memory")
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("not a folder")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert Engine.compile([OOM], prefer="hyperscan").find(b"CUDA out of memory")
@@ -213,24 +207,18 @@ def test_a_truncated_archive_keeps_what_was_read(
     """A job that dies while it writes a .gz leaves it without an end."""
     whole = b"".join(b"%d CUDA out of memory %s\n" % (n, os.urandom(20).hex().encode()) for n in range(lines))
     packed = pack(whole)
-    got = scan(
-        SOURCE, Short(unpack(io.BytesIO(packed[: len(packed) * 3 // 4]))), Engine.compile([OOM], cache=False)
-    )
+    got = scan(SOURCE, Short(unpack(io.BytesIO(packed[: len(packed) * 3 // 4]))), Engine.compile([OOM], cache=False))
     assert 0 < got.bytes < len(whole)
     assert got.counts["oom"] == whole[: got.bytes].count(b"memory")
     (skip,) = got.skips
-    assert (
-        skip.path == "rank0.log" and skip.bytes == 0 and f"at decompressed offset {got.bytes}" in skip.reason
-    )
+    assert skip.path == "rank0.log" and skip.bytes == 0 and f"at decompressed offset {got.bytes}" in skip.reason
 
 
 def test_a_document_comes_back_whole_or_with_a_reason() -> None:
     engine = Engine.compile([OOM], cache=False)
     data = b'{"message": "CUDA out of memory"}' * 1000
     assert scan(SOURCE, Short(io.BytesIO(data)), engine, want_content=True).content == data
-    too_large = scan(
-        SOURCE, Short(io.BytesIO(data)), engine, want_content=True, limits=Limits(content=len(data) - 1)
-    )
+    too_large = scan(SOURCE, Short(io.BytesIO(data)), engine, want_content=True, limits=Limits(content=len(data) - 1))
     assert (
         too_large.content is None
         and too_large.counts == {"oom": 1}
@@ -242,9 +230,7 @@ def test_a_document_comes_back_whole_or_with_a_reason() -> None:
 @pytest.mark.parametrize("size", [0, 10, 60_000, 100_000, 128 << 10])
 def test_samples_of_a_short_source_cover_each_line_once(size: int) -> None:
     data = healthy(1 << 18)[:size]
-    samples = scan(
-        SOURCE, io.BytesIO(data), Engine.compile([OOM], cache=False), limits=Limits(chunk=5000)
-    ).samples
+    samples = scan(SOURCE, io.BytesIO(data), Engine.compile([OOM], cache=False), limits=Limits(chunk=5000)).samples
     assert b"".join(s.text for s in samples) == data
 
 
@@ -267,7 +253,7 @@ def test_samples_of_a_long_source_are_its_head_a_line_of_each_mebibyte_and_its_t
 SPAM = r"""
 from postmortem.model import Source
 from postmortem.library import Signature, load
-from postmortem import kept
+from postmortem.system import cache as kept
 from postmortem.scan import Engine, scan
 LINE = b"[rank3]: RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity\n"
 class Stream:
@@ -295,9 +281,7 @@ print(got.bytes, len(got.hits), int(peak.split()[1]) // 1024)
     ],
 )
 def test_memory_stays_bounded(what: str, mib: int, read: str, hits: int) -> None:
-    out = subprocess.run(
-        [sys.executable, "-c", SPAM % (mib, read)], capture_output=True, text=True, check=True
-    ).stdout
+    out = subprocess.run([sys.executable, "-c", SPAM % (mib, read)], capture_output=True, text=True, check=True).stdout
     size, kept, peak = map(int, out.split())
     assert size == mib << 20
     assert kept >= hits

@@ -73,12 +73,8 @@ def test_no_output_holds_a_part_of_a_secret(
     tmp_path_factory: pytest.TempPathFactory, chosen: list[Plant], lengths: list[int], places: list[float]
 ) -> None:
     folder = tmp_path_factory.mktemp("logs")
-    (folder / "rank0.log").write_text(
-        "".join(_failure(*row) for row in zip(chosen, lengths, places, strict=False))
-    )
-    (folder / "rank1.log").write_text(
-        "step 1 loss 0.3\nstep 2 loss 0.2\n" + "".join(p.text + "\n" for p in chosen)
-    )
+    (folder / "rank0.log").write_text("".join(_failure(*row) for row in zip(chosen, lengths, places, strict=False)))
+    (folder / "rank1.log").write_text("step 1 loss 0.3\nstep 2 loss 0.2\n" + "".join(p.text + "\n" for p in chosen))
     found = analyze([str(folder)], Options(workers=1))
     for render in OUTPUTS:
         shown = render(found)

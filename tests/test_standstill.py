@@ -35,9 +35,7 @@ def job(
         ]
         for step in range(1, steps):
             at = START + timedelta(seconds=pace * step, milliseconds=7 * rank)
-            lines.append(
-                f"{at:%Y-%m-%d %H:%M:%S.%f}{zone} INFO [rank{rank}] step {step} loss {3 - step / 400:.4f}"
-            )
+            lines.append(f"{at:%Y-%m-%d %H:%M:%S.%f}{zone} INFO [rank{rank}] step {step} loss {3 - step / 400:.4f}")
         lines += [end] if end else []
         (folder / f"rank{rank}.log").write_text("\n".join(lines) + "\n")
     ended = START + limit + shift

@@ -14,7 +14,9 @@ SIZES = (
     "  what():  [enforce fail at ../gloo/transport/tcp/pair.cc:456] op.preamble.length <= op.nbytes. 27200 vs 27072. "
     "Received data size doesn't match expected size. Is there a distributed collective mismatch in your code?\n"
 )
-LOST = "[rank{r}]: RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer."
+LOST = (
+    "[rank{r}]: RuntimeError: [../gloo/transport/tcp/pair.cc:537] Read error [127.0.0.1]:1: Connection reset by peer."
+)
 
 
 def verdict(tmp_path: Path, said: str, values: tuple[object, ...], times: int = 1) -> Any:
@@ -45,9 +47,7 @@ def test_who_states_another_number_than_all_others_is_the_odd_one(odd: int, tmp_
         ((94, 96), 1),  # of two neither is the odd one
     ],
 )
-def test_and_nobody_is_where_numbers_say_nothing(
-    values: tuple[object, ...], times: int, tmp_path: Path
-) -> None:
+def test_and_nobody_is_where_numbers_say_nothing(values: tuple[object, ...], times: int, tmp_path: Path) -> None:
     assert "all others said" not in verdict(tmp_path, "charset with {} glyphs", values, times)["headline"]
 
 
@@ -67,9 +67,7 @@ LATE = "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /def
 def test_who_was_started_with_another_setting(said: str, culprits: list[int], tmp_path: Path) -> None:
     for r in range(4):
         line = said.format(r=r, v=5 if r == 2 else 4)
-        (tmp_path / f"rank{r}.log").write_text(
-            f"2026-11-22 11:40:14,137 I {line}\n" + (f"{LATE}\n" if r == 2 else "")
-        )
+        (tmp_path / f"rank{r}.log").write_text(f"2026-11-22 11:40:14,137 I {line}\n" + (f"{LATE}\n" if r == 2 else ""))
     found = analyze([str(tmp_path)]).document["verdict"]
     assert found["category"] == "rendezvous"
     assert (found["pattern"] == "setting-of-one-rank") == bool(culprits)
@@ -83,9 +81,7 @@ def test_the_same_in_another_order_is_another_program(tmp_path: Path) -> None:
 
 
 def test_hosts_are_other_values_as_they_should_be(tmp_path: Path) -> None:
-    assert (
-        "all others said" not in verdict(tmp_path, "runs on {}", ("node-1", "node-1", "node-2"))["headline"]
-    )
+    assert "all others said" not in verdict(tmp_path, "runs on {}", ("node-1", "node-1", "node-2"))["headline"]
 
 
 def test_all_wait_and_one_had_said_that_it_does_another_thing(tmp_path: Path) -> None:
@@ -102,11 +98,7 @@ def test_all_wait_and_one_had_said_that_it_does_another_thing(tmp_path: Path) ->
 
 def test_whose_loss_was_nan_first_where_all_refuse_to_go_on(tmp_path: Path) -> None:
     refused = "RuntimeError: The total norm of order 2.0 for gradients from `parameters` is non-finite, so it cannot be clipped."
-    lines = [
-        f"[rank{r}] step {n} loss {'nan' if (r, n) == (2, 40) else '0.5'}"
-        for n in (0, 20, 40)
-        for r in range(4)
-    ]
+    lines = [f"[rank{r}] step {n} loss {'nan' if (r, n) == (2, 40) else '0.5'}" for n in (0, 20, 40) for r in range(4)]
     for r in range(4):
         lines += [
             f"[rank{r}]: Traceback (most recent call last):",

@@ -87,9 +87,7 @@ def test_make_installs_by_the_lock() -> None:
 
     def said(*words: str) -> str:
         command = ["make", "--dry-run", "--always-make", *words, ".venv/.dev"]
-        env = {
-            "PATH": os.environ["PATH"]
-        }  # this suite may be run by a `make test LOCK=`, which hands that on
+        env = {"PATH": os.environ["PATH"]}  # this suite may be run by a `make test LOCK=`, which hands that on
         return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=True).stdout
 
     locked, free = said(), said("LOCK=")
@@ -122,9 +120,7 @@ def validator() -> jsonschema.Draft7Validator:
         (f"http://cyclonedx.org/schema/{name}.SNAPSHOT.schema.json", Resource.from_contents(schema(name)))
         for name in others
     )
-    return jsonschema.Draft7Validator(
-        bom, registry=known, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER
-    )
+    return jsonschema.Draft7Validator(bom, registry=known, format_checker=jsonschema.Draft7Validator.FORMAT_CHECKER)
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +152,7 @@ def test_what_the_bill_leaves_out_is_asked_for_on_windows_alone() -> None:
     """The site's tools need colorama everywhere, click on Windows: the lock says only that both need it."""
     for name in sbom.WINDOWS:
         (pin,) = (pin for pin in LOCKED if pin.name == name)
-        for asker in {*pin.via} & {
-            p.name for p in sbom.needed(LOCKED, [r.name for r in lock.asked(PROJECT)])
-        }:
+        for asker in {*pin.via} & {p.name for p in sbom.needed(LOCKED, [r.name for r in lock.asked(PROJECT)])}:
             wanted = [Requirement(line) for line in importlib.metadata.requires(asker) or ()]
             markers = [r.marker for r in wanted if r.name == name and "extra" not in str(r.marker)]
             assert markers and not any(m is None or m.evaluate(lock.linux("3.11")) for m in markers), asker
@@ -197,9 +191,7 @@ def test_each_licence_is_the_one_that_its_package_declares() -> None:
         "LGPL-3.0-or-later": "LGPL",
         "Apache-2.0": "Apache",
     }
-    assert sbom.LICENCES.keys() == {
-        p.name for p in sbom.needed(LOCKED, [r.name for r in lock.asked(PROJECT)])
-    }
+    assert sbom.LICENCES.keys() == {p.name for p in sbom.needed(LOCKED, [r.name for r in lock.asked(PROJECT)])}
     compared = 0
     for name, licence in sbom.LICENCES.items():
         try:

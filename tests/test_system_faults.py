@@ -21,9 +21,9 @@ from hypothesis import strategies as st
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
-from postmortem.cli import run
+from postmortem.blocks import read_text
+from postmortem.cli.app import run
 from postmortem.errors import PostmortemError
-from postmortem.parsers import read_text
 from postmortem.report import json as plain
 
 ROOT = Path(__file__).parent.parent
@@ -90,9 +90,7 @@ def test_every_call_may_fail(name: str, number: int, tmp_path: Path, monkeypatch
             break
         lost = [row for row in ledger["skipped"] if row.get("lost")]
         retried = name == "open" and number == errno.ESTALE
-        assert (
-            retried or name in ("lseek", "lstat") or any(os.strerror(number) in row["reason"] for row in lost)
-        ), at
+        assert retried or name in ("lseek", "lstat") or any(os.strerror(number) in row["reason"] for row in lost), at
         assert not lost or document["verdict"]["outcome"] != "healthy"
     assert at > (name not in ("scandir", "lseek")) and not failing.hit
 
@@ -237,9 +235,7 @@ def test_children_are_silent_when_all_are_stopped(name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("what", ["empty", "binary", "unreadable"])
-def test_a_baseline_without_a_log_is_named(
-    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_baseline_without_a_log_is_named(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     base = tmp_path / "base"
     base.mkdir()
     if what == "binary":
@@ -278,9 +274,7 @@ def test_a_log_of_returns_has_lines(tmp_path: Path) -> None:
     (tmp_path / "rank0.log").write_text((working + TRACE).replace("\n", "\r"))
     document = analyze([str(tmp_path)]).document
     assert document["verdict"]["pattern"] == "cuda-illegal-address"
-    assert document["verdict"]["evidence"][0]["line"] == 1, (
-        "the file has one line, and that is where it stands"
-    )
+    assert document["verdict"]["evidence"][0]["line"] == 1, "the file has one line, and that is where it stands"
 
 
 # ── texts that act ──────────────────────────────────────────────────────────────────────────────────────────
@@ -288,9 +282,7 @@ def test_a_log_of_returns_has_lines(tmp_path: Path) -> None:
 ACTS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-@given(
-    st.recursive(st.text() | st.none() | st.floats(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
-)
+@given(st.recursive(st.text() | st.none() | st.floats(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)))
 def test_no_value_of_a_json_text_acts_on_a_terminal(value: Any) -> None:
     """`jq -r` prints what a string holds, not how JSON writes it."""
 
@@ -319,8 +311,6 @@ def test_a_log_that_acts_does_not_act_in_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("words", [["analyze", "\x1b[31mnowhere"], ["explain", "\x1b]0;pwned\x07"]])
-def test_errors_show_control_characters_written_out(
-    words: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_show_control_characters_written_out(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(words) == 2
     assert not ACTS.search(capsys.readouterr().err.replace("\n", ""))

@@ -261,9 +261,7 @@ SITUATIONS = [
     ),
     Situation(
         "two subgroups wait in works of their own",
-        console(
-            *(wait(r, 50, group="3(tp)") for r in (0, 1)), *(wait(r, 9000, group="7(dp)") for r in (2, 3))
-        ),
+        console(*(wait(r, 50, group="3(tp)") for r in (0, 1)), *(wait(r, 9000, group="7(dp)") for r in (2, 3))),
         "hang",
         (),
     ),
@@ -440,11 +438,7 @@ SITUATIONS = [
             *(
                 [f"2026-11-21T11:50:5{n}.951 [{r}] step {n}0" for r in range(4)]
                 + [f"2026-11-21T11:50:5{n}.961 [{r}] writing shard {n}" for r in (2, 0, 3, 1)]
-                + [
-                    f"2026-11-21T11:50:5{n}.972 [{r}] wrote shard {n}"
-                    for r in (1, 0, 2, 3)
-                    if r != 3 or n < 3
-                ]
+                + [f"2026-11-21T11:50:5{n}.972 [{r}] wrote shard {n}" for r in (1, 0, 2, 3) if r != 3 or n < 3]
                 for n in range(4)
             ),
             [f"2026-11-21T11:51:23.92{r} [{r}] WATCHDOG: no progress for 20 s, aborting" for r in (1, 2, 0)],

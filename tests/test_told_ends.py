@@ -10,8 +10,7 @@ import pytest
 from postmortem.analyze import Options, analyze
 
 DEEPSPEED = (
-    "[ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py', '--local_rank=1'] exits with return "
-    "code = {}\n"
+    "[ERROR] [launch.py:321:sigkill_handler] ['python', 'train.py', '--local_rank=1'] exits with return code = {}\n"
 )
 SPAWN = (
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n'
@@ -47,12 +46,9 @@ EVICTED = (
 )
 STEPS = "epoch 0 step 3 loss 2.11\nepoch 0 step 4 loss 2.05\n"
 NAMELESS = (
-    'Traceback (most recent call last):\n  File "train.py", line 61, in main\n'
-    "IndexError: list index out of range\n"
+    'Traceback (most recent call last):\n  File "train.py", line 61, in main\nIndexError: list index out of range\n'
 ) + STEPS
-FAULT = (
-    "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
-)
+FAULT = "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
 AGENT = (
     "E1120 21:11:13.884000 4711 torch/distributed/elastic/multiprocessing/api.py:984] "
     "failed (exitcode: 1) local_rank: 1 (pid: 4713) of binary: python3\n"
@@ -66,10 +62,7 @@ TASKS = (
 )
 API = "torch/distributed/elastic/multiprocessing/api.py"
 STOPPED = f"W1121 16:08:12.234000 45 {API}:1028] Sending process 50 closing signal SIGTERM\n"
-FAILED = (
-    f"E1121 16:08:12.436000 45 {API}:1002] failed (exitcode: {{}}) local_rank: 1 (pid: 51) of binary: "
-    f"python3\n"
-)
+FAILED = f"E1121 16:08:12.436000 45 {API}:1002] failed (exitcode: {{}}) local_rank: 1 (pid: 51) of binary: python3\n"
 RECEIVED = (
     "W1121 16:09:42.008000 45 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, "
     "shutting down workers\n"
@@ -145,9 +138,7 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_told_of_an_end(name: str, tmp_path: Path) -> None:
     text, expected = CASES[name]
-    (tmp_path / "train.log").write_text(
-        "epoch 0 | loss 2.31\n" + text if not text.startswith("5: ") else text
-    )
+    (tmp_path / "train.log").write_text("epoch 0 | loss 2.31\n" + text if not text.startswith("5: ") else text)
     verdict = analyze([str(tmp_path)], Options()).document["verdict"]
     assert (verdict["outcome"], verdict["category"], verdict["culprit"]["ranks"]) == expected
 
@@ -172,12 +163,9 @@ def test_nccl_writes_the_pid_of_the_rank_whose_file_it_is(tmp_path: Path) -> Non
         said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\n"
         (tmp_path / f"rank{rank}.log").write_text(said + "step 1 loss 2.3\nstep 2 loss 2.2\n")
     killed = (
-        "Out of memory: Killed process 4101 (python3) total-vm:9830KB, anon-rss:6432kB, file-rss:5kB, "
-        "shmem-rss:0kB"
+        "Out of memory: Killed process 4101 (python3) total-vm:9830KB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
     )
-    (tmp_path / "dmesg.txt").write_text(
-        f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n"
-    )
+    (tmp_path / "dmesg.txt").write_text(f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n")
     assert analyze([str(tmp_path)], Options()).document["verdict"]["culprit"]["ranks"] == [1]
 
 
@@ -231,9 +219,7 @@ def test_a_restart_whose_lines_name_no_step_recovers_where_the_launcher_is_conte
             folder.mkdir(parents=True)
             (folder / "stdout.log").write_text(f"Nov 21 16:0{8 + attempt}:0{rank} | {rank} | phase A\n")
     failed = tmp_path / "te/none_a1b2c3d4/attempt_0/1/stderr.log"
-    failed.write_text(
-        'Traceback (most recent call last):\n  File "t.py", line 4, in train\n    f(x)\nKeyError: 3\n'
-    )
+    failed.write_text('Traceback (most recent call last):\n  File "t.py", line 4, in train\n    f(x)\nKeyError: 3\n')
     (tmp_path / "agent.err").write_text(FAILED.format(1))
     assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == "recovered"
 
@@ -241,19 +227,14 @@ def test_a_restart_whose_lines_name_no_step_recovers_where_the_launcher_is_conte
 def test_a_rank_that_quotes_the_controller_of_ray_begins_no_new_life(tmp_path: Path) -> None:
     """Only the controller's own lines number the lives of a job;
     one life would lose what the other knows of the ranks."""
-    quoted = (
-        "Attempting to start training worker group of size 2 with the following resources: [{'CPU': 1}] * 2\n"
-    )
+    quoted = "Attempting to start training worker group of size 2 with the following resources: [{'CPU': 1}] * 2\n"
     for rank, pid in ((0, 4100), (1, 4101)):
         said = f"node7:{pid}:{pid + 9} [{rank}] NCCL INFO Using network IB\nstep 2 loss 2.2\n"
         (tmp_path / f"rank{rank}.log").write_text(quoted + "step 1 loss 2.3\n" + quoted + said)
     killed = (
-        "Out of memory: Killed process 4101 (python3) total-vm:9830kB, anon-rss:6432kB, file-rss:5kB, "
-        "shmem-rss:0kB"
+        "Out of memory: Killed process 4101 (python3) total-vm:9830kB, anon-rss:6432kB, file-rss:5kB, shmem-rss:0kB"
     )
-    (tmp_path / "dmesg.txt").write_text(
-        f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n"
-    )
+    (tmp_path / "dmesg.txt").write_text(f"[  812.000101] {killed}, UID:1000 pgtables:1310kB oom_score_adj:0\n")
     document = analyze([str(tmp_path)], Options()).document
     assert document["verdict"]["culprit"]["ranks"] == [1] and document["job"]["attempts"] == 1
 
@@ -278,9 +259,7 @@ def test_a_scripts_own_loop_begins_a_new_life_behind_the_end_of_a_process(tmp_pa
 
 def test_what_only_goes_on_is_no_new_life(tmp_path: Path) -> None:
     """The next epoch begins at 0, too, but what is counted had grown behind the line."""
-    text = (
-        steps(0, 40) + LOOP.format(1) + steps(40, 90) + steps(0, 90) + "MainProcess INFO: training finished\n"
-    )
+    text = steps(0, 40) + LOOP.format(1) + steps(40, 90) + steps(0, 90) + "MainProcess INFO: training finished\n"
     assert outcome_of(tmp_path, text) == "healthy"
 
 

@@ -50,10 +50,7 @@ def test_also_where_the_message_stands_below(tmp_path: Path) -> None:
 
 def test_and_not_from_what_stands_above(tmp_path: Path) -> None:
     above = "2026-11-22 10:00:00 WARNING option x is not supported on this device\n" + RAISED
-    assert (
-        verdict(tmp_path, above + "ValueError: label 91 is outside of [0, 10)\n")["category"]
-        == "python-exception"
-    )
+    assert verdict(tmp_path, above + "ValueError: label 91 is outside of [0, 10)\n")["category"] == "python-exception"
 
 
 LOOKUP = "[W socket.cpp:601] [c10d] The IPv6 network addresses of (master-0, 37340) cannot be retrieved (gai error: -2 - Name or service not known).\n"
@@ -70,7 +67,9 @@ FAILED = "2025-04-14T15:52:02.6Z ERROR server: server.rs:1672: Failed to import 
 
 
 def test_what_is_done_instead_is_no_failure(tmp_path: Path) -> None:
-    instead = "2025-04-14T15:52:02.6Z  WARN server: server.rs:1440: Odd tokenizer, falling back on legacy tokenization\n"
+    instead = (
+        "2025-04-14T15:52:02.6Z  WARN server: server.rs:1440: Odd tokenizer, falling back on legacy tokenization\n"
+    )
     up = "2025-04-14T15:52:03.7Z  INFO text_generation_router::server: router/src/server.rs:2266: Connected\n"
     assert verdict(tmp_path, FAILED + instead + up)["outcome"] == "healthy"
     assert verdict(tmp_path, FAILED)["category"] == "python-exception"

@@ -32,9 +32,7 @@ def lies(document: dict[str, Any]) -> Iterator[str]:
         host = hosts.get(who.get("rank"))
         if host is not None and who.get("host", host) != host:
             yield f"{row['pattern']}: rank {who['rank']} is on {host}, not on {who['host']}"
-    rows = [
-        (row["pattern"], row["role"], json.dumps(row["entity"], sort_keys=True)) for row in document["chain"]
-    ]
+    rows = [(row["pattern"], row["role"], json.dumps(row["entity"], sort_keys=True)) for row in document["chain"]]
     for told, times in (*Counter(verdict["because"]).items(), *Counter(rows).items()):
         if times > 1:
             yield f"told {times} times: {told}"
@@ -76,9 +74,7 @@ def off_the_point(document: dict[str, Any]) -> Iterator[str]:
         if KERNEL.search(said) and "kernel" in kinds:
             yield f"a kernel log is here: {said}"
         if STACKS.search(said):
-            yield from (
-                f"the stack of rank {r} is here: {said}" for r in stacked(document) & named(said, document)
-            )
+            yield from (f"the stack of rank {r} is here: {said}" for r in stacked(document) & named(said, document))
         if KERNEL.search(said) and verdict["category"] in OPEN and not died:
             yield f"nobody died: {said}"
     for action in verdict.get("actions", []):
@@ -87,9 +83,7 @@ def off_the_point(document: dict[str, Any]) -> Iterator[str]:
         if action["kind"] == "fix-code" and verdict["confidence"] == "hypothesis":
             yield f"the cause is a guess: {action['text']}"
     for item in missing:
-        if not (
-            item["what"] and item["would_tell"] and re.search(r"[A-Z_]{4,}=|--?\w|> |\w\(|/", item["how"])
-        ):
+        if not (item["what"] and item["would_tell"] and re.search(r"[A-Z_]{4,}=|--?\w|> |\w\(|/", item["how"])):
             yield f"no command and no switch: {item}"
 
 

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from postmortem.analyze import analyze
+from postmortem.blocks import read_text
+from postmortem.formats import marks, records, unwrap
+from postmortem.formats.envelope import peel
 from postmortem.model import Source
-from postmortem.parsers import marks, read_text, records, unwrap
-from postmortem.parsers.envelope import peel
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_logs"
 TRACE = 'Traceback (most recent call last):\n  File "/opt/train.py", line 29, in main\n    step()\nValueError: label 91'
@@ -173,9 +174,7 @@ def journal_record(message: str, **fields: str) -> bytes:
     data = message.encode()
     plain = message.isprintable()
     said = b"MESSAGE=" + data if plain else b"MESSAGE\n" + len(data).to_bytes(8, "little") + data
-    return (
-        b"__CURSOR=s=4d;i=48a\n" + b"".join(f"{k}={v}\n".encode() for k, v in rows.items()) + said + b"\n\n"
-    )
+    return b"__CURSOR=s=4d;i=48a\n" + b"".join(f"{k}={v}\n".encode() for k, v in rows.items()) + said + b"\n\n"
 
 
 @pytest.mark.parametrize("length", [10, 13, 100, 200, 256, 300, 2570, 70_000])
@@ -202,9 +201,7 @@ def test_the_kernels_record_of_an_export_is_the_kernels() -> None:
 
 
 def test_the_bytes_of_a_journals_json_are_text() -> None:
-    record = records.load(
-        json.dumps({"__REALTIME_TIMESTAMP": "1795349130924762", "MESSAGE": [27, 91, 109, 104, 105]})
-    )
+    record = records.load(json.dumps({"__REALTIME_TIMESTAMP": "1795349130924762", "MESSAGE": [27, 91, 109, 104, 105]}))
     assert record is not None and records.body_of(record) == ("MESSAGE", "\x1b[mhi")
     assert records.load('{"MESSAGE": [300]}') == {"MESSAGE": ""}
 
@@ -241,28 +238,11 @@ def test_what_graylog_and_opentelemetry_call_their_fields() -> None:
     assert (records.facts(otel).writer, records.facts(otel).pid) == ("trainer-1", 13650)
 
 
-def test_a_notebook_that_was_run_is_what_its_cells_printed() -> None:
-    printed = {"name": "stderr", "output_type": "stream", "text": ["Launching on 2 CPUs.\n", "done\n"]}
-    raised = {"output_type": "error", "ename": "KeyError", "evalue": "x", "traceback": ["KeyError: 'x'"]}
-    cell = {"cell_type": "code", "outputs": [printed, raised], "source": ["print(1)\n"]}
-    text = json.dumps({"cells": [cell], "nbformat": 4}, indent=1)
-    lines = text.split("\n")
-    assert shown(text) == [
-        (lines.index('      "Launching on 2 CPUs.\\n",') + 1, "Launching on 2 CPUs."),
-        (lines.index('      "done\\n"') + 1, "done"),
-        (lines.index("      \"KeyError: 'x'\"") + 1, "KeyError: 'x'"),
-    ]
-
-
 def test_structlogs_pairs_with_the_launchers_lines_between_them() -> None:
     """`KeyValueRenderer` prints what repr() says; torchrun's own lines stay as they are."""
-    pairs = [
-        f"timestamp='2026-11-22T13:04:5{n}Z' level='info' event='step {n}' replica={n % 2}" for n in range(4)
-    ]
+    pairs = [f"timestamp='2026-11-22T13:04:5{n}Z' level='info' event='step {n}' replica={n % 2}" for n in range(4)]
     failed = f"level='error' event='run_failed' replica=0 exception={TRACE!r}"
-    noise = [
-        "W1122 13:05:05.111000 31483 torch/distributed/elastic/x.py:1028] Sending process 7 closing signal"
-    ] * 6
+    noise = ["W1122 13:05:05.111000 31483 torch/distributed/elastic/x.py:1028] Sending process 7 closing signal"] * 6
     found = unwrapped("\n".join([*pairs, failed, *noise, ""]))
     assert found is not None
     assert [line for _, _, line in found][4:9] == ["ERROR run_failed", *TRACE.split("\n")]
@@ -273,8 +253,5 @@ def test_structlogs_pairs_with_the_launchers_lines_between_them() -> None:
 def test_a_program_that_printed_some_objects_is_no_export() -> None:
     """Bunyan's printer passes on what it cannot read: two records on one line, at the head of the file."""
     record = '{"name": "ltr", "rank": 1, "msg": "worker started"}'
-    lines = [
-        f"[2026-11-22T15:13:{n:02}.040Z]  INFO: ltr/22892 on bn-4: progress (rank=1, step={n})"
-        for n in range(20)
-    ]
+    lines = [f"[2026-11-22T15:13:{n:02}.040Z]  INFO: ltr/22892 on bn-4: progress (rank=1, step={n})" for n in range(20)]
     assert unwrapped("\n".join([record + record, *lines, ""])) is None

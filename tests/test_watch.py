@@ -22,13 +22,13 @@ import pytest
 from gathered import HANG, ranks, verdict
 
 from conftest import ROOT, Command, needs
-from postmortem.gather import child
-from postmortem.hooks.postmortem_hook import SIGNAL
-from postmortem.run import processes
-from postmortem.run.record import Journal
-from postmortem.watch import stacks
-from postmortem.watch.command import Watch, Wishes, command_of
-from postmortem.watch.rhythm import Settings
+from postmortem.live.collect import child
+from postmortem.live.hooks.postmortem_hook import SIGNAL
+from postmortem.live.run import processes
+from postmortem.live.run.record import Journal
+from postmortem.live.watch import stacks
+from postmortem.live.watch.command import Watch, Wishes, command_of
+from postmortem.live.watch.rhythm import Settings
 
 QUICK = ("--patience", "4", "--format", "json", "--interval", "1")
 WORKS = """\
@@ -95,9 +95,7 @@ def test_a_hang_is_named_while_it_hangs(tmp_path: Path, job: str) -> None:
     verdict is the one that `analyze` gives of the same files; the ranks live, and are not stopped."""
     told = tmp_path / "told"
     script = tmp_path / "tell.sh"
-    script.write_text(
-        f'#!/bin/sh\nls "$POSTMORTEM_FOLDER" > {told}\ncat "$POSTMORTEM_VERDICT" > {told}.json\n'
-    )
+    script.write_text(f'#!/bin/sh\nls "$POSTMORTEM_FOLDER" > {told}\ncat "$POSTMORTEM_VERDICT" > {told}.json\n')
     script.chmod(0o755)
     logs = tmp_path / "job"
     logs.mkdir()
@@ -189,9 +187,7 @@ def test_one_process_without_threads_or_open_files_and_ctrl_c_ends_it(tmp_path: 
 
 @pytest.mark.slow
 @needs("torch")
-def test_on_a_terminal_the_rows_are_drawn_in_place_and_the_cursor_comes_back(
-    tmp_path: Path, job: str
-) -> None:
+def test_on_a_terminal_the_rows_are_drawn_in_place_and_the_cursor_comes_back(tmp_path: Path, job: str) -> None:
     """60 columns and 12 lines; Ctrl-C is typed."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (12, 60))
@@ -273,9 +269,7 @@ if os.environ["RANK"] == "1":
     logs = tmp_path / "job"
     logs.mkdir()
     with ranks(logs, text, job):
-        wishes = Wishes(
-            Settings(4.0, 4.0, 1.0), form="json", exit_code=True, job=job, folder=tmp_path / "kept"
-        )
+        wishes = Wishes(Settings(4.0, 4.0, 1.0), form="json", exit_code=True, job=job, folder=tmp_path / "kept")
         watch = Watch([str(logs)], wishes)
         assert watch.run() == 10
         watch.close()
@@ -319,8 +313,8 @@ def test_what_cannot_be_followed_is_said(in_process: Command, tmp_path: Path) ->
 
 
 def test_the_oddest_ranks_stand_first_and_the_rest_in_one_line() -> None:
-    from postmortem.watch import show
-    from postmortem.watch.state import Row
+    from postmortem.live.watch import show
+    from postmortem.live.watch.state import Row
 
     rows = [Row(f"rank {n}", n, step=40, step_at=50.0, line="step 40", line_at=50.0) for n in range(64)]
     rows[17].step, rows[17].line = 39, "step 39"
@@ -333,8 +327,8 @@ def test_the_oddest_ranks_stand_first_and_the_rest_in_one_line() -> None:
 
 
 def test_a_row_is_safe_to_print_whatever_the_log_holds() -> None:
-    from postmortem.watch import show
-    from postmortem.watch.state import Row
+    from postmortem.live.watch import show
+    from postmortem.live.watch.state import Row
 
     (told,) = show.table([Row("rank 0", 0, line="\x1b]0;pwned\x07[2J x", line_at=1.0)], 2.0, 4, 200)
     assert "\x1b" not in told and "\x07" not in told

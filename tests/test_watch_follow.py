@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from postmortem.errors import PathMissing
-from postmortem.gather import here
-from postmortem.gather.ranks import Rank
 from postmortem.library import load
-from postmortem.watch import follow, phases, state
-from postmortem.watch import ours as whose
-from postmortem.watch.follow import Follower
-from postmortem.watch.rhythm import Rhythm, Settings
-from postmortem.watch.state import Board
+from postmortem.live.collect import here
+from postmortem.live.collect.ranks import Rank
+from postmortem.live.watch import follow, phases, state
+from postmortem.live.watch import ours as whose
+from postmortem.live.watch.follow import Follower
+from postmortem.live.watch.rhythm import Rhythm, Settings
+from postmortem.live.watch.state import Board
 
 
 def said(follower: Follower) -> bytes:

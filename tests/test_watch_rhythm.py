@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postmortem.watch import life, phases
-from postmortem.watch.life import Sight
-from postmortem.watch.rhythm import Judge, Rhythm, Settings, Sign
+from postmortem.live.watch import life, phases
+from postmortem.live.watch.life import Sight
+from postmortem.live.watch.rhythm import Judge, Rhythm, Settings, Sign
 
 DEAD, WORKS, SPINS = None, Sign("works"), Sign("spins", strong=False)
 
@@ -106,9 +106,7 @@ def test_a_stack_in_a_compiler_names_the_phase_that_no_line_did() -> None:
     gaps=st.lists(st.integers(1, 59), min_size=1, max_size=60),
     factor=st.floats(1, 10),
 )
-def test_a_run_never_silent_for_longer_than_the_patience_is_never_called_still(
-    gaps: list[int], factor: float
-) -> None:
+def test_a_run_never_silent_for_longer_than_the_patience_is_never_called_still(gaps: list[int], factor: float) -> None:
     """Whatever its steps look like, and without any sign of life."""
     steps, at = [], 0
     for gap in gaps:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from postmortem import analyze
-from postmortem.gather.ranks import Rank
-from postmortem.watch import stacks
-from postmortem.watch.stacks import Standstill
+from postmortem.live.collect.ranks import Rank
+from postmortem.live.watch import stacks
+from postmortem.live.watch.stacks import Standstill
 
 STACK = """\
 Process {pid}: /opt/venv/bin/python -u train.py
@@ -46,9 +46,7 @@ def headline(folder: Path) -> str:
 
 def test_all_ranks_in_one_collective_are_a_hang_only_if_nothing_moved(folder: Path) -> None:
     """Stacks of a job at work look the same: most are taken in a collective."""
-    assert headline(folder).startswith(
-        "Both ranks waited in all_reduce (train.py:41): none was missing or late"
-    )
+    assert headline(folder).startswith("Both ranks waited in all_reduce (train.py:41): none was missing or late")
     (folder / "run.jsonl").unlink()
     assert analyze([str(folder)]).document["verdict"]["category"] is None
 
@@ -60,9 +58,7 @@ def test_all_ranks_in_recv_wait_for_what_none_sends(folder: Path) -> None:
 
 
 def test_the_rank_that_is_elsewhere_is_named_with_its_code(folder: Path) -> None:
-    text = STACK.format(pid=701, top="x", line=17).replace(
-        "    x (torch/distributed/distributed_c10d.py:3004)\n", ""
-    )
+    text = STACK.format(pid=701, top="x", line=17).replace("    x (torch/distributed/distributed_c10d.py:3004)\n", "")
     (folder / "rank1.pid701.stack.txt").write_text(text)
     assert "Rank 1" in headline(folder) and "train.py:17" in headline(folder)
 

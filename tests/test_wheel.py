@@ -89,8 +89,13 @@ def test_man_finds_the_page_where_pip_puts_it(installed: Path) -> None:
 
 
 def test_the_installed_command_completes_what_is_installed(installed: Path) -> None:
-    done = run(installed, "completion", "bash")
-    assert done.returncode == 0 and "kernel-oom-killed-process" in done.stdout
+    """The script asks the command at TAB; the names of patterns come from the wheel."""
+    assert "_POSTMORTEM_COMPLETE=complete_bash" in run(installed, "completion", "bash").stdout
+    asked = {"_POSTMORTEM_COMPLETE": "complete_bash", "COMP_WORDS": "postmortem explain kernel-oom", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [installed / "venv" / "bin" / "postmortem"], env={**os.environ, **asked}, capture_output=True, text=True
+    )
+    assert "kernel-oom-killed-process" in done.stdout, done.stderr
 
 
 def test_the_installed_library_is_no_place_for_new_patterns(installed: Path) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from postmortem.analyze import analyze
+from postmortem.blocks import read_text
 from postmortem.diagnose.numbering import numbered
 from postmortem.diagnose.same import stem
+from postmortem.formats.envelope import learn, peel
 from postmortem.model import Source
-from postmortem.parsers import read_text
-from postmortem.parsers.envelope import learn, peel
 
 TRACE = 'Traceback (most recent call last):\n  File "/opt/train.py", line 29, in main\n    step()\n'
 LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1117"
@@ -42,9 +42,7 @@ def test_ranks_by_the_word_before_the_number(names: list[str]) -> None:
     assert found[names[0]] == 0 and found[names[-1]] == 1
 
 
-@pytest.mark.parametrize(
-    "names", [["go.0.log", "go.1.log"], ["gnn.0.log", "gnn.1.log"], ["f1-0.txt", "f2-1.txt"]]
-)
+@pytest.mark.parametrize("names", [["go.0.log", "go.1.log"], ["gnn.0.log", "gnn.1.log"], ["f1-0.txt", "f2-1.txt"]])
 def test_ranks_by_the_size_of_the_job(names: list[str]) -> None:
     assert ranks_of(names) == {}
     assert ranks_of(names, 2) == {names[0]: 0, names[1]: 1}
@@ -114,14 +112,14 @@ def culprits(tmp_path: Path, **files: str) -> object:
 
 
 def test_one_prefixed_line_does_not_make_a_console_a_ranks(tmp_path: Path) -> None:
-    warning = "[rank0]:[W1122 00:32:19.446476778 ProcessGroupNCCL.cpp:1479] Warning: destroy_process_group() was not called\n"
+    warning = (
+        "[rank0]:[W1122 00:32:19.446476778 ProcessGroupNCCL.cpp:1479] Warning: destroy_process_group() was not called\n"
+    )
     assert culprits(tmp_path, train__log=f"world_size: 4\n{TRACE}ValueError: label 91\n{warning}") == []
 
 
 def listed(*codes: int) -> str:
-    head = (
-        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60 + "\nFailures:\n"
-    )
+    head = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n" + "=" * 60 + "\nFailures:\n"
     return head + "".join(
         f"[{r}]:\n  time      : 2026-11-22_08:43:49\n  host      : localhost\n  rank      : {r} (local_rank: {r})\n"
         f"  exitcode  : {code} (pid: {2800 + r})\n  error_file: <N/A>\n"
@@ -242,37 +240,6 @@ def test_the_local_rank_of_a_nodes_console_is_that_nodes(tmp_path: Path) -> None
     assert culprits(tmp_path, a1__console=other + lists[0], a2__console=trace + error + lists[1]) == [3]
 
 
-TASK = """\
-(Worker pid=22891) worker 1 pid 22891 ready
-(Worker pid=22891) rank 1 batch 0 sum 3.0
-(Worker pid=22890) rank 2 batch 0 sum 3.0
-Traceback (most recent call last):
-  File "/opt/train/r.py", line 22, in <module>
-    print("results", ray.get([w.run.remote() for w in ws]))
-ray.exceptions.RayTaskError(ManifestError): ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc)
-                      ~~~^^^^^^^^^
-KeyError: 'price'
-
-The above exception was the direct cause of the following exception:
-
-ray::Worker.run() (pid=22891, ip=192.0.2.2, actor_id=a55477cc, repr=<r.Worker object at 0x7fdb3c0ed9d0>)
-           ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-  File "/opt/train/r.py", line 11, in price
-    except KeyError as e: raise ManifestError(f"row {row['id']} of shard {s.rank} is not usable") from e
-ManifestError: row 21 of shard 1 is not usable
-"""
-
-
-def test_what_rays_driver_raises_for_a_task_is_the_workers(tmp_path: Path) -> None:
-    event = next(e for e in read_text(TASK) if e.kind == "exception")
-    assert (event.fields["line"], event.fields["code"], event.pid) == (
-        "ManifestError: row 21 of shard 1 is not usable",
-        "r.py:11",
-        22891,
-    )
-    assert culprits(tmp_path, driver__log=TASK) == [1]
-
-
 REFUSED = """\
 [rank1]: Traceback (most recent call last):
 [rank1]:   File "/opt/train/fraud.py", line 9, in <module>
@@ -316,12 +283,9 @@ NO_IFACE = TRACE + "RuntimeError: ifa != nullptr. Unable to find address for: ib
 
 
 def test_a_complaint_once_for_each_rank_of_one_node_is_of_all_its_ranks(tmp_path: Path) -> None:
-    second = (
-        listed(-15, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2")
-    )
+    second = listed(-15, 1).replace("rank      : 1", "rank      : 3").replace("rank      : 0", "rank      : 2")
     waited = (
-        TRACE
-        + "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/2\n"
+        TRACE + "torch.distributed.DistStoreError: wait timeout after 15000ms, keys: /default_pg/0//cpu//0/2\n"
     ) * 2
     files = {"a1__log": waited + listed(1, 1), "a2__log": NO_IFACE * 2 + second}
     assert culprits(tmp_path, **files) == [2, 3]

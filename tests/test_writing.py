@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from conftest import SAMPLES
-from postmortem.cli import run
+from postmortem.cli.app import run
+from postmortem.cli.writing import Format, targets
 from postmortem.errors import UsageError
-from postmortem.writing import Format, targets
 
 LOGS = str(SAMPLES / "oom-on-second-host" / "logs")
 BEGINS = {"r.html": "<!doctype html>", "r.json": "{", "r.md": "# Rank 3", "r.csv": "time,"}

@@ -25,9 +25,7 @@ def pem(r: random.Random) -> tuple[str, str]:
 
 def broken(r: random.Random) -> tuple[str, str]:
     """A token that a terminal of fixed width broke over two lines."""
-    kind = r.choice(
-        ("hugging-face", "github-classic", "gitlab-personal", "anthropic", "nvidia", "xai", "groq")
-    )
+    kind = r.choice(("hugging-face", "github-classic", "gitlab-personal", "anthropic", "nvidia", "xai", "groq"))
     secret = BARE[kind](r)
     line = f"requests.exceptions.HTTPError: 401 Client Error: Unauthorized for the given key {secret}"
     cut = len(line) - r.randint(4, len(secret) - 10)

@@ -25,9 +25,9 @@ from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import IN_ORDER, Correction, Pieces
 from postmortem.align.years import YEARLESS_END, with_years
 from postmortem.align.years import told as years_told
-from postmortem.digits import number
-from postmortem.frame import framed
 from postmortem.model import Clock, Event
+from postmortem.model.digits import number
+from postmortem.model.frame import framed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,9 +58,7 @@ class Timeline:
         as they are, at the job's last line, where it is not known."""
         if moment is None:
             return self.clocks
-        return tuple(
-            _at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)])
-        )
+        return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)]))
 
     def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
         """The events as COLUMNS: sorted by time, lines of one file in their order;
@@ -75,10 +73,7 @@ class Timeline:
             "local_rank": lambda: (number(e.fields.get("local_rank")) for e in self.events),
         }
         # field by field: `zip(*events)` makes the collector walk through all of them, again and again
-        return [
-            tuple(told[name]() if name in told else map(itemgetter(_PLACE[name]), self.events))
-            for name in names
-        ]
+        return [tuple(told[name]() if name in told else map(itemgetter(_PLACE[name]), self.events)) for name in names]
 
     def _ordered(self, names: Sequence[str]) -> list[Sequence[Any]]:
         import numpy as np
@@ -122,9 +117,7 @@ def align(events: Sequence[Event]) -> Timeline:
     return Timeline(tuple(placed), shown, tuple(k for _, k in table))
 
 
-def _with_years(
-    clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]
-) -> tuple[Clock, ...]:
+def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]) -> tuple[Clock, ...]:
     """Say of each clock what was done about its years."""
     lacked: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):
@@ -133,9 +126,7 @@ def _with_years(
     out = []
     for clock in clocks:
         told = (
-            years_told(t for source in clock.sources for t in lacked.get(source, ()))
-            if clock.kind == "naive"
-            else ""
+            years_told(t for source in clock.sources for t in lacked.get(source, ())) if clock.kind == "naive" else ""
         )
         out.append(replace(clock, reason=f"{clock.reason}; {told}") if told else clock)
     return tuple(out)
@@ -169,9 +160,7 @@ def _doubted(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Bridge:
     rows = [row for c, e in estimates.items() if c.host == clock.host for row in e.rows]
     if not rows or any(row.state != "refused" for row in rows) or clock.kind == "absolute":
         return bridge
-    sigma = max(
-        bridge.sigma, *(row.correction.floor for row in rows), *(row.correction.var**0.5 for row in rows)
-    )
+    sigma = max(bridge.sigma, *(row.correction.floor for row in rows), *(row.correction.var**0.5 for row in rows))
     return replace(
         bridge,
         state="refused",
@@ -187,9 +176,7 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
     return Pieces((host.rows[-1].correction._replace(shift=bridge.zone or 0.0, floor=bridge.sigma),), {})
 
 
-def _display_order(
-    times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]
-) -> list[float]:
+def _display_order(times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]) -> list[float]:
     """A key to sort by: the corrected time,
     but never before an earlier line of the same file that is only a little later."""
     found = [_LAST if at is None else at for at in times]
@@ -211,9 +198,7 @@ def _table(
 ) -> list[tuple[Clock, Correction | None]]:
     """One entry for each host, kind and segment, the job's own clocks before the kernel's."""
     sources = {clock: {e.where.source for e in found} for clock, found in members.items()}
-    last = max(
-        (e.at for e in placed if e.at is not None and e.at > YEARLESS_END and e.at_sigma < 60), default=None
-    )
+    last = max((e.at for e in placed if e.at is not None and e.at > YEARLESS_END and e.at_sigma < 60), default=None)
     for clock in [c for c in sources if c.kernel]:
         if (same := _same_as(clock, sources, estimates, bridges)) is not None:
             sources[same] |= sources.pop(clock)
@@ -286,9 +271,7 @@ def _shown_kernel(clock: ClockId, bridge: Bridge | None, last: float | None, fil
             if boot
             else "timestamps without a time zone; read as UTC"
         )
-        return Clock(
-            clock.host, clock.kind, None, None, None, last, None, 0, "refused" if boot else "weak", why, files
-        )
+        return Clock(clock.host, clock.kind, None, None, None, last, None, 0, "refused" if boot else "weak", why, files)
     offset = bridge.offset - (bridge.zone or 0.0)
     return Clock(
         clock.host,

@@ -171,9 +171,7 @@ def _segment(fit: Fit, piece: int, own: _Judged, few: float, floor: float) -> Se
     times, off = own.time.tolist(), abs(float(own.residual[-1]))
     alone = off if state == "aligned" and not near[-1] and near[-2] else 0.0
     last = times[-2] if alone else times[-1]
-    return Segment(
-        correction, n, sum(near), state, why, times[0], last, n >= 6 and times[-1] - times[0] > 60, alone
-    )
+    return Segment(correction, n, sum(near), state, why, times[0], last, n >= 6 and times[-1] - times[0] > 60, alone)
 
 
 def _bends(fit: Fit, piece: int, widen: float) -> Bends:
@@ -231,16 +229,13 @@ def _lines(
     marks = solved.marks
     own = np.isin(marks.clock, order)
     segment_of = {
-        int(readings.hashes[e]): place[int(p)]
-        for e, p in zip(marks.event[own], marks.clock[own], strict=True)
+        int(readings.hashes[e]): place[int(p)] for e, p in zip(marks.event[own], marks.clock[own], strict=True)
     }
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for source, line, key in readings.lines(clock):
         if key in segment_of:
             found[source][line] = segment_of[key]
-    return {
-        source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()
-    }
+    return {source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()}
 
 
 def told_against(consensus: Consensus, clocks: Sequence[ClockId], shift: float, rate: float) -> Consensus:

@@ -131,9 +131,7 @@ def _told(
 
     skews = {c: abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base) for c in clocks}
     order = sorted(clocks, key=lambda c: (skews[c], str(c)))
-    drifts = [
-        _largest(consensus.segments[c]).correction.drift for c in (order if len(order) > 4 else order[:1])
-    ]
+    drifts = [_largest(consensus.segments[c]).correction.drift for c in (order if len(order) > 4 else order[:1])]
     return told_against(consensus, clocks, base, median(drifts))
 
 
@@ -174,12 +172,8 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
             )
             zone = row.zone if not shift or row.zone is None else row.zone + shift
             state = "refused" if shift is None else "weak"
-            changed.append(
-                row._replace(correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}")
-            )
-        out[clock] = Estimate(
-            tuple(changed), replace(old.pieces, corrections=tuple(r.correction for r in changed))
-        )
+            changed.append(row._replace(correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}"))
+        out[clock] = Estimate(tuple(changed), replace(old.pieces, corrections=tuple(r.correction for r in changed)))
     return out
 
 
@@ -213,9 +207,7 @@ def _estimate(clock: ClockId, consensus: Consensus, named: Mapping[ClockId, floa
         elif zoned:
             zone = named[clock] if clock in named and len(segments) == 1 else zones.snapped(total)
         correction = s.correction._replace(shift=zone or 0.0, offset=s.correction.offset - (zone or 0.0))
-        reason = _reason(
-            clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named"
-        )
+        reason = _reason(clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named")
         rows.append(Row(correction, zone, True, s.marks, s.state, reason, s.drift))
     edges = tuple((a.last, b.first) for a, b in zip(segments, segments[1:], strict=False))
     end = segments[-1]
@@ -237,8 +229,7 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
         parts.append("lines between two pieces have the jump as their error")
     if s.alone:
         parts.append(
-            f"its last common line is {s.alone:.2f} s off: later lines have that error, the clock may "
-            f"have been set"
+            f"its last common line is {s.alone:.2f} s off: later lines have that error, the clock may have been set"
         )
     if (turn := _turn(s)) > 0.5:
         parts.append(f"its rate changed by {turn:.1f} ppm during the run, corrected every few hours")
@@ -251,8 +242,7 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
             else "no timestamp has a time zone, and several fit"
         )
     parts.append(
-        f"a constant delay of a host is not visible "
-        f"below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms"
+        f"a constant delay of a host is not visible below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms"
     )
     return "; ".join(parts)
 
@@ -273,17 +263,13 @@ def _jump(segments: Sequence[Segment], i: int, few: bool) -> str:
     jump = b.offset_at(moment) - a.offset_at(moment)
     if abs(abs(jump) - DST) < 5:
         return f", after its clock was set by {jump:+.0f} s: daylight saving time"
-    return f", after its clock was set by {jump:+.2f} s" + (
-        " (or the other host's the other way)" if few else ""
-    )
+    return f", after its clock was set by {jump:+.2f} s" + (" (or the other host's the other way)" if few else "")
 
 
 # ── clocks without ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _one(
-    correction: Correction, zone: float | None, known: bool, events: int, state: str, reason: str
-) -> Estimate:
+def _one(correction: Correction, zone: float | None, known: bool, events: int, state: str, reason: str) -> Estimate:
     row = Row(correction, zone, known, events, state, reason)
     return Estimate((row,), Pieces((correction,), {}))
 
@@ -384,9 +370,7 @@ def _by_life(total: float | None, base: float, how: str, several: bool) -> Estim
         return _one(Correction(floor=LOST), None, False, 0, "refused", why)
     zone = total - base
     if not several:
-        return _one(
-            Correction(shift=zone), None, False, 0, "weak", "timestamps without a time zone; read as UTC"
-        )
+        return _one(Correction(shift=zone), None, False, 0, "weak", "timestamps without a time zone; read as UTC")
     shown = zone if how in ("named", "likely") else None
     reason = "no line in common with the other hosts; its log covers the same time as theirs"
     if shown is None:

@@ -23,16 +23,14 @@ from statistics import median
 
 from postmortem.align.owners import ClockId, Owners, is_kernel
 from postmortem.align.zones import FARTHEST, QUARTER, snapped
-from postmortem.digits import whole
 from postmortem.model import Event
+from postmortem.model.digits import whole
 
 Process = tuple[str | None, int]  # host and pid
 Place = Callable[[Event], tuple[float, float] | None]  # an event of the job -> its corrected time and sigma
 
 SLACK = 2.0  # dmesg's wall times are off by what the clock was adjusted since boot
-AGENT_S = (
-    5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
-)
+AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
 UNSURE = 30.0  # sigma from which on a time bounds nothing
 RTC_S, RTC_DRIFT = 1.5, 60e-6  # the hardware clock is read in whole seconds; quartzes differ
 USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
@@ -71,9 +69,7 @@ Skew = Callable[[float], float]  # a host's skew at a moment
 Own = Mapping[str | None, tuple[float, Skew]]  # host -> zone of its own local stamps, and its skew
 
 
-def bridges(
-    kernels: Kernels, events: Sequence[Event], owners: Owners, place: Place, own: Own
-) -> dict[ClockId, Bridge]:
+def bridges(kernels: Kernels, events: Sequence[Event], owners: Owners, place: Place, own: Own) -> dict[ClockId, Bridge]:
     """Kernel clock -> how to correct it: from its own events, and from all."""
     if not kernels:
         return {}
@@ -208,10 +204,7 @@ def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:
         lo = hi - AGENT_S / 2
     sigma = max((hi - lo) / 12**0.5, 0.3)
     state = "aligned" if votes >= 3 and votes * 2 > len(windows) else "weak"
-    why = (
-        f"between a process's last line and the launcher's report of its end, for {votes} of {len(windows)} "
-        f"kills"
-    )
+    why = f"between a process's last line and the launcher's report of its end, for {votes} of {len(windows)} kills"
     return Bridge(-(lo + hi) / 2, None, sigma, votes, state, why)
 
 
@@ -255,12 +248,7 @@ def _last_lines(
     numbers = {rank for _, rank in ranks}
     found: dict[tuple[str | None, int], float] = {}
     for e in events:
-        if (
-            e.rank is None
-            or e.rank not in numbers
-            or e.kind not in ("line", "progress", "identity")
-            or is_kernel(e)
-        ):
+        if e.rank is None or e.rank not in numbers or e.kind not in ("line", "progress", "identity") or is_kernel(e):
             continue
         key = (owners.host(e), e.rank)
         if key in ranks and _ended(e) is None and (at := place(e)) is not None and at[1] <= UNSURE:

@@ -88,9 +88,7 @@ def read(events: Iterable[Event], owners: Owners) -> Readings:
     for e in marked:
         by_form[e.fields["family"]].append(e)
     columns = {
-        form: found
-        for form, members in sorted(by_form.items())
-        if (found := _key_columns(form, members)) is not None
+        form: found for form, members in sorted(by_form.items()) if (found := _key_columns(form, members)) is not None
     }
     usable = [e for e in marked if e.fields["family"] in columns]
     run_of = runs(usable)
@@ -122,11 +120,7 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
         if all(len(s) == 1 for s in own):
             if len(set.union(*own)) == 1:
                 same.append(j)
-        elif (
-            len(own) == 1
-            or (share := _agreement(own)) >= AGREE
-            or (share >= AGREE / 10 and _rising(tables, j))
-        ):
+        elif len(own) == 1 or (share := _agreement(own)) >= AGREE or (share >= AGREE / 10 and _rising(tables, j)):
             varying.append(j)
     if not varying:
         return (0, *same) if any(word in form.split() for word in WORDS) else None
@@ -208,9 +202,7 @@ def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Ar
     seed = (number + 1).astype(np.uint64) * np.uint64(0x9E3779B1)
     attempts = [0 if e.attempt is None else (e.attempt + 1) & 0xFFFFFFFFFFFFFFFF for e in events]
     seed += np.array(attempts, dtype=np.uint64) * np.uint64(0x85EBCA77)
-    seed += np.array([keys.run_of[e.where.source] for e in events], dtype=np.uint64) * np.uint64(
-        0xC2B2AE3D27D4EB4F
-    )
+    seed += np.array([keys.run_of[e.where.source] for e in events], dtype=np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
     h = seed[of]
     forms = list(keys.columns.values())
     for columns in set(forms):
@@ -235,9 +227,7 @@ def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
     events = [by_clock[c] for c in clocks]
     if not clocks:
         empty: Array = np.zeros(0)
-        return Readings(
-            Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys
-        )
+        return Readings(Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys)
     bias: list[float] = []
     parts: list[tuple[Array, ...]] = []
     for first, end in _batches(events):
@@ -276,9 +266,7 @@ def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
     moment: Array = np.empty_like(order)
     moment[order] = np.cumsum(new) - 1
     time = group_median(c.time, moment, len(first))
-    return (c.hash[first], time, c.noise[first], c.clock[first], c.form[first]), _rank_bias(
-        c, c.time - time[moment]
-    )
+    return (c.hash[first], time, c.noise[first], c.clock[first], c.form[first]), _rank_bias(c, c.time - time[moment])
 
 
 def _joined(
@@ -344,9 +332,7 @@ def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict
     """Rank -> number of its clock: ranks in the order of their lateness,
     cut where the gap is wide and steady."""
     place = {r: i for i, r in enumerate(ranks)}
-    rank = np.concatenate(
-        [np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None]
-    )
+    rank = np.concatenate([np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None])
     moments, index, counts = np.unique(c.hash, return_inverse=True, return_counts=True)
     late = c.time - group_median(c.time, index, len(moments))[index]
     common = counts[index] >= 2

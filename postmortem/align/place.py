@@ -62,12 +62,7 @@ class Correction(NamedTuple):
     def sigma_at(self, moment: float) -> float:
         away = moment - self.origin - self.centre
         return float(
-            (
-                self.var
-                + away * away * self.var_drift
-                + self._bend(moment - self.origin)[1]
-                + self.floor * self.floor
-            )
+            (self.var + away * away * self.var_drift + self._bend(moment - self.origin)[1] + self.floor * self.floor)
             ** 0.5
         )
 
@@ -92,9 +87,7 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
     at, extra, var = c.bends
     moved = tuple(moment * (1 + rate) + shift for moment in at)
     centre = c.centre * (1 + rate) + shift
-    return c._replace(
-        drift=drift, offset=c.offset - (1 + drift) * shift, centre=centre, bends=(moved, extra, var)
-    )
+    return c._replace(drift=drift, offset=c.offset - (1 + drift) * shift, centre=centre, bends=(moved, extra, var))
 
 
 @dataclass(frozen=True)
@@ -137,21 +130,13 @@ class Pieces:
         return (min(times) + max(times)) / 2, spread + (max(times) - min(times)) / 2
 
 
-def corrected(
-    e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]
-) -> tuple[float, float] | None:
+def corrected(e: Event, clock: ClockId | None, pieces: Mapping[ClockId, Pieces]) -> tuple[float, float] | None:
     """The event's corrected time and its sigma; None where its clock is not understood."""
     known = pieces.get(clock) if clock is not None else None
-    return (
-        None
-        if known is None or e.time is None
-        else known.apply(e.where.source, e.where.line, e.time, e.sigma)
-    )
+    return None if known is None or e.time is None else known.apply(e.where.source, e.where.line, e.time, e.sigma)
 
 
-def placed(
-    events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Mapping[ClockId, Pieces]
-) -> list[Event]:
+def placed(events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Mapping[ClockId, Pieces]) -> list[Event]:
     """The events with their corrected times; unchanged where nothing is known."""
     at: list[float | None] = [None] * len(events)
     sigma = [0.0] * len(events)
@@ -180,9 +165,7 @@ def refilled(events: Sequence[Event], told: Mapping[Line, Moment]) -> dict[Line,
     return times
 
 
-def _fitting(
-    events: Sequence[Event], at: Sequence[float | None], told: Mapping[Line, Moment]
-) -> dict[Line, Moment]:
+def _fitting(events: Sequence[Event], at: Sequence[float | None], told: Mapping[Line, Moment]) -> dict[Line, Moment]:
     """The times that lie between those of the stamps around their lines."""
     stamped: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for e, moment in zip(events, at, strict=True):

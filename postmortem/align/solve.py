@@ -163,11 +163,7 @@ def _slopes(marks: Marks, x: Array, y: Array, before: Array, order: Array) -> Ar
     dx = x[j] - x[i]
     use = dx > 1e-6
     i, j, dx = i[use], j[use], dx[use]
-    slope = (
-        np.nan_to_num(group_median((y[j] - y[i]) / dx, c[i], marks.clocks))
-        if len(i)
-        else np.zeros(marks.clocks)
-    )
+    slope = np.nan_to_num(group_median((y[j] - y[i]) / dx, c[i], marks.clocks)) if len(i) else np.zeros(marks.clocks)
     span = np.zeros(marks.clocks)
     np.maximum.at(span, c[i], dx)
     enough = (counts >= DRIFT_FROM) & (span > 60)
@@ -245,9 +241,5 @@ def _scales(marks: Marks, r: Array, lever: Array, order: Array) -> Array:
     same = event[1:] == event[:-1]
     noise2 = (marks.noise[order][1:] ** 2 + marks.noise[order][:-1] ** 2)[same]
     apart = np.sqrt(np.maximum(np.diff(level)[same] ** 2 - noise2, 0.0) / 2)
-    usual = (
-        min(1.4826 * float(np.median(apart)), FITTED * 1.4826 * float(np.median(beyond)))
-        if len(apart)
-        else 0.0
-    )
+    usual = min(1.4826 * float(np.median(apart)), FITTED * 1.4826 * float(np.median(beyond))) if len(apart) else 0.0
     return np.maximum(own, max(usual, 1e-4))

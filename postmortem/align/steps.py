@@ -64,9 +64,7 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
     """Clock -> the marks behind the step, the drift, how many marks the cut brings into line."""
     usual = _usual(marks, fit)
     far = np.abs(fit.residual) > np.maximum(LEAST, np.maximum(8 * usual, 4 * marks.noise))
-    suspects = np.flatnonzero(
-        (np.bincount(marks.clock[far], minlength=marks.clocks) >= SIDE) & (fit.used >= 2 * SIDE)
-    )
+    suspects = np.flatnonzero((np.bincount(marks.clock[far], minlength=marks.clocks) >= SIDE) & (fit.used >= 2 * SIDE))
     pieces = np.bincount(parent, minlength=marks.clocks)
     found = {}
     t = marks.time - fit.origin
@@ -85,9 +83,7 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
         )
         y = t[own] - x
         cuts = [
-            (start, cut)
-            for start, end in _stretches(x)
-            if (cut := _best_cut(x[start:end], y[start:end], tolerance))
+            (start, cut) for start, end in _stretches(x) if (cut := _best_cut(x[start:end], y[start:end], tolerance))
         ]
         if cuts:
             start, (at, slope, gain) = max(cuts, key=lambda found: found[1][2])
@@ -145,9 +141,7 @@ def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | 
     best = _sharpened(z, best, left[best][1], right[best][1])
     (a, ma), (b, mb) = left[best], right[best]
     gain = a + b - whole
-    good = (
-        a >= max(SIDE, INLINE * best) and b >= max(SIDE, INLINE * (n - best)) and abs(ma - mb) > 2 * tolerance
-    )
+    good = a >= max(SIDE, INLINE * best) and b >= max(SIDE, INLINE * (n - best)) and abs(ma - mb) > 2 * tolerance
     return (best, slope, gain) if good and gain >= max(SIDE, 0.05 * n) else None
 
 
@@ -170,9 +164,7 @@ def _inliers(z: Array, tolerance: float) -> list[tuple[int, float]]:
     for value in z.tolist():
         bisect.insort(ordered, value)
         middle = ordered[(len(ordered) - 1) // 2]
-        near = bisect.bisect_right(ordered, middle + tolerance) - bisect.bisect_left(
-            ordered, middle - tolerance
-        )
+        near = bisect.bisect_right(ordered, middle + tolerance) - bisect.bisect_left(ordered, middle - tolerance)
         found.append((near, middle))
     return found
 

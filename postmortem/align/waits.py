@@ -13,8 +13,8 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator
 
-from postmortem.digits import whole
 from postmortem.model import Event
+from postmortem.model.digits import whole
 
 APART = 1.0  # seconds between ranks that enter the same collective
 

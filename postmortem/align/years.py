@@ -19,8 +19,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from statistics import median
 
+from postmortem.formats.times import NO_YEAR
 from postmortem.model import Event
-from postmortem.parsers.times import NO_YEAR
 
 YEARLESS_END = 4e8  # stamps before 1982 have no year of their own
 YEAR_S = 365.2425 * 86400

@@ -56,12 +56,7 @@ def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, 
     epochs: dict[tuple[object, ...], list[float]] = defaultdict(list)
     local: list[tuple[ClockId, tuple[object, ...], float]] = []
     for clock, e in ((clock, e) for clock, found in members.items() for e in found):
-        if (
-            e.kind != "exit"
-            and e.fields.get("reported_by") != "error-file"
-            or e.time is None
-            or e.time < YEARLESS_END
-        ):
+        if e.kind != "exit" and e.fields.get("reported_by") != "error-file" or e.time is None or e.time < YEARLESS_END:
             continue
         for who in (("rank", e.rank), ("local", e.fields.get("local_rank"))):
             if who[1] is None:

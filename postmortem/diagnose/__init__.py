@@ -7,17 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from typing import NamedTuple
 
 from postmortem.align import Timeline
 from postmortem.align.place import Line, Moment
-from postmortem.contract import Document
-from postmortem.contract.incident import Ledger
 from postmortem.diagnose import (
     attempts,
     blame,
     choose,
     copies,
-    document,
     life,
     novelty,
     observe,
@@ -40,10 +38,20 @@ from postmortem.diagnose.solution import Solution
 from postmortem.errors import UsageError
 from postmortem.library import Library
 from postmortem.model import Event, Source
+from postmortem.model.contract.incident import Ledger
 
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
 BROOMS = ("native-crash", "external-signal")  # ends that a scheduler's stop does not account for
+
+
+class Diagnosis(NamedTuple):
+    """The solution of the chosen job, those of the other jobs, and the timeline with the times found for
+    lines without a timestamp."""
+
+    chosen: Solution
+    others: tuple[Solution, ...]
+    timeline: Timeline
 
 
 def diagnose(
@@ -53,9 +61,9 @@ def diagnose(
     ledger: Ledger,
     job: str | None = None,
     usual: Set[str] = frozenset(),
-) -> tuple[Document, Timeline]:
-    """The incident document of the latest failed job among these sources, or of `job`; and the timeline with
-    what was found out about the times of its lines. `usual` are line shapes of a healthy run."""
+) -> Diagnosis:
+    """Diagnose the latest failed job among these sources, or `job`. `usual` are line forms of a healthy run.
+    Raises UsageError where there is no such job."""
     by_path = {s.path: s for s in sources}
     events, files = sequence(timeline.events, sources)
     solutions = []
@@ -72,17 +80,17 @@ def diagnose(
     times = _times(chosen, others)
     if times:
         timeline = replace(timeline, events=tuple(copies.timed(e, times) for e in timeline.events))
-    return document.write(told[0], told[1:], timeline, sources, ledger), timeline
+    return Diagnosis(told[0], tuple(told[1:]), timeline)
 
 
-def nothing(timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Ledger) -> Document:
-    """The document where the reasoning failed: nothing is known but what was read."""
+def nothing(timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Ledger) -> Diagnosis:
+    """An undetermined diagnosis, for logs on which the diagnosis itself failed."""
     by_path = {s.path: s for s in sources}
     case = Case((), build((), (), library), library, by_path, None)
     lost = unread.losses(ledger, by_path, ())
     lost = replace(lost, lead="the logs were read, but") if lost else None
     bare = Solution(case, "undetermined", None, (), (), (), lost=lost, unread=lost)
-    return document.write(bare, [], timeline, sources, ledger)
+    return Diagnosis(bare, (), timeline)
 
 
 def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Ledger) -> Solution:
@@ -112,9 +120,7 @@ def _named(solutions: Sequence[Solution], job: str) -> Solution:
     raise UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
 
 
-def solve_job(
-    events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None
-) -> Solution:
+def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None) -> Solution:
     """Solve each attempt; the verdict is about the one that ended the job, and a good last one makes it a
     recovery."""
     events = restarts.infer(events, library)
@@ -181,9 +187,7 @@ def _went_well(lives: Sequence[Case]) -> bool:
     return all(c.ends for c in failed) and not last.ends and bool(spoke) and spoke >= set(last.registry.ranks)
 
 
-def solve(
-    events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None
-) -> Solution:
+def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
     """One attempt of one job, from events to the root."""
     registry = build(events, sources.values(), library)
     merged = copies.merge(events, sources, registry)

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from postmortem.diagnose.case import moment
-from postmortem.diagnose.wording import gist
-from postmortem.digits import number
+from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
+from postmortem.model.digits import number
 
 SPOKEN = ("console", "agent", "json-lines")
 ATTEMPT_KINDS = ("line", "progress", "identity", "exception", "crash", "finished", "pattern", "exit")
@@ -60,9 +60,7 @@ def split(events: Sequence[Event], sources: Sequence[Source]) -> dict[str | None
     return _named(groups, talking, mute)
 
 
-def _named(
-    groups: Sequence[set[Unit]], talking: dict[Unit, _Unit], mute: Sequence[str]
-) -> dict[str | None, list[str]]:
+def _named(groups: Sequence[set[Unit]], talking: dict[Unit, _Unit], mute: Sequence[str]) -> dict[str | None, list[str]]:
     """Each job's paths under its name. What tells of no job lies with the one at the top, else with each."""
     home = next((g for g in groups if any(top == "" for top, _ in g)), None)
     out: dict[str | None, list[str]] = {}
@@ -99,12 +97,7 @@ def _units(events: Sequence[Event], sources: Sequence[Source]) -> dict[Unit, _Un
             unit.ranks.add(s.rank)
     for e in events:
         unit_of = where.get(e.where.source)
-        if (
-            unit_of is not None
-            and e.kind in ATTEMPT_KINDS
-            and e.source_kind in SPOKEN
-            and e.speaker != "kernel"
-        ):
+        if unit_of is not None and e.kind in ATTEMPT_KINDS and e.source_kind in SPOKEN and e.speaker != "kernel":
             _show(unit_of, e)
     for unit in units.values():
         unit.ended_well = bool(unit.goodbyes) and len(unit.goodbyes) >= len(unit.ranks)

@@ -12,13 +12,15 @@ from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
-from postmortem.diagnose.wording import ranks_text
-from postmortem.digits import number
+from postmortem.diagnose.wording import listed, ranks_text
+from postmortem.formats.lineform import gist
+from postmortem.model.digits import number
 
 OF_THE_GROUP = (
     "collective-mismatch",
     "hang",
 )  # one rank's line speaks of them, the comparison of all tells who
+MOST_ON_A_HOST = 16  # GPUs
 Ranks = tuple[int, ...]
 
 
@@ -39,7 +41,10 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _of_its_kind(root, claims)
     if root.pattern.entity != "self":
         return ()
-    return _whole_nodes(case, root, claims) or _who_follows(root, claims) or _nameless(case, root, claims)
+    found = _whole_nodes(case, root, claims) or _who_follows(root, claims) or _nameless(case, root, claims)
+    if found or root.strength == "suffered":  # a complaint accuses only those that its line names
+        return found
+    return _twin(case, root, claims) or _on_gpus(case, root, claims) or _all_listed(case, root, claims)
 
 
 def _first_nan(claims: Sequence[Claim]) -> Ranks:
@@ -52,11 +57,7 @@ def _first_nan(claims: Sequence[Claim]) -> Ranks:
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
     """The comparison of the ranks that tells whom a line about the whole group means."""
-    if (
-        root.strength != "stated"
-        or root.pattern.category not in OF_THE_GROUP
-        or root.pattern.entity == "missing-ranks"
-    ):
+    if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or root.pattern.entity == "missing-ranks":
         return None
     stated = next((c for c in claims if c.pattern.names_ranks_of == root.pattern.category), None)
     if stated is not None:
@@ -107,9 +108,7 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return tuple(sorted(named))
     others = [
-        c
-        for c in claims
-        if c is not root and c.pattern.category == "host-oom" and c.role in ("cause", "confirms")
+        c for c in claims if c is not root and c.pattern.category == "host-oom" and c.role in ("cause", "confirms")
     ]
     ways: tuple[Callable[[], set[int]], ...] = (
         lambda: _ranks(others),
@@ -146,9 +145,7 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     launcher saw end so."""
     absent = _without_a_line(case)
     if case.registry.world is not None and len(absent) == 1:
-        case.note(
-            f"the failing process does not print its rank; rank {absent[0]} is the only one without a line"
-        )
+        case.note(f"the failing process does not print its rank; rank {absent[0]} is the only one without a line")
         return (absent[0],)
     ends = case.ends or exits.told_of(claims)
     failed = [r for r, end in ends.items() if end.kind == "crash"]
@@ -160,10 +157,63 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         or not _may_be_on(case, failed[0], ends[failed[0]], root.event.host)
     ):
         return ()
-    case.note(
-        f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
-    )
+    case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
     return (failed[0],)
+
+
+def _twin(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The rank of the copy that a launcher's report gives of the same error, where there are no more copies without a
+    rank than with one: torch.multiprocessing.spawn prints the traceback of its process again."""
+    alike = [c for c in claims if c.pattern.id == root.pattern.id and _begins_alike(c, root)]
+    nameless = {e.where for c in alike if not c.ranks for e in c.events}
+    named = {e.where for c in alike if c.ranks for e in c.events}
+    ranks = _ranks(alike)
+    if not ranks or len(nameless) > len(named):
+        return ()
+    case.note(f"{root.event.where} and the report on {ranks_text(ranks)} are copies of one error")
+    return tuple(sorted(ranks))
+
+
+def _begins_alike(a: Claim, b: Claim) -> bool:
+    """Whether two claims rest on copies of one line; a report may break a long message into lines."""
+    one, other = gist(a.event.text), gist(b.event.text)
+    return one.startswith(other) or other.startswith(one)
+
+
+def _on_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks on the GPUs that the copies of an error name, in a job on one host: `GPU 3 has a total capacity of`.
+    The number is an index inside CUDA_VISIBLE_DEVICES, so one number alone may be that of any rank."""
+    alike = [c for c in claims if c.pattern.category == root.pattern.category and c.role == "cause"]
+    numbers = {n for c in alike for e in c.events if (n := number(e.fields.get("gpu"))) is not None}
+    alone = case.registry.world == 1 and numbers == {0}
+    several_hosts = len({h for c in alike for h in c.hosts} | set(case.registry.host_of.values())) > 1
+    if several_hosts or not (len(numbers) > 1 or alone) or max(numbers) >= (case.registry.limit or MOST_ON_A_HOST):
+        return ()
+    case.note(
+        f"the errors name GPU{'s' if len(numbers) > 1 else ''} {listed([str(n) for n in sorted(numbers)])} of one host"
+    )
+    return tuple(sorted(numbers))
+
+
+def _all_listed(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """All ranks that the launcher saw exit with the same code, where the logs have the error several times without a
+    rank, and no other: each of them raised it."""
+    ends = case.ends or exits.told_of(claims)
+    failed = sorted(r for r, end in ends.items() if end.kind == "own" and end.code > 0)
+    blaming = [
+        c for c in claims if c.role in ("cause", "symptom") and c.pattern.entity == "self" and not c.pattern.derived
+    ]
+    others = [c for c in blaming if c.ranks or c.pattern.category != root.pattern.category]
+    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
+    if len(failed) < 2 or len({ends[r].code for r in failed}) > 1 or len(copies) < 2 or _unlike(others):
+        return ()
+    case.note(f"the error is there several times without a rank, and {ranks_text(failed)} exited with the same code")
+    return tuple(failed)
+
+
+def _unlike(others: Sequence[Claim]) -> bool:
+    """Whether any of them is a failure of its own, and not the general name of an exception."""
+    return any(not c.pattern.generic for c in others)
 
 
 def _without_a_line(case: Case) -> list[int]:
@@ -219,7 +269,5 @@ def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> lis
     if root.hosts:
         return list(root.hosts)
     at_home = {h for r in ranks if (h := case.registry.host_of.get(r))}
-    alike = [
-        c for c in claims if c.ranks and c.role == "cause" and c.pattern.category == root.pattern.category
-    ]
+    alike = [c for c in claims if c.ranks and c.role == "cause" and c.pattern.category == root.pattern.category]
     return sorted(at_home or {h for c in alike if set(c.ranks) <= set(ranks) for h in c.hosts})

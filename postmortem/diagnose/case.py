@@ -18,9 +18,9 @@ from postmortem.diagnose.claims import OTHERS
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.registry import Registry
 from postmortem.diagnose.wording import BROAD
-from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where
+from postmortem.model.digits import number
 
 SPOKEN = ("console", "json-lines", "ray")  # kinds of source in which ranks speak
 T = TypeVar("T")
@@ -43,9 +43,7 @@ class Case:
     # ── events ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def of_kind(self, *kinds: str) -> list[Event]:
-        return (
-            list(self.by_kind[kinds[0]]) if len(kinds) == 1 else [e for e in self.events if e.kind in kinds]
-        )
+        return list(self.by_kind[kinds[0]]) if len(kinds) == 1 else [e for e in self.events if e.kind in kinds]
 
     def seen(self, *patterns: str) -> list[Event]:
         """Events of these patterns."""

@@ -24,8 +24,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import before, first_of
-from postmortem.diagnose.wording import shape
-from postmortem.vocabulary import SEVERITIES
+from postmortem.formats.lineform import shape
+from postmortem.model.vocabulary import SEVERITIES
 
 DAY = 86400.0
 STRONG = 1.0  # the tier up to which a claim states what a process or a host died of

@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from postmortem.contract import verdict as contract
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import counted, recorder, stated
 from postmortem.diagnose.derive.hangs.counted import DEFAULT, Group, Wait, seconds
 from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
 from postmortem.diagnose.solution import Solution
-from postmortem.digits import number
+from postmortem.model.contract import verdict as contract
+from postmortem.model.digits import number
 
 WAITED = ("hang", "collective-mismatch")
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
@@ -249,9 +249,7 @@ def _called(case: Case) -> Collective | None:
         op,
         entered=tuple(r for r, call in calls.items() if call == (op, code)),
         elsewhere={
-            r: call if call != op else f"{call} at {at}"
-            for r, (call, at) in calls.items()
-            if (call, at) != (op, code)
+            r: call if call != op else f"{call} at {at}" for r, (call, at) in calls.items() if (call, at) != (op, code)
         },
     )
 

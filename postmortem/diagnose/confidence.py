@@ -1,8 +1,8 @@
 """How sure a verdict is, by one rule.
 
-established   a log line says so, that line is of this job, and the rank, GPU or host is the line's own word or a join's; or each rank was seen where it stood when the others had waited until a timeout
-supported     a comparison of the ranks, an exit code, or a deduction stands between the line and the verdict
-hypothesis    only silence, only an end without a sender or a reason, or nothing that binds the line to this job
+established a log line of this job states the failure, and the line itself or a join names the rank, GPU or host; or the stack of each rank is known when the others had waited until a timeout
+supported   a comparison of the ranks, an exit code, or a deduction stands between the line and the verdict
+hypothesis  only silence, only an exit without a sender or a reason, or nothing that binds the line to this job
 """
 
 from __future__ import annotations

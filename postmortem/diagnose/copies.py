@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from postmortem.align.place import Line, Moment, refilled
 from postmortem.diagnose.registry import Registry
-from postmortem.diagnose.wording import gist
+from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
 
 Group = list[Event]
@@ -54,9 +54,7 @@ def _times(events: Sequence[Event], same: Iterable[Group]) -> dict[Line, Moment]
     told: dict[Line, Moment] = {}
     for copies in same:
         known = [(e.at_sigma, e.at) for e in copies if e.at is not None]
-        error, moment = min(
-            known, default=(0.0, 0.0)
-        )  # of equal errors the earlier, whatever the files' names
+        error, moment = min(known, default=(0.0, 0.0))  # of equal errors the earlier, whatever the files' names
         for e in copies if known else ():
             if e.at is None or error < e.at_sigma:
                 told[e.where.source, e.where.line] = moment, error

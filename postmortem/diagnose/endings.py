@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 SHELL = 128  # a shell, a container and srun report a signal as 128 + its number
 CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}

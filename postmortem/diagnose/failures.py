@@ -14,10 +14,10 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 
-from postmortem.diagnose.wording import gist
-from postmortem.digits import number
+from postmortem.formats.lineform import gist
 from postmortem.library import Library
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 Place = tuple[str, int | None]
 Told = Callable[[Event], tuple[int | None, object]]

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from postmortem.diagnose import failures, numbering
 from postmortem.diagnose.registry import Registry, Strength
 from postmortem.diagnose.same import bus_key, stem
-from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event, Source
+from postmortem.model.digits import number
 
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
 OWN_WORDS = ("identity", "line", "progress", "finished", "exception")
@@ -325,11 +325,7 @@ def _learn_end(reg: Registry, e: Event) -> None:
 def _learn_proxy(reg: Registry, e: Event) -> None:
     """`[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)."""
     served = number(e.fields.get("detail"))
-    if (
-        served is not None
-        and reg.rank_of_pid(e.pid, e.host) is None
-        and (reg.world is None or served < reg.world)
-    ):
+    if served is not None and reg.rank_of_pid(e.pid, e.host) is None and (reg.world is None or served < reg.world):
         _bind_pid(reg, e.host, e.pid, served)
 
 

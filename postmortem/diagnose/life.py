@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.case import SPOKEN, Case
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 AT_WORK = (
     "count",
@@ -63,9 +63,7 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
         return False
     line = x.where.line or 0
     near = line - (e.where.end_line or e.where.line or 0) <= NEAR
-    return near and not any(
-        other.kind == "line" and below(other, x) for other in case.by_source[x.where.source]
-    )
+    return near and not any(other.kind == "line" and below(other, x) for other in case.by_source[x.where.source])
 
 
 def uncaught(e: Event) -> bool:
@@ -122,9 +120,7 @@ def last_goodbye(case: Case, source: str) -> Event | None:
 
 def last_line(case: Case, source: str) -> int:
     """Where a log shows the last sign of work, or a goodbye; 0 where it shows none."""
-    return max(
-        (e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0
-    )
+    return max((e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)
 
 
 def _consoles(case: Case) -> set[str]:

@@ -9,42 +9,14 @@ print is weather; what one rank prints is a lead, and so is what a healthy run n
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Set
-from functools import lru_cache
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.wording import gist, shape
+from postmortem.formats.lineform import alike
 from postmortem.model import Event
 
 MOST = 8
-_FOLDER = re.compile(r"(?<![\w.])(?:file://|[a-z]:)?(?:/[\w.+@=%~:-]{1,80}){1,32}/(?=[\w.+-])")
-_ID = re.compile(  # of a run, a group, a temporary file: letters and digits mixed as nobody names things
-    r"(?<![A-Za-z0-9])(?:[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-    r"|(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,64}|(?=[A-Za-z0-9]{6,40}(?![A-Za-z0-9]))[A-Za-z]*\d+[A-Za-z]+\d[A-Za-z0-9]*"
-    r"|(?<=none_)[a-z0-9_]{8}|(?<=tmp)[a-z0-9_]{8})(?![A-Za-z0-9])",
-    re.IGNORECASE,
-)
-_VALUE = re.compile(r"(?<![\w.])[-+]?(?:\d+(?:[.,]\d+)*|\.\d+)(?:e[-+]?\d+)?(?![A-Za-z_])", re.IGNORECASE)
-_DRAWN = re.compile(r"[█▉▊▋▌▍▎▏░▒▓━╸╺ ]*[█▉▊▋▌▍▎▏░▒▓━╸╺]+[█▉▊▋▌▍▎▏░▒▓━╸╺ ]*|([^\w\s])\1{2,}")
-
-
-def alike(text: str, names: Set[str] = frozenset()) -> str:
-    """The form of a line: without prefix, hosts (`names`), folders, ids and numbers."""
-    said = gist(text)
-    if names:
-        said = _named(frozenset(names)).sub("H", said)
-    said = _DRAWN.sub("#", _FOLDER.sub("/", said))
-    return shape(_VALUE.sub("0", _ID.sub("0", said)))
-
-
-@lru_cache(maxsize=8)
-def _named(names: frozenset[str]) -> re.Pattern[str]:
-    longest_first = sorted(filter(None, names), key=lambda name: (-len(name), name))
-    return re.compile(
-        rf"(?<![\w.-])(?:{'|'.join(map(re.escape, longest_first)) or '(?!)'})(?:\.[\w.-]+)?(?![\w-])"
-    )
 
 
 def leads(case: Case, known: Set[object], usual: Set[str]) -> list[Event]:

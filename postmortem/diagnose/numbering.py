@@ -12,8 +12,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
-from postmortem.digits import whole
 from postmortem.model import Event, Source
+from postmortem.model.digits import whole
 
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
 _WORD = re.compile(r"([A-Za-z]*)[ =:#._-]{0,2}$")
@@ -43,9 +43,7 @@ _OTHERS = frozenset(
 )
 _KINDS = frozenset(("console", "json-lines"))
 MOST = 65536
-NAMELESS = (
-    "writer"  # what the numbers of writers are called that no word stands beside (see parsers/envelope)
-)
+NAMELESS = "writer"  # what the numbers of writers are called that no word stands beside (see parsers/envelope)
 
 Votes = Mapping[str, Counter[int]]
 

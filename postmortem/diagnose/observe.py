@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, merged
-from postmortem.diagnose.wording import gist
-from postmortem.digits import number, whole
+from postmortem.formats.lineform import gist
 from postmortem.model import Event, Pattern
+from postmortem.model.digits import number, whole
 
 LONE = 40  # lines after an exception's decisive line that may still belong to its message
 STARTS = ("exception", "exit", "crash", "stack", "cut")  # what no exception's message goes on behind
@@ -48,9 +48,7 @@ def group(claims: Sequence[Claim]) -> list[Claim]:
     for c in claims:
         entity = c.pattern.entity
         alone = c.event.where if not c.ranks and not c.gpus and entity in ("self", "rank", "pid") else None
-        groups[(c.pattern.id, c.role, c.ranks, c.gpus, c.hosts if entity == "host" else None, alone)].append(
-            c
-        )
+        groups[(c.pattern.id, c.role, c.ranks, c.gpus, c.hosts if entity == "host" else None, alone)].append(c)
     return [merged(members) for members in groups.values()]
 
 
@@ -70,11 +68,7 @@ def _reading(case: Case, e: Event, pattern: Pattern) -> Pattern:
 def _older(version: str | None, than: str) -> bool:
     """Whether a version is older; one that is not told may be."""
     found, limit = _VERSION.match(version or ""), _VERSION.match(than)
-    return (
-        found is None
-        or limit is None
-        or (whole(found[1]), whole(found[2])) < (whole(limit[1]), whole(limit[2]))
-    )
+    return found is None or limit is None or (whole(found[1]), whole(found[2])) < (whole(limit[1]), whole(limit[2]))
 
 
 # ── whom a line speaks of ───────────────────────────────────────────────────────────────────────────────────
@@ -86,17 +80,11 @@ def _claim(case: Case, e: Event, pattern: Pattern) -> Claim:
     gpus = _gpus(e) if pattern.entity == "gpu" else ()
     ranks = tuple(sorted(RANKS[pattern.entity](case, e, pids, gpus)))
     hosts = _hosts(e)
-    if (
-        pattern.entity == "peer"
-        and pattern.role == "cause"
-        and not (e.fields.get("host") or e.fields.get("node"))
-    ):
+    if pattern.entity == "peer" and pattern.role == "cause" and not (e.fields.get("host") or e.fields.get("node")):
         hosts = _peer(e)  # who complains is not who is complained of
     if not hosts and len(ranks) == 1 and ranks[0] in case.registry.host_of:
         hosts = (case.registry.host_of[ranks[0]],)
-    role = (
-        "context" if e.fields.get("uttered") else pattern.role
-    )  # until nothing better is known (rules/promote.py)
+    role = "context" if e.fields.get("uttered") else pattern.role  # until nothing better is known (rules/promote.py)
     return Claim(pattern, role, (e,), ranks, hosts, gpus, pids, e.attempt, "", pattern.strength)
 
 
@@ -242,9 +230,7 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
         if c.pattern.generic and c.event.fields.get("wrapper"):
             if other is None and not c.event.fields.get("uttered"):
                 kind = str(c.event.fields.get("type", "")).partition("(")[0].rpartition(".")[2]
-                out.append(
-                    replace(c, role="symptom", because=f"{kind} only reports another process's failure")
-                )
+                out.append(replace(c, role="symptom", because=f"{kind} only reports another process's failure"))
         elif other is None and not (c.pattern.generic and _saying(case, c) in said):
             out.append(c)
     return out
@@ -282,9 +268,7 @@ class _Named:
     @classmethod
     def of(cls, claims: Sequence[Claim]) -> _Named:
         whole = next((c for c in claims if c.event.where.line is None), None)
-        by_line = sorted(
-            (c.event.where.line, at) for at, c in enumerate(claims) if c.event.where.line is not None
-        )
+        by_line = sorted((c.event.where.line, at) for at, c in enumerate(claims) if c.event.where.line is not None)
         return cls(whole, [line for line, _ in by_line], [at for _, at in by_line], claims)
 
     def nearby(self, e: Event, ends: Sequence[int]) -> Claim | None:

@@ -82,9 +82,7 @@ def elsewhere(root: Claim, claim: Claim) -> str:
 
 def first_elsewhere(root: Claim, claims: Iterable[Claim]) -> Claim | None:
     """The earliest of the claims that another host than the root's has."""
-    timed = [
-        (e.at, str(c.event.where), c) for c in claims if elsewhere(root, c) and (e := first_of(c)) and e.at
-    ]
+    timed = [(e.at, str(c.event.where), c) for c in claims if elsewhere(root, c) and (e := first_of(c)) and e.at]
     return min(timed, key=lambda x: x[:2], default=(0.0, "", None))[2]
 
 

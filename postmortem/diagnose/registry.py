@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from postmortem.diagnose.same import bus_key, same_host
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 Local = tuple[str | None, str | None, int]  # run, host, local rank
 _AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
@@ -36,15 +36,11 @@ class Registry:
 
     by_pid: dict[int, dict[str | None, int]] = field(default_factory=dict)  # pid -> host -> rank
     by_local: dict[Local, int] = field(default_factory=dict)
-    by_console: dict[tuple[str, int], int | None] = field(
-        default_factory=dict
-    )  # a node's own: file, local rank
+    by_console: dict[tuple[str, int], int | None] = field(default_factory=dict)  # a node's own: file, local rank
     by_source: dict[str, int] = field(default_factory=dict)
     by_writer: dict[str, int] = field(default_factory=dict)  # a pod or a process of a runner, by its number
     by_place: Mapping[Place, int] = field(default_factory=dict)  # of lines that are nobody's by themselves
-    strength: dict[str, Strength] = field(
-        default_factory=dict
-    )  # of what `by_source` says; TOLD where nothing stands
+    strength: dict[str, Strength] = field(default_factory=dict)  # of what `by_source` says; TOLD where nothing stands
     by_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)
     by_address: dict[str, str] = field(default_factory=dict)
     host_of: dict[int, str] = field(default_factory=dict)
@@ -110,9 +106,7 @@ class Registry:
         found = {
             rank
             for (r, h, n), rank in self.by_local.items()
-            if n == local
-            and (run is None or r is None or r == run)
-            and (host is None or h is None or h == host)
+            if n == local and (run is None or r is None or r == run) and (host is None or h is None or h == host)
         }
         return found.pop() if len(found) == 1 else None
 

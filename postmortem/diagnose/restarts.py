@@ -10,13 +10,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import pairwise
 
 from postmortem.diagnose import endings, life
-from postmortem.digits import number
 from postmortem.library import Library
 from postmortem.model import Event
+from postmortem.model.digits import number
+from postmortem.system import lazy
 
 SLACK_S = 1.0
+_SPAWNED = lazy.regex(r"\bProcess(?:Raised|Exited)Exception\b")
+LOGGED = ("line", "notice", "worked", "progress", "identity", "anew")
+PAUSE_S = 60.0  # between two runs that somebody started by hand
 REST = 3  # lines that a launcher's report of a death still takes
 
 
@@ -30,7 +35,7 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
     """
     if any(e.attempt is not None for e in events):
         return list(events)
-    cuts = _last_lines_of_lives(events, library)
+    cuts = _runs_of_one_process(events, library) or _last_lines_of_lives(events, library)
     if not cuts:
         return list(events)
 
@@ -45,15 +50,45 @@ def infer(events: Sequence[Event], library: Library) -> list[Event]:
 def _last_lines_of_lives(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
     """Source -> the line after which each new life of the job begins there."""
     words = [library.telling(word) for word in ("death", "birth", "again", "end")]
-    begun = [e for e in events if e.kind == "anew"]
-    anew = any(e.fields.get("first") for e in begun)
-    known: frozenset[str] = frozenset().union(*words[: 4 if begun else 3])
-    if not anew and {e.pattern for e in events}.isdisjoint(known):
+    if not _may_restart(events, words):
         return {}
     stops = frozenset(p for p in words[0] if (found := library.get(p)) and found.entity == "job")
     own_lines = _by_source(_without_ends(events, library))
     cuts = {source: _cuts(own, stops, *words) for source, own in own_lines.items()}
     return {source: lines for source, lines in cuts.items() if lines}
+
+
+def _may_restart(events: Sequence[Event], words: Sequence[Set[str]]) -> bool:
+    """Whether any event can be the end or the beginning of a life."""
+    begun = [e for e in events if e.kind == "anew"]
+    known: frozenset[str] = frozenset().union(*words[: 4 if begun else 3])
+    first = any(e.fields.get("first") for e in begun) or any(map(_is_spawn_report, events))
+    return first or any(e.pattern in known for e in events)
+
+
+def _runs_of_one_process(events: Sequence[Event], library: Library) -> dict[str, list[int]]:
+    """Source -> the last line of each run but the last, where one process at a time appends to a file (nohup.out):
+    a process exits once, so a second, different error that ends the program is another run's."""
+    deaths = library.telling("death")
+    if any(e.rank is not None or e.kind == "exit" or e.pattern in deaths or "local_rank" in e.fields for e in events):
+        return {}
+    return {source: cuts for source, own in _by_source(events).items() if (cuts := _different_ends(own, library))}
+
+
+def _different_ends(own: Sequence[Event], library: Library) -> list[int]:
+    """The lines of errors that ended the program, each followed by a different one. Errors that alternate are those of
+    several processes."""
+    ends: dict[int, str] = {}
+    for e in own:
+        pattern = library.get(e.pattern)
+        of_its_own = pattern is not None and pattern.role == "cause"
+        if of_its_own and (e.fields.get("frames") and not e.fields.get("chained") and life.uncaught(e)):
+            ends[_last_line(e)] = str(e.fields.get("type"))
+        elif of_its_own and pattern is not None and "end" in pattern.tells:
+            ends[_last_line(e)] = pattern.id
+    rows = sorted(ends.items())
+    changes = [line for (line, kind), (_, other) in pairwise(rows) if kind != other]
+    return changes if len(changes) < len(set(ends.values())) else []
 
 
 def _without_ends(events: Sequence[Event], library: Library) -> list[Event]:
@@ -86,7 +121,7 @@ def _cuts(
         behind = (_births(own, e) + _next_life(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
         return _ends(zip((_last_line(e) + REST for e in deaths), behind, strict=True), blocks)
     told = _told(own, again) or _told(own, birth)[1:]
-    return sorted({*_ends(_falls(own), blocks), *told, *_ends(_losses(own, ends), [])})
+    return sorted({*_ends(_falls(own), blocks), *_ends(_spawned(own), blocks), *told, *_ends(_losses(own, ends), [])})
 
 
 def _requeued(own: Sequence[Event], stops: Set[str]) -> list[int]:
@@ -129,6 +164,20 @@ def _falls(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
     yield from ((_last_line(e), launches) for e in fallen)
 
 
+def _spawned(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
+    """Uncaught reports of torch.multiprocessing.spawn, which ends all its processes before it raises, with the later
+    log lines that have a timestamp of their own."""
+    reports = [e for e in own if _is_spawn_report(e) and life.uncaught(e)]
+    stamped = [(_last_line(e), e.at) for e in own if reports and e.raw_time and e.kind in LOGGED and e.at is not None]
+    for line in map(_last_line, reports):
+        before = max((at for other, at in stamped if other < line), default=float("inf"))
+        yield line, [other for other, at in stamped if at > before + PAUSE_S]
+
+
+def _is_spawn_report(e: Event) -> bool:
+    return e.kind == "exception" and _SPAWNED.search(e.text) is not None
+
+
 def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[int]]]:
     """Bad ends of processes, with the lines behind each where the counts of all writers fall to their
     beginning without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
@@ -142,9 +191,7 @@ def _losses(own: Sequence[Event], ends: Set[str]) -> Iterator[tuple[int, list[in
 
 def _all_begin(own: Sequence[Event], begun: Set[int | None], line: int) -> bool:
     """Whether all whose counts grow behind this line are among those who begin there."""
-    at_work = {
-        x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line
-    }
+    at_work = {x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line}
     return begun >= at_work
 
 

@@ -13,11 +13,7 @@ _STEM = re.compile(
 
 def same_host(a: str | None, b: str | None) -> bool:
     """Whether two names mean one host: node7 and node7.cluster.local do."""
-    return (
-        a is not None
-        and b is not None
-        and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdecimal())
-    )
+    return a is not None and b is not None and (a == b or a.split(".")[0] == b.split(".")[0] and not a[:1].isdecimal())
 
 
 @lru_cache(maxsize=1 << 15)

@@ -19,9 +19,7 @@ def sequence(events: Sequence[Event], sources: Sequence[Source]) -> tuple[list[E
         opening[e.where.source] = min(line, opening.get(e.where.source, line))
     files = sorted(sources, key=lambda s: (*_told(s), opening.get(s.path, (0, "")), s.path))
     place = {s.path: i for i, s in enumerate(files)}
-    ordered = sorted(
-        events, key=lambda e: (place[e.where.source], e.where.line or 0, e.kind, e.pattern or "")
-    )
+    ordered = sorted(events, key=lambda e: (place[e.where.source], e.where.line or 0, e.kind, e.pattern or ""))
     return ordered, files
 
 

@@ -81,7 +81,5 @@ def victims(case: Case, culprits: Ranks, claims: Sequence[Claim]) -> Victims:
             lost |= who
     timed_out -= set(culprits)
     lost -= timed_out | set(culprits)
-    stopped = (
-        {r for r, end in case.ends.items() if end.signal == "SIGTERM"} - timed_out - lost - set(culprits)
-    )
+    stopped = {r for r, end in case.ends.items() if end.signal == "SIGTERM"} - timed_out - lost - set(culprits)
     return Victims(tuple(sorted(timed_out)), tuple(sorted(lost)), tuple(sorted(stopped)))

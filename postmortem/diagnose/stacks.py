@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from postmortem.contract.incident import LibraryFrame, Stack, StackFrame
 from postmortem.diagnose.case import Case
 from postmortem.model import Event
+from postmortem.model.contract.incident import LibraryFrame, Stack, StackFrame
 
 GROUPS = 32
 FRAMES = 60
@@ -88,9 +88,7 @@ def _row(case: Case, events: Sequence[Event]) -> Stack:
 def _told(e: Event) -> Iterator[StackFrame]:
     """The user's frames one by one, libraries' frames in a row together."""
     for mine, members in groupby(_frames(e)[:FRAMES], key=lambda frame: frame[1]):
-        frames: list[LibraryFrame] = [
-            {"file": _short(f), "line": n, "function": name} for (f, n, name), _ in members
-        ]
+        frames: list[LibraryFrame] = [{"file": _short(f), "line": n, "function": name} for (f, n, name), _ in members]
         if mine:
             for f in frames:
                 yield {"own": True, "file": f["file"], "line": f["line"], "function": f["function"]}

@@ -17,8 +17,8 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
+from postmortem.formats.excerpt import CONTEXT
 from postmortem.model import Event
-from postmortem.parsers.excerpt import CONTEXT
 
 MOST = 600  # characters of a line
 WORDS = {

@@ -15,13 +15,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from postmortem import fingerprint
-from postmortem.contract.incident import Rank
-from postmortem.contract.verdict import Verdict
 from postmortem.diagnose import collective, endings, stacks
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
-from postmortem.digits import number
+from postmortem.model import fingerprint
+from postmortem.model.contract.incident import Rank
+from postmortem.model.contract.verdict import Verdict
+from postmortem.model.digits import number
 
 WORDS = ("detail", "reason", "signal")  # captures that tell which failure of its kind it is
 CODES = ("xid",)

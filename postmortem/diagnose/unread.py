@@ -11,9 +11,9 @@ import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from postmortem.contract.incident import Ledger, Skipped
-from postmortem.contract.verdict import Missing
-from postmortem.vocabulary import WINDOW
+from postmortem.model.contract.incident import Ledger, Skipped
+from postmortem.model.contract.verdict import Missing
+from postmortem.model.vocabulary import WINDOW
 
 NAMED = 5  # files
 DENIED = "Permission denied"

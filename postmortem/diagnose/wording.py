@@ -1,13 +1,10 @@
-"""A line of a log as what it says, and what is told of it: ranks, times and reasons in words."""
+"""Ranks, times and reasons in words."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
-
-from postmortem.privacy import cut
 
 # How well a moment is known: seconds, one standard deviation
 EXACT = 1.5  # torchrun's failure block has whole seconds, a kernel's clock is joined to a second
@@ -16,41 +13,6 @@ INHERITED = 60.0  # no better than its file's last stamp
 DATED = 4e8  # seconds: no log of such a job is older, so a smaller time counts from a boot
 _NAME = re.compile(r"[a-z]+[A-Z.]\w")
 _PATH = re.compile(r"\S*[./:_]\S")
-_NOISE = re.compile(r"0x[0-9a-f]+|\d+")
-_PREFIX = re.compile(
-    r"(?:\s*(?:\[[^\]]{1,60}\]:?|\(\w+ pid=[^)]{1,60}\)|\d{1,5}:(?=\s)|<\d{1,3}>|kern +:\w+ *:"
-    r"|\d{4}-\d\d-\d\dT[\d:.,]+(?:Z|[+-]\d\d:?\d\d)?|[A-Z][a-z]{2} [ \d]\d [\d:.]{8,15}|[\w.-]{1,64} kernel:)\s*)+"
-)
-
-
-_FIELD = re.compile(r'"(?:msg|message|event)": ?"(?P<said>(?:[^"\\]|\\.){3,})"')
-_LEVEL = re.compile(r"\b(?:INFO|WARN(?:ING)?|ERROR)\b[\s\]|:-]*(?:\[?rank ?\d+\]?[\s|:-]*)?(?P<said>\S.{3,})")
-_STAMP = re.compile(  # the second is glog's and absl's
-    r"\A(?:\d{4}[-/]\d\d[-/]\d\d[T _])?\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?\s+(?:[IWE]\s+)?(?:\[\d{1,5}\]\s+)?"
-    r"|\A[IWEF]\d{4} [\d:.]{8,15} +\d+ [\w./-]{1,80}:\d+\] "
-)
-SHOWN = 80
-
-
-def message(text: str) -> str:
-    """What a line says, without what its logger put before it, as much of it as a sentence holds."""
-    m = _FIELD.search(text) or _LEVEL.search(text)
-    said = m["said"] if m else _STAMP.sub("", gist(text), count=1)
-    return said if len(said) <= SHOWN else said[:SHOWN].rsplit(" ", 1)[0] + "…"
-
-
-@lru_cache(maxsize=1 << 17)
-def gist(text: str) -> str:
-    """A line without prefixes and blanks: what the copies of one event share, however they were carried."""
-    prefix = _PREFIX.match(text)
-    return cut(" ".join((text[prefix.end() :] if prefix else text).split()), 300)
-
-
-def shape(text: str) -> str:
-    """A line without its numbers: the same failure on another rank or sample."""
-    return _NOISE.sub("N", gist(text))
-
-
 NAMED = 6  # ranks that a sentence names one by one
 RANGES = 4  # and ranges of them
 

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from postmortem import kept
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
+from postmortem.system import cache as kept
 
 _MADE_BY = ("library/files.py", "library/read.py", "library/cache.py", "model.py")
 

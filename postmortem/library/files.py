@@ -82,9 +82,7 @@ def _wrong(path: Path, what: str) -> PatternError:
 
 # ── YAML, each file once: seven hundred of them are half of a first start ───────────────────────────────────
 
-_MAY_REFER = re.compile(
-    rb"(?m)(?:^|[\s\[{,:-])[&*]|\A(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)"
-)  # UTF-16 is YAML too
+_MAY_REFER = re.compile(rb"(?m)(?:^|[\s\[{,:-])[&*]|\A(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)")  # UTF-16 is YAML too
 
 
 def refers(data: bytes) -> bool:

@@ -16,12 +16,11 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from postmortem import resources
 from postmortem.errors import PatternError
 from postmortem.library import cache, files
 from postmortem.library.files import MAX_FILE
 from postmortem.model import Action, Example, Explains, Pattern, ReadsAs, Variant
-from postmortem.vocabulary import (
+from postmortem.model.vocabulary import (
     ACTIONS,
     AT_HAND,
     CATEGORIES,
@@ -37,6 +36,7 @@ from postmortem.vocabulary import (
     TELLS,
     TOPICS,
 )
+from postmortem.system import resources
 
 MAX_REGEX = 2000  # characters: compiling a longer one may take longer than the scan
 KEYS = {
@@ -208,9 +208,7 @@ class _Reader:
     def word(self, key: str, allowed: Iterable[str], default: str | None = None) -> Any:
         value = self.text(key, default)
         if value not in allowed:
-            raise self.fail(
-                f"`{key}: {value}` is not one of {', '.join(a or '(none)' for a in allowed)}", key
-            )
+            raise self.fail(f"`{key}: {value}` is not one of {', '.join(a or '(none)' for a in allowed)}", key)
         return value
 
     def items(self, key: str) -> list[Any]:
@@ -232,9 +230,7 @@ class _Reader:
     def variants(self) -> tuple[Variant, ...]:
         on = self.word("on", EVENT_KINDS, "")
         first = [self.doc] if "regex" in self.doc else []
-        rest = [
-            self.mapping(_on(v), "variants", {"regex", "gate", "since", "on"}) for v in self.items("variants")
-        ]
+        rest = [self.mapping(_on(v), "variants", {"regex", "gate", "since", "on"}) for v in self.items("variants")]
         out = []
         for entry in first + rest:
             if not isinstance(entry.get("regex"), str):

@@ -122,13 +122,11 @@ def slowest(expression: str, lines: Sequence[str] = ()) -> Growth:
     import regex
 
     compiled = regex.compile(expression.encode())
-    hardest = sorted(
-        ((_seconds(compiled, a.line(SHORT), 1), a) for a in attacks(expression, lines)), reverse=True
-    )[:CANDIDATES]
+    hardest = sorted(((_seconds(compiled, a.line(SHORT), 1), a) for a in attacks(expression, lines)), reverse=True)[
+        :CANDIDATES
+    ]
     for _, attack in hardest:
-        found = (
-            [g for _ in range(TRIES) if (g := _growth(compiled, attack))] if _growth(compiled, attack) else []
-        )
+        found = [g for _ in range(TRIES) if (g := _growth(compiled, attack))] if _growth(compiled, attack) else []
         if len(found) == TRIES:
             return min(found)
     return Growth(1.0, 0.0, "")

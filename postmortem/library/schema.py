@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from postmortem.library.read import EVENT_KINDS, KEYS, LINE
-from postmortem.vocabulary import (
+from postmortem.model.vocabulary import (
     ACTIONS,
     AT_HAND,
     CATEGORIES,
@@ -75,15 +75,12 @@ def _properties() -> dict[str, Any]:
             "description": "the file's name; reads as “we saw …”",
         },
         "title": TEXT,
-        "status": _one_of(
-            STATUSES, "stable demands an example from a real log or the emitter's format string"
-        ),
+        "status": _one_of(STATUSES, "stable demands an example from a real log or the emitter's format string"),
         "category": {"enum": [*CATEGORIES, None], "description": "what the job died of"},
         "role": _one_of(ROLES, "what a match may claim"),
         "severity": _one_of(SEVERITIES, "how bad the line is"),
         "sources": TEXTS | {"description": "kinds of source the line may stand in; empty = all"},
-        "gate": TEXT
-        | {"description": "the cheap superset the scanner looks for; derived from regex otherwise"},
+        "gate": TEXT | {"description": "the cheap superset the scanner looks for; derived from regex otherwise"},
         "regex": TEXT | {"description": "searched in one line, as bytes"},
         "on": on,
         "frame": TEXT
@@ -109,9 +106,7 @@ def _properties() -> dict[str, Any]:
         "stands_for": _one_of(CATEGORIES, "the kind of failure, where only this is known of it"),
         "headline": TEXT | {"description": "a sentence with {who}, {code}, {ending} and the captures"},
         "entity": _one_of(ENTITIES, "what the match speaks of"),
-        "explains": _list_of(
-            _record(["id", "join"], id=TEXT, join={"enum": list(JOINS)}, within_s={"type": "number"})
-        ),
+        "explains": _list_of(_record(["id", "join"], id=TEXT, join={"enum": list(JOINS)}, within_s={"type": "number"})),
         "since": VERSIONS,
         "variants": _list_of(_record(["regex"], **wording)),
         "what": TEXT | {"description": "one or two sentences for the engineer on call"},

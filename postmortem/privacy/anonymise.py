@@ -172,9 +172,7 @@ class Anonymiser:
             if public and not place % 2 and _key(part) not in self._everybodys:
                 self._everybodys.add(_key(part))
                 self._known = None
-            out.append(
-                part if place % 2 or public or not part else self._part(part, last=place == len(parts) - 1)
-            )
+            out.append(part if place % 2 or public or not part else self._part(part, last=place == len(parts) - 1))
         return "".join(out)
 
     def _part(self, part: str, last: bool) -> str:
@@ -212,9 +210,7 @@ class Anonymiser:
             forms.append(rf"{NAME_START}(?P<name>{'|'.join(names)}){NAME_END}{DOMAIN}")
         if whole:
             tail = DOMAIN.replace("domain", "domain2")
-            forms.append(
-                rf"(?<![A-Za-z0-9_.-])(?P<whole>{'|'.join(whole)}){tail}(?![A-Za-z0-9_])(?!-[A-Za-z0-9])"
-            )
+            forms.append(rf"(?<![A-Za-z0-9_.-])(?P<whole>{'|'.join(whole)}){tail}(?![A-Za-z0-9_])(?!-[A-Za-z0-9])")
         return re.compile(rf"(?i:{'|'.join(forms)})" if forms else "")
 
     def _replaced(self, match: re.Match[str]) -> str:

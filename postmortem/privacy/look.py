@@ -9,16 +9,14 @@ import re
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-from postmortem import late
 from postmortem.privacy.named import NAMED, NEAR_VALUE
 from postmortem.privacy.tools import PROVIDERS
+from postmortem.system import lazy as late
 
 DIGITS = b"0123456789"
 NO_DIGITS = str.maketrans("", "", DIGITS.decode())
 _LITERALS = tuple(
-    (literal.translate(NO_DIGITS), number)
-    for number, rule in enumerate(PROVIDERS)
-    for literal in rule.literals
+    (literal.translate(NO_DIGITS), number) for number, rule in enumerate(PROVIDERS) for literal in rule.literals
 )
 
 
@@ -35,9 +33,7 @@ def _tree(words: list[str]) -> str:
     heads: dict[str, list[str]] = {}
     for word in words:
         heads.setdefault(word[0], []).append(word[1:])
-    branches = [
-        re.escape(head) + ("" if "" in rests else _tree(rests)) for head, rests in sorted(heads.items())
-    ]
+    branches = [re.escape(head) + ("" if "" in rests else _tree(rests)) for head, rests in sorted(heads.items())]
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
 
 
@@ -54,9 +50,7 @@ def _by_head() -> dict[str, tuple[tuple[str, int], ...]]:
 
 def _rules(text: str, start: int) -> tuple[int, ...]:
     heads = {m[1] for m in _EACH.finditer(text, start)}
-    found = {
-        number for head in heads for literal, number in _by_head()[head] if literal == head or literal in text
-    }
+    found = {number for head in heads for literal, number in _by_head()[head] if literal == head or literal in text}
     return tuple(sorted(found))
 
 

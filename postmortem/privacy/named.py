@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from postmortem import late
 from postmortem.privacy.rules import IS, QUOTE
+from postmortem.system import lazy as late
 
 # `token` alone is a word of this trade (pad_token, max_tokens, token: 17):
 # with one of these before it, it is a credential.
@@ -33,9 +33,7 @@ LAST_WORD = (
 NAMED = ("pass", "secret", "key", "token", "pwd", "auth", "cred")
 # What ends a secret's name, and what may stand between it and its value, or a flag of such a name:
 # a cheap look before those below, on lower case.
-_LOW = (
-    r"(?:pass(?:words?|wd|phrase|code|w)?|pwd|secret|key(?:[_-]?(?:id|base))?|token|auth|cred(?:ential)?s?)"
-)
+_LOW = r"(?:pass(?:words?|wd|phrase|code|w)?|pwd|secret|key(?:[_-]?(?:id|base))?|token|auth|cred(?:ential)?s?)"
 NEAR_VALUE = late.regex(
     rf"""{_LOW}["'\\]{{0,3}}\]?\s{{0,8}}[:=]|(?<![\w-])--?[a-z0-9._-]{{0,80}}?{_LOW}["'\\]{{0,3}},?[ \t]"""
 )
@@ -57,9 +55,7 @@ FLAG = late.regex(
     rf"(?<![\w-])--?(?:[A-Za-z0-9]+[._-]){{0,5}}?(?P<word>(?i:(?:{OWNERS})[_-]?token|{LAST_WORD}))"
     rf"(?:=|{QUOTE},?[ \t]{{1,4}}){VALUE}"
 )
-SECRET_FLAG = late.regex(
-    rf"(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token|pwd|(?:[a-z0-9]+[._-])pass))"
-)
+SECRET_FLAG = late.regex(rf"(?i:--?(?:[a-z0-9]+[._-]){{0,4}}(?:{SECRET_WORD}|token|pwd|(?:[a-z0-9]+[._-])pass))")
 # The bare word asks for a value that is nothing but a token: long, of letters and digits, no path, no number.
 TOKEN = late.regex(
     rf"(?<![A-Za-z0-9_])(?i:token){IS}(?P<s>(?=[A-Za-z_+=-]{{0,255}}\d)(?=[\d_+=-]{{0,255}}[A-Za-z])"
@@ -189,7 +185,5 @@ def _weak(word: str, owner: str, value: str, glued: bool) -> bool:
     if word == "pass" and owner[-1:] in ("_", "-", ".") and not _PUBLIC_OWNER.search(owner):
         return not (plain or _NO_VALUE.search(value) or value.isalpha())
     if glued:
-        return (
-            word == "pass" and owner.lower().endswith(("ssh", "bind", "db", "sudo", "become")) and odd(value)
-        )
+        return word == "pass" and owner.lower().endswith(("ssh", "bind", "db", "sudo", "become")) and odd(value)
     return not _PUBLIC_OWNER.search(owner) and odd(value)

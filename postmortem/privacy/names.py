@@ -97,9 +97,7 @@ LOG_NAME = re.compile(
     r"slurm|output|stack|pyspy|py-spy|events|nvidia-smi|sacct|iso|bundle|out|err|log|[-_.\d])+(?:\.(?:log"
     r"|txt|json|out|err|gz|zst|tar|zip|pkl|bin))*"
 )
-CODE_FILE = re.compile(
-    r"(?<![\w./\\-])(?P<s>[A-Za-z_][\w-]{0,80}\.(?:py|ipynb|sh|sbatch|ya?ml|toml))(?![\w/])"
-)
+CODE_FILE = re.compile(r"(?<![\w./\\-])(?P<s>[A-Za-z_][\w-]{0,80}\.(?:py|ipynb|sh|sbatch|ya?ml|toml))(?![\w/])")
 SUFFIX = re.compile(r"(?:\.(?:tar|[A-Za-z][A-Za-z0-9]{0,7}))*\.[A-Za-z][A-Za-z0-9]{0,7}$")
 
 # A name ends where no letter nor digit goes on: `node-a_ib0` and `ALICE-RUN` name node-a and alice, `malice`
@@ -170,9 +168,7 @@ URL = re.compile(
     r"(?P<host>\[[0-9A-Fa-f:.]{2,45}(?:%\w{1,15})?\]|[^\s/'\"<>:@\[\]]{1,200})"
     r"(?P<port>:\d+)?(?P<rest>(?:/[\w.@+,=~%-]+)*)"
 )
-MAC = re.compile(
-    r"(?<![0-9A-Fa-f:-])[0-9a-fA-F]{2}(?:(?::[0-9a-fA-F]{2}){5}|(?:-[0-9a-fA-F]{2}){5})(?![0-9A-Fa-f:])"
-)
+MAC = re.compile(r"(?<![0-9A-Fa-f:-])[0-9a-fA-F]{2}(?:(?::[0-9a-fA-F]{2}){5}|(?:-[0-9a-fA-F]{2}){5})(?![0-9A-Fa-f:])")
 V4 = re.compile(r"(?<![A-Za-z0-9.])(?:\d{1,3}\.){3}\d{1,3}(?![A-Za-z0-9]|\.\d)")
 # A run of groups, perhaps with an interface in front (`eth0:2001:db8::91<0>`), a zone, or a port behind.
 V6 = re.compile(

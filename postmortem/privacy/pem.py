@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from postmortem import late
+from postmortem.system import lazy as late
 
 BEGIN = late.regex(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 END = late.regex(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
@@ -49,8 +49,6 @@ def body_end(lines: list[str], at: int) -> int:
 def body_start(lines: list[str], end: int) -> int:
     """Return the first line of a key's body whose BEGIN line is cut off. Its last line may be short."""
     at = end
-    while at > max(0, end - MAX_LINES) and (
-        BODY.search(lines[at - 1]) or (at == end and TAIL.search(lines[at - 1]))
-    ):
+    while at > max(0, end - MAX_LINES) and (BODY.search(lines[at - 1]) or (at == end and TAIL.search(lines[at - 1]))):
         at -= 1
     return at

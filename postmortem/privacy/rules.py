@@ -21,9 +21,7 @@ class Rule:
     literals: tuple[str, ...]
     form: str
     flags: int = 0
-    odd: int = (
-        0  # where a form says little: the secret has so many characters, and is no word (see `named.odd`)
-    )
+    odd: int = 0  # where a form says little: the secret has so many characters, and is no word (see `named.odd`)
     word: bool = False  # the secret stands where a word starts; asked last, which is five times as fast
 
     @property
@@ -92,9 +90,7 @@ ISSUED: tuple[Rule, ...] = (
     _issued("service-key", "dapi", r"[0-9a-f]{32}(?:-\d)?(?![A-Za-z0-9])"),
     _issued("service-key", "dop_v1_ doo_v1_ dor_v1_ sntryu_", "[0-9a-f]{64}"),
     _issued("service-key", "dp.pt. dp.st. dp.ct. dp.sa. dp.scim. dp.audit.", r"[A-Za-z0-9_.-]{40,90}"),
-    _issued(
-        "service-key", "sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_", "[A-Za-z0-9+/]{10,255}"
-    ),
+    _issued("service-key", "sk_live_ sk_test_ sk_prod_ rk_live_ rk_test_ rk_prod_ whsec_", "[A-Za-z0-9+/]{10,255}"),
     _issued("service-key", "SG.", r"[A-Za-z0-9_-]{16,32}\.[A-Za-z0-9_-]{30,64}"),
     _issued("service-key", "sntrys_ ops_ey glc_ey fm1a_ fm1r_ fm2_", "[A-Za-z0-9+/_=-]{60,4096}"),
     _issued("service-key", "glsa_", "[A-Za-z0-9]{32}_[0-9A-Fa-f]{8}"),
@@ -120,12 +116,8 @@ ISSUED: tuple[Rule, ...] = (
     _issued("service-key", "sha256~", SAFE + "{43}"),  # OpenShift's
     _issued("service-key", "AKCp cmVmd", WORD + "{59,69}(?![A-Za-z0-9])"),
     _issued("service-key", "HRKU-AA pat-na1- pat-eu1- tk-us- fio-u-", SAFE + "{32,64}"),
-    rule(
-        "service-key", ".atlasv1.", r"(?<![A-Za-z0-9])(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})"
-    ),
-    rule(
-        "service-key", "q~", r"(?<![A-Za-z0-9_~.-])(?P<s>[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34})"
-    ),  # Entra ID's
+    rule("service-key", ".atlasv1.", r"(?<![A-Za-z0-9])(?P<s>[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70})"),
+    rule("service-key", "q~", r"(?<![A-Za-z0-9_~.-])(?P<s>[A-Za-z0-9_~.]{3}\dQ~[A-Za-z0-9_~.-]{31,34})"),  # Entra ID's
     rule(
         "bot-token",
         ":aa",

@@ -46,11 +46,7 @@ def missing(row: Scenario) -> list[str]:
 def _lacks(need: str) -> str:
     match need:
         case "root":
-            return (
-                ""
-                if os.geteuid() == 0
-                else "it needs root, for cgroups, namespaces or mounts: run it with sudo"
-            )
+            return "" if os.geteuid() == 0 else "it needs root, for cgroups, namespaces or mounts: run it with sudo"
         case "cgroup":
             return _no_cgroup()
         case "netns":
@@ -78,18 +74,12 @@ def _no_cgroup() -> str:
 def _no_namespaces() -> str:
     absent = [name for name in ("ip", "unshare") if not shutil.which(name)]
     if absent:
-        return (
-            f"it needs two network namespaces, and {' and '.join(absent)} (iproute2, util-linux) is not "
-            f"installed"
-        )
+        return f"it needs two network namespaces, and {' and '.join(absent)} (iproute2, util-linux) is not installed"
     made = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False).returncode == 0
     return (
         ""
         if made
-        else (
-            "it needs two network namespaces, and none can be made here (needs root, or the container "
-            "forbids it)"
-        )
+        else ("it needs two network namespaces, and none can be made here (needs root, or the container forbids it)")
     )
 
 
@@ -109,18 +99,14 @@ def check_backend(row: Scenario, asked: str) -> None:
     if row.backend != "gloo" and asked not in ("auto", row.backend):
         raise UsageError(f"{row.id} is about backend {row.backend}", "leave out --backend")
     if row.gloo_only and asked == "nccl":
-        raise UsageError(
-            f"{row.id} is a failure of gloo's own and cannot run with nccl", "leave out --backend"
-        )
+        raise UsageError(f"{row.id} is a failure of gloo's own and cannot run with nccl", "leave out --backend")
 
 
 def transport(row: Scenario, asked: str, nproc: int) -> Transport:
     """The backend and the number of ranks:
     as asked, else NCCL where every rank has a GPU of its own, else gloo."""
     if row.backend != "gloo":
-        return Transport(
-            row.backend, nproc or row.nproc, f"backend {row.backend}, which this scenario is about"
-        )
+        return Transport(row.backend, nproc or row.nproc, f"backend {row.backend}, which this scenario is about")
     if asked == "gloo":
         return Transport("gloo", nproc or row.nproc, f"backend gloo, as asked; {LOST}")
     if asked == "nccl":
@@ -142,9 +128,7 @@ def _nccl(row: Scenario, nproc: int) -> Transport:
             "the ranks share what is there: each says that it is a host of its own, and NCCL talks over "
             "loopback sockets"
         )
-        return Transport(
-            "nccl", nproc, f"backend nccl, as asked; {_seen(gpus())} for {nproc} ranks, so {how}"
-        )
+        return Transport("nccl", nproc, f"backend nccl, as asked; {_seen(gpus())} for {nproc} ranks, so {how}")
     return Transport("nccl", nproc, f"backend nccl on {nproc} GPUs, as asked")
 
 

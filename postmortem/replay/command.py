@@ -14,13 +14,13 @@ import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from postmortem import output
 from postmortem.errors import ReplayError, UsageError
 from postmortem.replay import able, documents, parameters, pick, script, verify
 from postmortem.replay.catalogue import SCENARIOS, Arguments, Scenario
 from postmortem.replay.isolate import CannotIsolate
 from postmortem.replay.record import CannotRecord, DidNotFail, record
 from postmortem.replay.run import Progress
+from postmortem.system import output
 
 IDS = {row.id: row for row in SCENARIOS}
 
@@ -103,9 +103,7 @@ def order(what: str, wishes: Wishes) -> verify.Order:
 
 def _check_ranks(row: Scenario, nproc: int, given: Arguments) -> None:
     if row.launcher.startswith("two-hosts") and nproc % 2:
-        raise UsageError(
-            f"--nproc {nproc} cannot be split evenly over two hosts", f"--nproc {nproc + 1}, for example"
-        )
+        raise UsageError(f"--nproc {nproc} cannot be split evenly over two hosts", f"--nproc {nproc + 1}, for example")
     if int(given.get("rank", 0)) >= nproc:
         raise UsageError(
             f"there is no rank {given['rank']} among {nproc} ranks",
@@ -128,9 +126,7 @@ def execute(what: str, wishes: Wishes) -> int:
     else:
         _announce(ready)
         try:
-            result = (
-                _recorded(ready, wishes) if wishes.record else verify.verify(ready, wishes.keep, _progress())
-            )
+            result = _recorded(ready, wishes) if wishes.record else verify.verify(ready, wishes.keep, _progress())
         except KeyboardInterrupt:
             output.say("\ninterrupted; everything that was started has been stopped and removed")
             raise
@@ -145,11 +141,7 @@ def _check_targets(wishes: Wishes) -> None:
     if wishes.attach:
         documents.read(wishes.attach)
     for flag, folder in (("--keep", wishes.keep), ("--record", wishes.record)):
-        if (
-            folder
-            and folder.exists()
-            and (flag == "--record" or not folder.is_dir() or any(folder.iterdir()))
-        ):
+        if folder and folder.exists() and (flag == "--record" or not folder.is_dir() or any(folder.iterdir())):
             raise UsageError(f"{flag} {folder} already exists", "name a folder that does not exist yet")
     if wishes.keep and wishes.record:
         raise UsageError("--keep and --record both keep the logs", "leave out one of them")
@@ -167,9 +159,7 @@ def _write(ordered: verify.Order, target: Path) -> int:
 def _announce(ready: verify.Ready) -> None:
     plan = ready.plan
     fault = f", rank {plan.rank} at fault" if plan.scenario.culprit == "rank" else ""
-    output.say(
-        f"replaying {plan.scenario.id}: {plan.scenario.title}; {plan.nproc} ranks on this machine{fault}"
-    )
+    output.say(f"replaying {plan.scenario.id}: {plan.scenario.title}; {plan.nproc} ranks on this machine{fault}")
     for note in ready.notes:
         output.say(f"  {note}")
     output.say(f"  it is stopped after {ready.limit_s:.0f} s at the latest")
@@ -205,9 +195,7 @@ def _command(ready: verify.Ready, wishes: Wishes) -> str:
     plan = ready.plan
     words = ["postmortem", "replay", plan.scenario.id, f"--nproc={plan.nproc}", f"--backend={ready.backend}"]
     sets = [
-        f"--set={name}={value}"
-        for name, value in plan.arguments.items()
-        if name in parameters.taken(plan.scenario)
+        f"--set={name}={value}" for name, value in plan.arguments.items() if name in parameters.taken(plan.scenario)
     ]
     assert wishes.record is not None
     return shlex.join([*words, *sets, f"--record=sample_logs/{wishes.record.name}"])

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from postmortem import output
-from postmortem.contract.incident import SCHEMA
 from postmortem.errors import PathMissing, UsageError
+from postmortem.model.contract.incident import SCHEMA
+from postmortem.system import output
 
 MAX_BYTES = 256 << 20
 OPEN = re.compile(
@@ -31,9 +31,7 @@ def read(path: Path) -> dict[str, Any]:
     text = _text(path)
     page = _span(text)
     if page is None and text.lstrip()[:1] != "{":
-        raise UsageError(
-            f"{path} is no report of postmortem", "give the HTML or JSON that `postmortem analyze` wrote"
-        )
+        raise UsageError(f"{path} is no report of postmortem", "give the HTML or JSON that `postmortem analyze` wrote")
     try:
         document = json.loads(text[slice(*page)] if page else text)
     except (ValueError, RecursionError):
@@ -93,7 +91,5 @@ def _text(path: Path) -> str:
             "give a report of `postmortem analyze`, or a scenario of `postmortem replay --list`",
         )
     if path.stat().st_size > MAX_BYTES:
-        raise UsageError(
-            f"{path} is larger than any report", "give the HTML or JSON that `postmortem analyze` wrote"
-        )
+        raise UsageError(f"{path} is larger than any report", "give the HTML or JSON that `postmortem analyze` wrote")
     return path.read_bytes().decode("utf-8", "replace")

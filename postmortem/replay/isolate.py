@@ -102,9 +102,7 @@ class Place:
         hosts = str(self.folder / "hosts") if wants.hosts else "-"
         inside = [name, hosts, str(wants.shm_mb), str(self.job / "checkpoints"), str(wants.disk_kb)]
         wrapped = ["unshare", "--uts", "--mount", "--", "sh", "-c", ENTER, "sh", *inside, *argv]
-        return (
-            ["ip", "netns", "exec", f"{self.tag}-{'ab'[host]}", *wrapped] if len(wants.hosts) > 1 else wrapped
-        )
+        return ["ip", "netns", "exec", f"{self.tag}-{'ab'[host]}", *wrapped] if len(wants.hosts) > 1 else wrapped
 
 
 @contextlib.contextmanager
@@ -150,9 +148,7 @@ def handling(
         yield
         return
     before = {
-        number: signal.signal(number, handler)
-        for number in numbers
-        if signal.getsignal(number) is not signal.SIG_IGN
+        number: signal.signal(number, handler) for number in numbers if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
         yield

@@ -56,9 +56,7 @@ def render(records: list[str], form: str, zone: str = "UTC") -> str:
         file.write("\n".join(records) + "\n")
         file.flush()
         words = ["dmesg", "--file", file.name, *FORMS[form]]
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, env={**os.environ, "TZ": zone}
-        )
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "TZ": zone})
     return done.stdout
 
 
@@ -91,6 +89,5 @@ def pids(records: list[str]) -> set[int]:
     text = "\n".join(records)
     return {
         int(pid)
-        for pid in re.findall(r"Killed process ([0-9]+)", text)
-        + re.findall(r"\[([0-9]+)\]: segfault at", text)
+        for pid in re.findall(r"Killed process ([0-9]+)", text) + re.findall(r"\[([0-9]+)\]: segfault at", text)
     }

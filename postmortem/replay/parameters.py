@@ -5,7 +5,7 @@ In: words of a command line (`rank=2`, `megabytes=96`) or values of an incident 
 Out: typed, checked values; UsageError for a name that the scenario does not take, or a value out of range.
 
 Which parameters a job of its own takes, and their defaults, are read off the job:
-`trainer.begin(megabytes=48)`.
+`trainer.run(main, megabytes=48)`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from pathlib import Path
 from postmortem.errors import UsageError
 from postmortem.replay.catalogue import Scenario, Value
 
-JOBS = Path(__file__).parent / "scenarios"
 STYLES = ("bare", "logging", "iso", "imagenet", "bracket", "megatron", "hf", "json", "bar")
 COLLECTIVES = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int32", "int64", "uint8")
@@ -81,6 +80,8 @@ RUNNER: Mapping[str, Parameter] = {
     "memory_mb": _whole("the memory limit in MiB, where the scenario has one", 300, 16_000),
 }
 OWN: Mapping[str, Parameter] = {
+    "bad_attempts": _whole("how many attempts fail", 0, 99),
+    "faulthandler": _whole("1: faulthandler is enabled", 0, 1),
     "at_end": Parameter(str, "what a rank does when its batches are over", choices=("exit", "barrier")),
     "code": _whole("the exit status", 1, 255),
     "collective": Parameter(str, "the collective that goes wrong", choices=COLLECTIVES),
@@ -109,19 +110,20 @@ LAUNCH = ("backend", "device", "folder", "share")  # of the job's own, but not f
 
 
 @cache
-def defaults(module: str) -> Mapping[str, Value]:
-    """What a job adds to the common parameters:
-    the keywords of its `trainer.begin(...)` or `trainer.arguments(...)`."""
+def defaults(script: Path) -> Mapping[str, Value]:
+    """The own parameters of a job: the keywords of its `trainer.run(...)`."""
     found: dict[str, Value] = {}
-    for node in ast.walk(ast.parse((JOBS / f"{module}.py").read_text())):
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("trainer.begin", "trainer.arguments"):
-            found |= {word.arg: ast.literal_eval(word.value) for word in node.keywords if word.arg}
+    for node in ast.walk(ast.parse(script.read_text())):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "trainer.run":
+            found |= {
+                word.arg: ast.literal_eval(word.value) for word in node.keywords if word.arg not in (None, "join")
+            }
     return found
 
 
 def taken(row: Scenario) -> dict[str, Parameter]:
     """The parameters of a scenario, by name."""
-    own = {name: OWN[name] for name in defaults(row.module) if name not in (*LAUNCH, *COMMON)}
+    own = {name: OWN[name] for name in defaults(row.path) if name not in (*LAUNCH, *COMMON)}
     runner = {name: parameter for name, parameter in RUNNER.items() if _applies(row, name)}
     return {**COMMON, **own, **runner}
 

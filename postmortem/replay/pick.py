@@ -47,9 +47,7 @@ def order(document: Mapping[str, Any]) -> Order:
     row = scenario_for(pattern, _text(hint.get("scenario")))
     if row is None:
         said = (
-            f"no scenario re-creates {pattern}"
-            if pattern
-            else "the report names no pattern that could be re-created"
+            f"no scenario re-creates {pattern}" if pattern else "the report names no pattern that could be re-created"
         )
         raise ReplayError(said, "`postmortem replay --list` names all that can be re-created")
     given = _part(hint, "arguments")
@@ -83,19 +81,11 @@ def scenario_for(pattern: str, hint: str) -> Scenario | None:
 def _ranks(row: Scenario, world: object, notes: list[str]) -> int:
     if isinstance(world, bool) or not isinstance(world, int) or not 1 <= world <= 1_000_000:
         return row.nproc
-    least = (
-        4
-        if row.id == "master-addr-hard-coded"
-        else 3
-        if row.launcher == "plain" and row.start.env.get("RANK")
-        else 2
-    )
+    least = 4 if row.id == "master-addr-hard-coded" else 3 if row.launcher == "plain" and "RANK" in row.start.env else 2
     nproc = max(least, min(world, MOST_RANKS))
     nproc += nproc % 2 if row.launcher.startswith("two-hosts") else 0
     if nproc != world:
-        notes.append(
-            f"{world} ranks become {nproc} on this machine: the failure does not depend on their number"
-        )
+        notes.append(f"{world} ranks become {nproc} on this machine: the failure does not depend on their number")
     return nproc
 
 
@@ -116,9 +106,7 @@ def _rank(row: Scenario, given: Mapping[str, Any], nproc: int, notes: list[str])
     return {"rank": chosen}
 
 
-def _others(
-    row: Scenario, given: Mapping[str, Any], have: Mapping[str, Value], notes: list[str]
-) -> dict[str, Value]:
+def _others(row: Scenario, given: Mapping[str, Any], have: Mapping[str, Value], notes: list[str]) -> dict[str, Value]:
     """Everything else that the scenario knows and whose value it can take."""
     found: dict[str, Value] = {}
     known = parameters.taken(row)

@@ -56,13 +56,11 @@ class Plan:
 
 def default_plan(scenario: Scenario) -> Plan:
     """The scenario as the catalogue has it."""
-    timeout = AMPLE if scenario.told_by_a_crash else WAITED_FOR
+    timeout = AMPLE if scenario.fails_fast else WAITED_FOR
     arguments = {"rank": 1, "backend": scenario.backend, "timeout": timeout, **scenario.arguments}
     env = dict(scenario.env)
     plain = "rank{rank}.{stream}" if scenario.launcher in ("plain", "two-hosts") else "tree"
-    hosts = scenario.wants.hosts or (
-        ("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ()
-    )
+    hosts = scenario.wants.hosts or (("node-a", "node-b") if scenario.launcher.startswith("two-hosts") else ())
     save = scenario.save or ("console" if scenario.launcher == "spawn" else plain)
     return Plan(scenario, scenario.nproc, scenario.launcher, arguments, save=save, hosts=hosts, env=env)
 
@@ -72,9 +70,7 @@ def planned(scenario: Scenario, arguments: Arguments, nproc: int = 0) -> Plan:
     what concerns the runner is taken out of the arguments."""
     plan = default_plan(scenario)
     given = {**plan.arguments, **arguments}
-    detail, restarts, kernel_log, memory = (
-        int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items()
-    )
+    detail, restarts, kernel_log, memory = (int(given.pop(name, default)) for name, default in RUNNER_DEFAULTS.items())
     env = {**plan.env, **({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"} if detail else {})}
     env |= {"TORCH_FR_BUFFER_SIZE": "2000"} if given.get("dump") else {}
     return replace(

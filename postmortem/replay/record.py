@@ -27,10 +27,9 @@ from itertools import zip_longest
 from pathlib import Path
 
 from postmortem.replay import kernel, parameters
-from postmortem.replay.catalogue import SCENARIOS, Scenario, scenario
+from postmortem.replay.catalogue import BY_ID, SCENARIOS, Scenario
 from postmortem.replay.isolate import PREFIX, CannotIsolate
 from postmortem.replay.plan import Plan, default_plan, planned
-from postmortem.replay.run import SCENARIOS as JOBS
 from postmortem.replay.run import Ran, run
 from postmortem.replay.scrub import scrub, scrub_pickle
 
@@ -45,9 +44,7 @@ class DidNotFail(CannotRecord):
     """Every process ended well."""
 
 
-def record(
-    plan: Plan, out: Path, forms: tuple[str, ...], command: str, keep: bool = False
-) -> dict[str, object]:
+def record(plan: Plan, out: Path, forms: tuple[str, ...], command: str, keep: bool = False) -> dict[str, object]:
     """Run the plan and write the sample into `out`, which must not exist; returns its truth.
 
     `keep`: the logs of a run that is no sample stay, to be looked at.
@@ -56,17 +53,14 @@ def record(
         raise CannotRecord(f"{out} exists: remove it first")
     with run(plan) as ran:
         loud = (
-            plan.scenario.failing
-            and plan.scenario.category != "numerics"
-            and plan.scenario.outcomes != ("recovered",)
+            plan.scenario.failing and plan.scenario.category != "numerics" and plan.scenario.outcomes != ("recovered",)
         )
         if loud and not any(ran.exits.values()) and not ran.ended_from_outside:
             raise DidNotFail(f"{plan.scenario.id} did not fail: every process ended with 0")
         strangers = kernel.pids(ran.kernel) - ran.seen
         if strangers:
             raise CannotRecord(
-                f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it "
-                f"again"
+                f"the kernel log speaks of processes that are not of this run ({sorted(strangers)}): run it again"
             )
         try:
             save(ran, out / "logs", forms)
@@ -101,9 +95,7 @@ def save(ran: Ran, logs: Path, forms: tuple[str, ...]) -> None:
         zone = plan.zones[min(plan.host, len(plan.zones) - 1)]
         (folder / "kernel").mkdir(parents=True, exist_ok=True)
         for form in forms:
-            (folder / "kernel" / f"{form}.txt").write_bytes(
-                scrub(kernel.render(ran.kernel, form, zone).encode(), made)
-            )
+            (folder / "kernel" / f"{form}.txt").write_bytes(scrub(kernel.render(ran.kernel, form, zone).encode(), made))
 
 
 def _check_scrubbed(logs: Path) -> None:
@@ -128,7 +120,7 @@ def _truth(ran: Ran, out: Path) -> dict[str, object]:
     evidence = _evidence(ran, out / "logs")
     if row.evidence and not evidence and not row.look and "undetermined" not in row.outcomes:
         raise CannotRecord(f"{row.id}: none of the lines that prove it is in the logs: {row.evidence}")
-    ranks = {"rank": [plan.rank], "nobody": [], "any": None}[row.culprit]
+    ranks = {"rank": [plan.rank], "none": [], "any": None}[row.culprit]
     return {
         "id": out.name,
         "outcomes": list(row.outcomes),
@@ -161,15 +153,11 @@ def _evidence(ran: Ran, logs: Path) -> list[dict[str, object]]:
 
 
 def _story(row: Scenario, plan: Plan) -> str:
-    text = (JOBS / f"{row.module}.py").read_text()
-    situation = text.split('"""')[1].split("\n\nShows:")[0].replace("\n", " ")
     who = f" The rank at fault is {plan.rank}." if row.failing and row.culprit == "rank" else ""
     clocks = "".join(
-        f" The clock of {host} is {skew:+g} s off."
-        for host, skew in zip(plan.hosts, plan.skews, strict=False)
-        if skew
+        f" The clock of {host} is {skew:+g} s off." for host, skew in zip(plan.hosts, plan.skews, strict=False) if skew
     )
-    return f"{situation}{who}{clocks}"
+    return f"{row.situation}{who}{clocks}"
 
 
 def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
@@ -185,7 +173,7 @@ def _readme(ran: Ran, truth: Mapping[str, object], command: str) -> str:
         "## How it was made",
         "",
         (
-            f"A real run of `postmortem/replay/scenarios/{row.module}.py` (copied as `{plan.script}`) "
+            f"A real run of `postmortem/replay/scenarios/{row.path.name}` (copied as `{plan.script}`) "
             f"with {plan.nproc} ranks on one machine,"
         ),
         (
@@ -215,9 +203,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     p.add_argument("scenario", choices=[row.id for row in SCENARIOS], metavar="SCENARIO")
     p.add_argument("--out", type=Path, required=True, help="the sample's folder, which must not exist")
-    p.add_argument(
-        "--backend", choices=parameters.BACKEND.choices, help="another backend than the scenario's"
-    )
+    p.add_argument("--backend", choices=parameters.BACKEND.choices, help="another backend than the scenario's")
     p.add_argument("--nproc", type=int, default=0, help="ranks in all")
     p.add_argument(
         "--set",
@@ -262,14 +248,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(args: argparse.Namespace) -> Plan:
-    row = scenario(args.scenario)
+    row = BY_ID[args.scenario]
     plan = planned(
         row, parameters.read(row, args.set) | ({"backend": args.backend} if args.backend else {}), args.nproc
     )
     launcher = args.launcher or row.launcher
-    save = args.save or (
-        plan.save if launcher == row.launcher else default_plan(replace(row, launcher=launcher)).save
-    )
+    save = args.save or (plan.save if launcher == row.launcher else default_plan(replace(row, launcher=launcher)).save)
     hosts = tuple(filter(None, args.hosts.split(","))) or default_plan(replace(row, launcher=launcher)).hosts
     return replace(
         plan, launcher=launcher, save=save, script=args.script, record=args.record,
@@ -297,8 +281,7 @@ def main(argv: list[str] | None = None) -> int:
     size = sum(path.stat().st_size for path in args.out.rglob("*") if path.is_file())
     evidence = truth["evidence"]
     sys.stderr.write(
-        f"{args.out}: {size / 1024:.0f} KiB, {len(evidence) if isinstance(evidence, list) else 0} lines of "
-        f"evidence\n"
+        f"{args.out}: {size / 1024:.0f} KiB, {len(evidence) if isinstance(evidence, list) else 0} lines of evidence\n"
     )
     return 0
 

@@ -27,10 +27,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from postmortem.replay import kernel, live
+from postmortem.replay.catalogue import JOBS
 from postmortem.replay.isolate import Place, enter_cgroup, free_port, is_free, place, tagged
 from postmortem.replay.plan import Plan
 
-SCENARIOS = Path(__file__).parent / "scenarios"
 MASTER_PORT = 29500
 # torch maps some GiB that it never touches; a job without a GPU that wants more than this is running away
 ADDRESS_SPACE = 48 << 30
@@ -122,11 +122,7 @@ def _torchrun(plan: Plan, made: Place) -> list[Process]:
                 "--redirects=3",
                 *(["--tee=3"] if plan.save == "tree" else []),
             ]
-        out, err = (
-            (logs / "console.log",) * 2
-            if plan.save == "console"
-            else (logs / "agent.out", logs / "agent.err")
-        )
+        out, err = (logs / "console.log",) * 2 if plan.save == "console" else (logs / "agent.out", logs / "agent.err")
         argv = _on_its_clock(plan, host, [*words, *_job_argv(plan)])
         processes.append(Process(f"agent{host}", argv, _environment(plan, made, host), out, err, host))
     return processes
@@ -161,9 +157,9 @@ def _plain(plan: Plan, made: Place, port: int) -> list[Process]:
                 "other_rank": (rank - 1) % plan.nproc,
                 "closed_port": port + 1,
             }
-            env[name] = (value or "").format(**fields)
-            if value is None:
-                del env[name]
+            env[name] = value.format(**fields)
+        for name in start.unset if odd else ():
+            del env[name]
         logs = made.logs / plan.hosts[host] if len(plan.hosts) > 1 else made.logs
         logs.mkdir(exist_ok=True)
         out, err = (logs / plan.save.format(rank=rank, stream=stream) for stream in ("out", "err"))
@@ -189,8 +185,8 @@ def run(plan: Plan, progress: Progress | None = None, started: Starts | None = N
     if wants.memory_mb and plan.memory_mb:
         wants = replace(wants, memory_mb=plan.memory_mb)
     with place(wants) as made, contextlib.ExitStack() as stack:
-        shutil.copy(SCENARIOS / f"{plan.scenario.module}.py", made.job / plan.script)
-        shutil.copy(SCENARIOS / "trainer.py", made.job)
+        shutil.copy(plan.scenario.path, made.job / plan.script)
+        shutil.copy(JOBS / "trainer.py", made.job)
         (made.job / "flight_recorder").mkdir()
         (made.job / "config.json").write_text(json.dumps(dict(plan.arguments)))
         port = MASTER_PORT if len(plan.hosts) > 1 else _port(plan)
@@ -247,9 +243,7 @@ def _watch(ran: Ran, waiting: list[Process], progress: Progress | None) -> None:
     """Start what is due, act and look when the fault is there,
     and wait until all have ended or patience has."""
     began, running, acted, looked_at = time.monotonic(), dict[str, subprocess.Popen[bytes]](), False, 0.0
-    start_log = Journal(
-        ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None
-    )
+    start_log = Journal(ran.place.logs / "start.log" if ran.plan.launcher == "plain" and ran.plan.start_log else None)
     while waiting or running:
         elapsed = time.monotonic() - began
         for process in [p for p in waiting if p.delay_s <= elapsed]:

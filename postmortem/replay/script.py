@@ -12,8 +12,8 @@ from __future__ import annotations
 import re
 import shlex
 
+from postmortem.replay.catalogue import JOBS
 from postmortem.replay.plan import Plan
-from postmortem.replay.run import SCENARIOS
 
 LINE = "# ── the job "
 
@@ -21,20 +21,18 @@ LINE = "# ── the job "
 def write(plan: Plan, name: str) -> str:
     """The whole file, for the name under which it will be saved."""
     row = plan.scenario
-    job = (SCENARIOS / f"{row.module}.py").read_text()
-    shared = (SCENARIOS / "trainer.py").read_text()
-    told, body = _split(job)
+    job = row.path.read_text()
+    shared = (JOBS / "trainer.py").read_text()
+    _, body = _split(job)
     _, common = _split(shared)
     imports = sorted({line for line in [*_imports(common), *_imports(body)] if line != "import trainer"})
     indented = "\n".join(f"    {line}" if line else "" for line in launch(plan, name))
     head = (
-        f'#!/usr/bin/env python3\n"""{told}\n\nRun it like this:\n\n{indented}\n"""\n\n'
+        f'#!/usr/bin/env python3\n"""{row.situation}\n\nRun it like this:\n\n{indented}\n"""\n\n'
         f"from __future__ import annotations\n\n"
     )
     return (
-        head
-        + "\n".join(imports)
-        + f"\n\n{_without_imports(common)}\n\n\n{LINE}{'─' * (120 - len(LINE))}\n\n\n"
+        head + "\n".join(imports) + f"\n\n{_without_imports(common)}\n\n\n{LINE}{'─' * (120 - len(LINE))}\n\n\n"
         "trainer = sys.modules[__name__]  # the job names what stands above as `trainer.…`\n\n\n"
         + _without_imports(body)
         + "\n"
@@ -70,9 +68,7 @@ def launch(plan: Plan, name: str) -> list[str]:
             "--master-addr=127.0.0.1",
         ]
         lines.append(
-            shlex.join(
-                [*words, "--master-port=29500", "--log-dir=logs", "--redirects=3", "--tee=3", name, *options]
-            )
+            shlex.join([*words, "--master-port=29500", "--log-dir=logs", "--redirects=3", "--tee=3", name, *options])
         )
     return lines + _outside(plan)
 
@@ -80,7 +76,7 @@ def launch(plan: Plan, name: str) -> list[str]:
 def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
     """One rank, started without a launcher; the rank at fault differs as its scenario says."""
     start, odd = plan.scenario.start, rank == plan.rank
-    env: dict[str, str | None] = {
+    env = {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": "29500",
         "RANK": str(rank),
@@ -93,7 +89,7 @@ def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
         "closed_port": 29501,
     }
     words = [
-        f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if value is not None
+        f"{key}={shlex.quote(value.format(**fields))}" for key, value in env.items() if not (odd and key in start.unset)
     ]
     wait = f"sleep {start.delay_s:g} && " if odd and start.delay_s else ""
     return f"({wait}{' '.join(words)} python3 {shlex.join([name, *options])} > rank{rank}.log 2>&1) &"
@@ -115,13 +111,11 @@ def _around(plan: Plan) -> list[str]:
         )
     if wants.disk_kb:
         said.append(
-            f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs "
-            f"checkpoints"
+            f"# with a small disk: mkdir -p checkpoints && mount -t tmpfs -o size={wants.disk_kb}k tmpfs checkpoints"
         )
     if len(plan.hosts) > 1:
         said.append(
-            "# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first "
-            "host's address"
+            "# the first half of the ranks on one host, the second on another; MASTER_ADDR is the first host's address"
         )
     if wants.block:
         said.append(
@@ -152,9 +146,7 @@ def _split(source: str) -> tuple[str, str]:
 
 
 def _imports(body: str) -> list[str]:
-    return [
-        line for line in body.splitlines() if re.match(r"(import|from) ", line) and "__future__" not in line
-    ]
+    return [line for line in body.splitlines() if re.match(r"(import|from) ", line) and "__future__" not in line]
 
 
 def _without_imports(body: str) -> str:

@@ -61,9 +61,7 @@ def scrub_pickle(raw: bytes, made: Place) -> bytes:
     for old, new in substitutes(made):
 
         def shorter(match: re.Match[bytes], new: bytes = new, old: bytes = old) -> bytes:
-            return (
-                b"X" + (int.from_bytes(match[1], "little") - len(old) + len(new)).to_bytes(4, "little") + new
-            )
+            return b"X" + (int.from_bytes(match[1], "little") - len(old) + len(new)).to_bytes(4, "little") + new
 
         raw = re.sub(rb"X(.{4})" + re.escape(old), shorter, raw, flags=re.DOTALL)
     return raw

@@ -103,23 +103,15 @@ class Result:
 
 def promised(row: Scenario, arguments: Arguments) -> Expected:
     """What the scenario proves with these arguments."""
-    shown = [
-        name
-        for name, needed in _narrow(row)
-        if all(arguments.get(key) == value for key, value in needed.items())
-    ]
+    shown = [name for name, needed in _narrow(row) if all(arguments.get(key) == value for key, value in needed.items())]
     rank = int(arguments.get("rank", row.arguments.get("rank", 1)))
-    ranks = {"rank": (rank,), "any": None, "nobody": ()}[row.culprit]
-    return Expected(
-        shown[0] if shown else row.pattern, (row.category, *row.also) if row.category else (), ranks
-    )
+    ranks = {"rank": (rank,), "any": None, "none": ()}[row.culprit]
+    return Expected(shown[0] if shown else row.pattern, (row.category, *row.also) if row.category else (), ranks)
 
 
 def _narrow(row: Scenario) -> list[tuple[str, Arguments]]:
     """The patterns that arguments bring about, the most particular first."""
-    return sorted(
-        ((name, needed) for name, needed in row.proves.items() if needed), key=lambda item: -len(item[1])
-    )
+    return sorted(((name, needed) for name, needed in row.proves.items() if needed), key=lambda item: -len(item[1]))
 
 
 def prepare(order: Order) -> Ready | Result:
@@ -153,9 +145,7 @@ def written(order: Order) -> Plan:
     """The plan to write down: nothing is asked of this machine,
     and backend auto is what the scenario was made with."""
     row = order.scenario
-    backend = (
-        row.backend if order.backend == "auto" else able.transport(row, order.backend, order.nproc).backend
-    )
+    backend = row.backend if order.backend == "auto" else able.transport(row, order.backend, order.nproc).backend
     return planned(row, {**order.arguments, "backend": backend}, order.nproc)
 
 
@@ -223,9 +213,7 @@ def analysed(logs: Path) -> dict[str, Any]:
     try:
         incident = analyze([str(logs)])
     except NothingReadable:
-        return {
-            "verdict": {"outcome": "undetermined", "headline": "The run wrote nothing that could be read."}
-        }
+        return {"verdict": {"outcome": "undetermined", "headline": "The run wrote nothing that could be read."}}
     if incident.interrupted:  # what was read until then is no verdict on the replay
         raise KeyboardInterrupt
     return dict(incident.document)

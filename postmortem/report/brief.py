@@ -1,5 +1,5 @@
 """The incident -> its verdict as JSON of at most 8 KB, for agents and chat:
-what failed, why, the proof, what to do, what is missing (`postmortem.contract.Brief`).
+what failed, why, the proof, what to do, what is missing (`postmortem.model.contract.Brief`).
 
     {"schema": "postmortem/brief/1", "headline": "Rank 3 …", "evidence": [{"where": "dmesg.txt:81", …}], …}
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from postmortem.contract.brief import SCHEMA
+from postmortem.model.contract.brief import SCHEMA
 from postmortem.report import attempts, collective, recurrence, text, view
 from postmortem.report import json as plain
 
@@ -32,9 +32,7 @@ SIZES = (
 def render_brief(incident: view.Incident) -> str:
     """Return the largest version that fits."""
     for items, wide in SIZES:
-        found = (
-            plain.harmless(plain.dump(_brief(incident.document, items, wide), indent=1, order=False)) + "\n"
-        )
+        found = plain.harmless(plain.dump(_brief(incident.document, items, wide), indent=1, order=False)) + "\n"
         if len(found.encode()) <= LIMIT:
             break
     return found
@@ -60,9 +58,7 @@ def _brief(document: view.Document, items: int, wide: int) -> dict[str, Any]:
         ],
         "evidence": [_proof(proof, wide) for proof in proofs[: max(items, 1)]],
         "chain": [_step(step, wide) for step in chain[:items]],
-        "missing": [
-            {name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:items]
-        ],
+        "missing": [{name: _short(item.get(name), wide) for name in ("what", "how")} for item in missing[:items]],
         "incomplete": text.sentence(view.incomplete(document), 200),
         "fingerprint": _short(document.get("fingerprint"), 80),
         "history": text.sentence(recurrence.sentence(document), max(wide, 200)),

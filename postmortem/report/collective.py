@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from postmortem.digits import whole
+from postmortem.model.digits import whole
 from postmortem.report import text, view
 
 NAMED = 4  # groups of ranks of which it is told where they were

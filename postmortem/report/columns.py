@@ -69,9 +69,7 @@ def block(document: view.Document, rows: Iterable[Row], limit: int = MAX_EVENTS)
     head["columns"] = [[name, len(part)] for name, part in parts.items()]
     told = plain.dump(head).encode()
     packed = gzip.compress(len(told).to_bytes(4, "little") + told + b"".join(parts.values()), 9, mtime=0)
-    packed = (
-        packed[:9] + b"\x03" + packed[10:]
-    )  # the system that packed it: Python 3.13 names it, others do not
+    packed = packed[:9] + b"\x03" + packed[10:]  # the system that packed it: Python 3.13 names it, others do not
     return Block(base64.b64encode(packed).decode(), len(events), tuple(filter(None, [note, *notes])))
 
 
@@ -92,8 +90,7 @@ def _place(key: LaneKey) -> tuple[tuple[tuple[int, str], ...], int]:
 @lru_cache(maxsize=1 << 14)
 def _by_value(host: str) -> tuple[tuple[int, str], ...]:
     return tuple(
-        (int(bit[:15]), "") if bit.isdecimal() and bit.isascii() else (-1, bit)
-        for bit in re.split(r"([0-9]+)", host)
+        (int(bit[:15]), "") if bit.isdecimal() and bit.isascii() else (-1, bit) for bit in re.split(r"([0-9]+)", host)
     )
 
 
@@ -186,10 +183,7 @@ def _encoded(
     document: view.Document, counts: Sequence[tuple[LaneKey, int]], events: Sequence[Row]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     base = min(row.time for row in events)
-    kinds = {
-        view.known(item.get("path")): view.known(item.get("kind"))
-        for item in view.rows(document.get("sources"))
-    }
+    kinds = {view.known(item.get("path")): view.known(item.get("kind")) for item in view.rows(document.get("sources"))}
     patterns, shapes, sigmas, sources, families = (_Table() for _ in range(5))
     said = phrases.pack(
         [text.line(row.text or row.pattern, MAX_TEXT) for row in events], [count for _, count in counts]
@@ -228,9 +222,7 @@ def _encoded(
     return head, columns | said.streams
 
 
-def _stepped(
-    values: Sequence[int], counts: Sequence[tuple[LaneKey, int]], coded: Callable[[int], bytes]
-) -> bytes:
+def _stepped(values: Sequence[int], counts: Sequence[tuple[LaneKey, int]], coded: Callable[[int], bytes]) -> bytes:
     """Lane by lane the differences from value to value."""
     out, place = [], 0
     for _, count in counts:
@@ -267,9 +259,7 @@ def _moments(document: view.Document, events: Sequence[Row], base: float) -> dic
     cited = _cited(document)
     proofs = {place: cited[row.place] for place, row in enumerate(events) if row.place in cited}
     zero, (start, end), whole = lanes.frame(document, events)
-    decisive = (
-        next((place for place, index in proofs.items() if index == 0), None) if zero is not None else None
-    )
+    decisive = next((place for place, index in proofs.items() if index == 0), None) if zero is not None else None
     return {
         "zero": None if zero is None else zero - base,
         "slack": lanes.slack(document),
@@ -288,9 +278,7 @@ def _first(document: view.Document, events: Sequence[Row]) -> int | None:
     """The first thing out of the ordinary:
     the earliest finding that is no mere context, else the earliest error."""
     found = [
-        item
-        for item in view.rows(document.get("findings"))
-        if item.get("role") in ("cause", "symptom", "confirms")
+        item for item in view.rows(document.get("findings")) if item.get("role") in ("cause", "symptom", "confirms")
     ]
     names = Counter(view.known(item.get("pattern")) for item in found)
     seen = [place for place, row in enumerate(events) if row.pattern in names and row.severity != "info"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import jinja2
 from jinja2.bccache import Bucket, BytecodeCache
 
-from postmortem import kept
+from postmortem.system import cache as kept
 
 
 class Compiled(BytecodeCache):

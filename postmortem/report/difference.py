@@ -15,12 +15,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from postmortem import resources
 from postmortem.report import json as plain
 from postmortem.report import labels, text, view
 from postmortem.report.html import digest, embedded, environment
 from postmortem.report.markdown import code, fenced, prose
 from postmortem.report.terminal import Page
+from postmortem.system import resources
 
 FORMS = ("terminal", "md", "html", "json")
 SHOWN = 12  # differences on a terminal
@@ -46,9 +46,7 @@ def _terminal(found: Comparison, width: int, colour: bool) -> str:
     page.paragraph(text.sentence(found["headline"], 1000), "bold")
     page.blank()
     for side, name in NAMES:
-        page.field(
-            name, [f"{text.line(found[side]['path'], 200)}  {text.sentence(_outcome(found[side]), 80)}"]
-        )
+        page.field(name, [f"{text.line(found[side]['path'], 200)}  {text.sentence(_outcome(found[side]), 80)}"])
     told = [text.sentence(row["text"], 300) for row in found["differences"] if row["matters"]]
     page.field("differs", told[:SHOWN])
     for side, name in reversed(NAMES):

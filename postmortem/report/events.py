@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from postmortem import vocabulary
-from postmortem.frame import framed
+from postmortem.model import vocabulary
+from postmortem.model.frame import framed
 from postmortem.privacy import Redactor
 from postmortem.report import text, view
 
@@ -87,10 +87,7 @@ def _columns(incident: view.Incident, ordered: bool) -> dict[str, list[Any]]:
     time, sigma, host, rank, kind, severity, pattern, said, source, line, _ = timeline.columns(ordered)
     return {
         "time": [float(value) if isinstance(value, int | float) else math.nan for value in time],
-        "sigma": [
-            float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0
-            for value in sigma
-        ],
+        "sigma": [float(value) if isinstance(value, int | float) and math.isfinite(value) else 0.0 for value in sigma],
         "host": _words(host),
         "rank": _numbers(rank),
         "severity": [value if value in SEVERITIES else "info" for value in severity],
@@ -109,11 +106,7 @@ def _words(values: Iterable[Any]) -> list[str]:
 def _numbers(values: Iterable[Any]) -> list[int | None]:
     """A column of numbers with a gap in it comes back as floats, its gaps as NaN."""
     return [
-        value
-        if type(value) is int
-        else int(value)
-        if isinstance(value, int | float) and math.isfinite(value)
-        else None
+        value if type(value) is int else int(value) if isinstance(value, int | float) and math.isfinite(value) else None
         for value in values
     ]
 

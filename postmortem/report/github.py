@@ -26,9 +26,7 @@ def render_github(incident: view.Incident) -> str:
     outcome = view.known(verdict.get("outcome"))
     level = "notice" if outcome == "healthy" else LEVELS.get(outcome, "error")
     word = view.confidence(document)[0]
-    title = ": ".join(
-        bit for bit in (labels.OUTCOMES.get(outcome, "Undetermined"), view.category(document)) if bit
-    )
+    title = ": ".join(bit for bit in (labels.OUTCOMES.get(outcome, "Undetermined"), view.category(document)) if bit)
     title += f" ({word})" if word else ""
     said = [
         view.headline(document),
@@ -37,8 +35,7 @@ def render_github(incident: view.Incident) -> str:
     said += view.words(verdict.get("because"))[:4]
     lines = [command(level, said, title, view.known(view.part(verdict, "culprit").get("code")))]
     todo = [
-        f"{place}. {f'{lead}. ' if lead else ''}{words}"
-        for place, (lead, words) in enumerate(view.todo(document), 1)
+        f"{place}. {f'{lead}. ' if lead else ''}{words}" for place, (lead, words) in enumerate(view.todo(document), 1)
     ]
     if todo:
         lines.append(command("notice", todo, "What to do now"))

@@ -18,9 +18,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from postmortem import resources
 from postmortem.errors import ours
-from postmortem.process import uncollected
 from postmortem.report import (
     attempts,
     collective,
@@ -39,6 +37,8 @@ from postmortem.report import json as plain
 from postmortem.report.events import read_events
 from postmortem.report.markdown import render_markdown
 from postmortem.report.parts import Parts
+from postmortem.system import resources
+from postmortem.system.process import uncollected
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -241,9 +241,7 @@ def _verdict(document: view.Document) -> dict[str, Any]:
     """The first screen."""
     verdict = view.part(document, "verdict")
     return {
-        "outcome": view.known(verdict.get("outcome"))
-        if verdict.get("outcome") in labels.OUTCOMES
-        else "undetermined",
+        "outcome": view.known(verdict.get("outcome")) if verdict.get("outcome") in labels.OUTCOMES else "undetermined",
         "outcome_word": labels.OUTCOMES.get(view.known(verdict.get("outcome")), "Undetermined"),
         "category": view.category(document),
         "headline": view.headline(document),
@@ -286,9 +284,7 @@ def _job(job: dict[str, Any]) -> list[str]:
     facts.append(text.plural(world, "rank") if world is not None else "")
     facts.append(text.plural(len(hosts), "host") if hosts else "")
     facts.append(text.plural(attempts, "attempt") if attempts is not None and attempts > 1 else "")
-    facts += [
-        f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)
-    ]
+    facts += [f"{label} {job[name]}" for name, label in (("torch", "torch"), ("nccl", "NCCL")) if job.get(name)]
     return [fact for fact in facts if fact]
 
 

@@ -29,15 +29,9 @@ def render_junit(incident: view.Incident) -> str:
     else:
         inner = f"<system-out>{body}</system-out>"
     count = f'tests="1" failures="{int(failed)}" errors="0"'
-    case = (
-        f'<testcase classname="postmortem" name="{_safe(f"job {name}" if name else "job")}">\n{inner}\n'
-        f"</testcase>"
-    )
+    case = f'<testcase classname="postmortem" name="{_safe(f"job {name}" if name else "job")}">\n{inner}\n</testcase>'
     suite = f'<testsuite name="postmortem" {count}>\n{case}\n</testsuite>'
-    return (
-        f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="postmortem" {count}>\n{suite}\n'
-        f"</testsuites>\n"
-    )
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<testsuites name="postmortem" {count}>\n{suite}\n</testsuites>\n'
 
 
 def _told(document: view.Document) -> list[str]:
@@ -47,10 +41,7 @@ def _told(document: view.Document) -> list[str]:
     lines += [f"proof: {proof.address}  {proof.text}" for proof in view.proofs(document)[:3]]
     lines += [f"because: {item}" for item in view.words(view.part(document, "verdict").get("because"))[:5]]
     lines += [f"do: {f'{lead}. ' if lead else ''}{said}" for lead, said in view.todo(document)]
-    lines += [
-        f"missing: {item.get('what')}"
-        for item in view.rows(view.part(document, "verdict").get("missing"))[:5]
-    ]
+    lines += [f"missing: {item.get('what')}" for item in view.rows(view.part(document, "verdict").get("missing"))[:5]]
     return [text.line(line, WIDEST) for line in lines]
 
 

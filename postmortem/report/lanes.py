@@ -77,9 +77,7 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
     """Choose the lanes and the window; None where fewer than two events have a time: a dot is no picture."""
     first, culprit = decisive(document)
     every = [
-        row._replace(rank=culprit)
-        if row.rank is None and row.place == first and row.severity != "info"
-        else row
+        row._replace(rank=culprit) if row.rank is None and row.place == first and row.severity != "info" else row
         for row in rows
     ]
     timed, note = inside(document, [row for row in every if math.isfinite(row.time)])
@@ -101,8 +99,7 @@ def picture(document: view.Document, rows: Iterable[Row]) -> Picture | None:
         notes.append(f"{text.plural(lost, 'event')} could not be placed in time.")
     if len(timed) > len(shown):
         notes.append(
-            f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies "
-            f"in the job."
+            f"The window holds {len(shown):,} of {len(timed):,} events; the strip above shows where it lies in the job."
         )
     overview = _overview(timed, whole)
     return Picture(tuple(lanes), start, end, whole, overview, zero, slack(document), len(shown), tuple(notes))
@@ -135,14 +132,11 @@ def _outside(rows: list[Row]) -> str:
         return ""
     named = sorted(rows, key=lambda row: (row.time, row.address))[:3]
     told = "; ".join(
-        f"{text.day(row.time)} {text.clock(row.time, 0)} UTC, {text.line(row.address, 120)}".strip()
-        for row in named
+        f"{text.day(row.time)} {text.clock(row.time, 0)} UTC, {text.line(row.address, 120)}".strip() for row in named
     )
     more = f"; and {len(rows) - len(named):,} more" if len(rows) > len(named) else ""
     lie = "lies" if len(rows) == 1 else "lie"
-    return (
-        f"{text.plural(len(rows), 'event')} {lie} days outside of the job and not on this axis: {told}{more}."
-    )
+    return f"{text.plural(len(rows), 'event')} {lie} days outside of the job and not on this axis: {told}{more}."
 
 
 def slack(document: view.Document) -> float:
@@ -198,10 +192,7 @@ def _naming(document: view.Document, keys: Iterable[tuple[str, int | None]]) -> 
     else ranks of identical behaviour together, per host or over all."""
     found = view.part(view.part(document, "verdict"), "culprit")
     alone = {rank for rank in found.get("ranks") or [] if isinstance(rank, int)}
-    group = {
-        item.get("rank"): f"{item.get('state')} {item.get('group')}"
-        for item in view.rows(document.get("ranks"))
-    }
+    group = {item.get("rank"): f"{item.get('state')} {item.get('group')}" for item in view.rows(document.get("ranks"))}
 
     def each(host: str, rank: int | None) -> Key:
         return (host, "" if rank is None else f"{rank}")
@@ -211,11 +202,7 @@ def _naming(document: view.Document, keys: Iterable[tuple[str, int | None]]) -> 
 
     def over_all(host: str, rank: int | None) -> Key:
         return (
-            each(host, rank)
-            if rank in alone
-            else ("", "group", group.get(rank, ""))
-            if rank is not None
-            else ("", "")
+            each(host, rank) if rank in alone else ("", "group", group.get(rank, "")) if rank is not None else ("", "")
         )
 
     for name, note in (
@@ -291,9 +278,7 @@ def _marks(rows: list[Row], span: float, decisive: Place) -> list[Mark]:
     if any(mark.decisive for mark in marks):
         worst = max((mark for mark in marks if mark.decisive), key=lambda m: SEVERITIES.index(m.row.severity))
         marks = [mark for mark in marks if mark is worst or not mark.decisive]
-    return sorted(
-        marks, key=lambda m: (m.decisive, SEVERITIES.index(m.row.severity), m.row.time, m.row.address)
-    )
+    return sorted(marks, key=lambda m: (m.decisive, SEVERITIES.index(m.row.severity), m.row.time, m.row.address))
 
 
 def _first(rows: list[Row]) -> Row:
@@ -346,9 +331,9 @@ def moments(rows: Iterable[Row], limit: int = 10) -> list[Moment]:
         if row.time < known.time or row.time == known.time and row.address < known.address:
             first[key] = row
         said.setdefault((key, _words(row)), set()).add((row.host if row.rank is None else "", row.rank))
-    chosen = sorted(
-        first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time, kv[1].address)
-    )[:limit]
+    chosen = sorted(first.items(), key=lambda kv: (-SEVERITIES.index(kv[1].severity), kv[1].time, kv[1].address))[
+        :limit
+    ]
     return [
         _moment(row, len(said[key, _words(row)]) - 1)
         for key, row in sorted(chosen, key=lambda kv: (kv[1].time, kv[1].address))

@@ -169,9 +169,7 @@ def _excerpt(proof: view.Proof) -> str:
     ]
     day = text.day_and_time(proof.time)[0]
     where = view.entity({"rank": proof.rank, "host": proof.host or None})
-    facts = ", ".join(
-        fact for fact in (prose(where), f"{day} {proof.moment}".strip(), code(proof.pattern)) if fact
-    )
+    facts = ", ".join(fact for fact in (prose(where), f"{day} {proof.moment}".strip(), code(proof.pattern)) if fact)
     return f"{code(proof.address) or 'no address'}{f' ({facts})' if facts else ''}\n\n{fenced(rows)}"
 
 
@@ -187,9 +185,7 @@ def _attempts(document: view.Document) -> list[str]:
 
 def _actions(document: view.Document) -> list[str]:
     items = enumerate(view.todo(document), 1)
-    lines = [
-        f"{place}. {f'**{prose(lead)}.** ' if lead else ''}{prose(said)}" for place, (lead, said) in items
-    ]
+    lines = [f"{place}. {f'**{prose(lead)}.** ' if lead else ''}{prose(said)}" for place, (lead, said) in items]
     return ["## What to do now\n\n" + "\n".join(lines)] if lines else []
 
 
@@ -215,9 +211,7 @@ def _chain(document: view.Document) -> list[str]:
         cited = ", ".join(code(proof.address) for proof in step.proofs[:4])
         leads = f" Explains {step.leads}." if step.explains else ""
         because = f" {prose(step.because)}" if step.because else ""
-        lines.append(
-            f"{place}. **{prose(step.role)}** {head}.{because}{leads}{f' Proof: {cited}.' if cited else ''}"
-        )
+        lines.append(f"{place}. **{prose(step.role)}** {head}.{because}{leads}{f' Proof: {cited}.' if cited else ''}")
     return ["## How it happened\n\n" + "\n".join(lines)] if lines else []
 
 
@@ -257,9 +251,7 @@ def _ranks(document: view.Document) -> list[str]:
 
 def _evidence(document: view.Document) -> list[str]:
     rest = view.proofs(document)[1:]
-    return [
-        ("## More evidence\n\n" if place == 0 else "") + _excerpt(proof) for place, proof in enumerate(rest)
-    ]
+    return [("## More evidence\n\n" if place == 0 else "") + _excerpt(proof) for place, proof in enumerate(rest)]
 
 
 def _stands(document: view.Document) -> list[str]:

@@ -27,9 +27,7 @@ def render_parquet(incident: view.Incident) -> bytes:
     rows = table(incident)
     for name in COLUMNS:
         if rows[name].dtype == "category":
-            rows[name] = pd.Categorical(
-                cells(rows[name], lambda word: None if word is None else visible(word))
-            )
+            rows[name] = pd.Categorical(cells(rows[name], lambda word: None if word is None else visible(word)))
     held = io.BytesIO()
     rows.to_parquet(held, engine="pyarrow", index=False)
     return held.getvalue()

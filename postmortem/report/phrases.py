@@ -48,9 +48,7 @@ def pack(texts: Sequence[str], lanes: Sequence[int]) -> Phrases:
     for (which, values), before in zip(said, befores, strict=True):
         for place in counting[which]:
             counts += signed(values[place] - before[place])
-    bare = {
-        text: _bare(values, templates[which][1], counting[which]) for text, (which, values) in parsed.items()
-    }
+    bare = {text: _bare(values, templates[which][1], counting[which]) for text, (which, values) in parsed.items()}
     streams = {
         "numbers": bytes(counts),
         "digits": "".join([bare[text][0] for text in texts]).encode(),
@@ -80,11 +78,7 @@ _BYTES = [bytes([number]) for number in range(128)]
 
 def signed(number: int) -> bytes:
     """The varint of a number of either sign."""
-    return (
-        _BYTES[number * 2 if number >= 0 else -number * 2 - 1]
-        if -64 <= number < 64
-        else varint(zigzag(number))
-    )
+    return _BYTES[number * 2 if number >= 0 else -number * 2 - 1] if -64 <= number < 64 else varint(zigzag(number))
 
 
 def zigzag(number: int) -> int:
@@ -117,9 +111,7 @@ def _bare(values: Values, slots: Sequence[Slot], counting: Container[int]) -> tu
     """What is written of a text without regard to the one before it:
     digits, and words with their line ends."""
     rest = [
-        (value, slot)
-        for place, (value, slot) in enumerate(zip(values, slots, strict=True))
-        if place not in counting
+        (value, slot) for place, (value, slot) in enumerate(zip(values, slots, strict=True)) if place not in counting
     ]
     digits = "".join(f"{value:0{slot[0] + max(slot[1], 0)}d}" for value, slot in rest if slot is not None)
     return digits, "".join(f"{value}\n" for value, slot in rest if slot is None)
@@ -138,9 +130,7 @@ def _befores(said: Sequence[Parsed], lanes: Sequence[int]) -> list[Values]:
     return out
 
 
-def _counting(
-    said: Sequence[Parsed], befores: Sequence[Values], templates: Sequence[Template]
-) -> list[list[int]]:
+def _counting(said: Sequence[Parsed], befores: Sequence[Values], templates: Sequence[Template]) -> list[list[int]]:
     """For each template the slots whose values mostly stay near the one before."""
     pairs: list[list[tuple[Values, Values]]] = [[] for _ in templates]
     for (which, values), before in zip(said, befores, strict=True):
@@ -150,8 +140,7 @@ def _counting(
             place
             for place, slot in enumerate(slots)
             if slot is not None
-            and sum([-SMALL < value[place] - before[place] < SMALL for value, before in found])
-            >= SHARE * len(found)
+            and sum([-SMALL < value[place] - before[place] < SMALL for value, before in found]) >= SHARE * len(found)
         ]
         for (_, slots), found in zip(templates, pairs, strict=True)
     ]

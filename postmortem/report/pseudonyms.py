@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from postmortem import output
 from postmortem.privacy.anonymise import Anonymiser, anonymised, learn
 from postmortem.report.json import dump
+from postmortem.system import output
 
 
 def put(incident: Any, key: Path | None = None) -> Any:

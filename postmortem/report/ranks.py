@@ -41,9 +41,7 @@ def rank_groups(document: view.Document) -> list[RankGroup]:
         alike = ("state",) if same is not None else ("state", "exit", "last_collective", "why")
         key = (str(same), *(str(item.get(name)) for name in alike))
         groups.setdefault(key, []).append(item)
-    ordered = sorted(
-        groups.values(), key=lambda g: (view.oddness(g[0]), len(g), view.whole(g[0].get("rank")) or 0)
-    )
+    ordered = sorted(groups.values(), key=lambda g: (view.oddness(g[0]), len(g), view.whole(g[0].get("rank")) or 0))
     return [_group(members) for members in ordered]
 
 
@@ -61,11 +59,7 @@ def _group(members: list[dict[str, Any]]) -> RankGroup:
     lasts = [m["last_line"] for m in members if isinstance(m.get("last_line"), dict)]
     numbers = [n for n in (view.whole(m.get("last_step")) for m in members) if n is not None]
     span = (
-        ""
-        if not numbers
-        else str(numbers[0])
-        if min(numbers) == max(numbers)
-        else f"{min(numbers)} to {max(numbers)}"
+        "" if not numbers else str(numbers[0]) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
     )
     return RankGroup(
         ranks=text.ranges(ranks) or "?",

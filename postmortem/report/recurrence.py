@@ -17,9 +17,7 @@ def sentence(document: view.Document) -> str:
         return ""
     since, other = day(seen.get("since")), _incomparable(seen)
     if not times:
-        others = (
-            f"{text.plural(all_, 'filed job')} since {since}" if all_ and since else "it begins with this one"
-        )
+        others = f"{text.plural(all_, 'filed job')} since {since}" if all_ and since else "it begins with this one"
         return f"not seen before in the history ({others}{other})"
     told = f"seen {_times(times)} since {since}" if since and times > 1 else f"seen {_times(times)}"
     if times == 1 and since:

@@ -85,9 +85,7 @@ def _frames(row: dict[str, Any]) -> Iterator[Frames]:
         else:
             below = view.rows(item.get("frames"))
             tops = dict.fromkeys(_package(view.known(f.get("file"))) for f in below)
-            yield Frames(
-                False, f"{text.plural(len(below), 'frame')} of {', '.join(tops)}", tuple(map(_line, below))
-            )
+            yield Frames(False, f"{text.plural(len(below), 'frame')} of {', '.join(tops)}", tuple(map(_line, below)))
 
 
 def _line(frame: dict[str, Any]) -> str:

@@ -111,13 +111,9 @@ def _overview(picture: lanes.Picture) -> str:
         f'<rect class="frame" x="{left - 2:.1f}" y="5" width="{width:.1f}" height="16" rx="3" fill="none" '
         'stroke="#1f5fbf" stroke-width="1.5"/>'
     )
-    name = (
-        f'<text class="lane-host" x="0" y="17" fill="#4a525c">whole '
-        f"job, {_safe(text.seconds(end - start))}</text>"
-    )
+    name = f'<text class="lane-host" x="0" y="17" fill="#4a525c">whole job, {_safe(text.seconds(end - start))}</text>'
     return (
-        f'<g>{name}<rect class="track" x="{LEFT}" y="8" width="{PLOT}" height="10" '
-        f'fill="#f0f1f3"/>{marks}{frame}</g>'
+        f'<g>{name}<rect class="track" x="{LEFT}" y="8" width="{PLOT}" height="10" fill="#f0f1f3"/>{marks}{frame}</g>'
     )
 
 
@@ -128,12 +124,7 @@ def _ticked(picture: lanes.Picture, level: str) -> str:
 
 def _axes(picture: lanes.Picture, top: int, bottom: int) -> str:
     """Above: time from the decisive line. Below: UTC."""
-    out = [
-        (
-            f'<text class="axis" x="0" y="{bottom + 17}" '
-            f'fill="#5a626c">UTC {_safe(text.day(picture.start))}</text>'
-        )
-    ]
+    out = [(f'<text class="axis" x="0" y="{bottom + 17}" fill="#5a626c">UTC {_safe(text.day(picture.start))}</text>')]
     step = _step(picture.end - picture.start)
     for moment in _ticks(picture.start, picture.end, 0.0, step):
         x = _x(picture, moment)
@@ -178,13 +169,10 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     out = []
     if lane.state == "cause":
         out.append(
-            f'<rect class="culprit" x="0" y="{top + 1}" width="{WIDTH}" height="{step - 2}" rx="4" '
-            f'fill="#fdeceb"/>'
+            f'<rect class="culprit" x="0" y="{top + 1}" width="{WIDTH}" height="{step - 2}" rx="4" fill="#fdeceb"/>'
         )
     if lane.refused:
-        out.append(
-            f'<rect x="{LEFT}" y="{top + 3}" width="{PLOT}" height="{step - 6}" fill="url(#tl-hatch)"/>'
-        )
+        out.append(f'<rect x="{LEFT}" y="{top + 3}" width="{PLOT}" height="{step - 6}" fill="url(#tl-hatch)"/>')
     out.append(_label(lane, middle))
     state = lane.state if lane.state in TONES else "unknown"
     out += [
@@ -197,8 +185,7 @@ def _lane(picture: lanes.Picture, lane: lanes.Lane, top: int, step: int) -> str:
     if not lane.is_host:
         out.append(f'<path class="life" d="M{first} {middle}H{last}" stroke="#b9bfc7" stroke-width="2"/>')
         out.append(
-            f'<path class="silence" d="M{last} {middle}H{LEFT + PLOT}" stroke="#c9ced5" stroke-dasharray="1 '
-            f'4"/>'
+            f'<path class="silence" d="M{last} {middle}H{LEFT + PLOT}" stroke="#c9ced5" stroke-dasharray="1 4"/>'
         )
     plain = "".join(
         f"M{_x(picture, mark.row.time)} {middle - 4}v8" for mark in lane.marks if mark.row.severity == "info"

@@ -22,9 +22,7 @@ PAINT = {"bold": "1", "dim": "2", "cause": "1;31", "good": "1;32", "doubt": "1;3
 TONE = {"incident": "cause", "recovered": "doubt", "healthy": "good", "undetermined": "doubt"}
 
 
-def render_terminal(
-    incident: view.Incident, *, width: int = 80, colour: bool = False, report: str = ""
-) -> str:
+def render_terminal(incident: view.Incident, *, width: int = 80, colour: bool = False, report: str = "") -> str:
     """Return the verdict; `report` is the path of the report, named last."""
     document = incident.document
     page = Page(max(min(width, 120), 40), colour)
@@ -99,9 +97,7 @@ class Page:
     def paragraph(self, words: str, tone: str) -> None:
         self.lines += [self.paint(line, tone) for line in wrap(words, self.width)]
 
-    def field(
-        self, label: str, items: list[str], tone: str = "", whole: bool = False, numbered: bool = True
-    ) -> None:
+    def field(self, label: str, items: list[str], tone: str = "", whole: bool = False, numbered: bool = True) -> None:
         """A label and its items, each on a line of its own; several items are numbered.
         `whole` keeps an item unwrapped."""
         numbered = numbered and len(items) > 1
@@ -109,9 +105,7 @@ class Page:
             sign = f"{place}. " if numbered else ""
             room = self.width - LABEL - len(sign)
             for count, line in enumerate([item] if whole else wrap(item, room)):
-                name = (
-                    self.paint(f"  {label:<{LABEL - 2}}", "dim") if place == 1 and count == 0 else " " * LABEL
-                )
+                name = self.paint(f"  {label:<{LABEL - 2}}", "dim") if place == 1 and count == 0 else " " * LABEL
                 self.lines.append(name + (sign if count == 0 else " " * len(sign)) + self.paint(line, tone))
 
     def proof(self, found: list[view.Proof]) -> None:
@@ -122,11 +116,7 @@ class Page:
         first = found[0]
         address, said = text.line(first.address, 1024), text.line(first.text.strip(), 300)
         inline = f"{address}  {said}"
-        lines = (
-            [inline]
-            if text.cells(inline) <= self.width - LABEL
-            else [address, *wrap(said, self.width - LABEL)[:4]]
-        )
+        lines = [inline] if text.cells(inline) <= self.width - LABEL else [address, *wrap(said, self.width - LABEL)[:4]]
         self.field("proof", [lines[0]], "bold", whole=True)
         self.lines += [" " * LABEL + line for line in lines[1:]]
 

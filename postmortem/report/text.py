@@ -25,9 +25,7 @@ _UNSEEN = re.compile(
     "\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
-BROAD = (
-    30.0  # seconds of error from which on a line has no place on the clock; the headlines say "about 11:17"
-)
+BROAD = 30.0  # seconds of error from which on a line has no place on the clock; the headlines say "about 11:17"
 
 
 def visible(text: str) -> str:
@@ -163,7 +161,5 @@ def cells(text: str) -> int:
     """Columns that `text` takes on a terminal."""
     wide = sum(1 for char in text if unicodedata.east_asian_width(char) in "WF")
     return (
-        len(text)
-        + wide
-        - sum(1 for char in text if unicodedata.combining(char) or char in "\u200c\u200d\ufe0e\ufe0f")
+        len(text) + wide - sum(1 for char in text if unicodedata.combining(char) or char in "\u200c\u200d\ufe0e\ufe0f")
     )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from postmortem.frame import categories
+from postmortem.model.frame import categories
 from postmortem.report import json as plain
 from postmortem.report import lanes, text, view
 from postmortem.report.events import Place, frame
@@ -34,10 +34,7 @@ def render_trace(incident: view.Incident) -> str:
         "start": min(filter(None, iso(moments(rows["time"]))), default=None),
     }
     listed = ",\n".join(events)
-    return (
-        f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n'
-        f"]}}\n"
-    )
+    return f'{{"displayTimeUnit":"ms","otherData":{plain.dump(head, order=False)},"traceEvents":[\n{listed}\n]}}\n'
 
 
 def _timed(rows: pd.DataFrame, decisive: Place, culprit: int | None) -> pd.DataFrame:

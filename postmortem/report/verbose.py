@@ -24,16 +24,11 @@ def render_verbose(incident: view.Incident) -> str:
         ("Rejected", [_rejected(item) for item in view.rows(document.get("alternatives"))]),
         (
             "Ranks",
-            [
-                f"{g.few:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}"
-                for g in ranks.rank_groups(document)
-            ],
+            [f"{g.few:<12} {g.state:<8} {text.sentence(g.exit, 20):<10} {g.why}" for g in ranks.rank_groups(document)],
         ),
         ("Clocks", [_clock(item) for item in view.rows(document.get("clocks"))]),
     ]
-    shown = [
-        (title, [text.line(line, 600).rstrip() for line in lines] or ["nothing"]) for title, lines in blocks
-    ]
+    shown = [(title, [text.line(line, 600).rstrip() for line in lines] or ["nothing"]) for title, lines in blocks]
     return "\n".join("\n".join([title, *(f"  {line}" for line in lines), ""]) for title, lines in shown)
 
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from postmortem.library.titles import entitled
+from postmortem.model.vocabulary import NO_LOGS, WINDOW
 from postmortem.report import text
 from postmortem.report.labels import ACTIONS, CATEGORIES, CONFIDENCE
-from postmortem.vocabulary import NO_LOGS, WINDOW
 
 Document = Mapping[str, Any]
 
@@ -183,9 +183,7 @@ def proofs(document: Document) -> list[Proof]:
     cited = rows(verdict.get("evidence"))
     named = {whole(item.get("rank")) for item in cited}
     state = {
-        item.get("rank"): STATES[oddness(item)]
-        for item in rows(document.get("ranks"))
-        if item.get("rank") in named
+        item.get("rank"): STATES[oddness(item)] for item in rows(document.get("ranks")) if item.get("rank") in named
     }
     first = "cause" if verdict.get("outcome") in ("incident", "recovered") else ""
     return [
@@ -237,9 +235,7 @@ def steps(document: Document, key: str = "chain") -> list[Step]:
     return [_step(item, found, numbers, hosts) for item in items]
 
 
-def _step(
-    item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str], hosts: Mapping[Any, str]
-) -> Step:
+def _step(item: dict[str, Any], found: list[Proof], numbers: Mapping[str, str], hosts: Mapping[Any, str]) -> Step:
     role, who = known(item.get("role")), entity(_housed(item.get("entity"), hosts))
     cited = [
         index
@@ -322,9 +318,7 @@ def incomplete(document: Document) -> str:
     ledger = part(document, "ledger")
     left = [row for row in skipped(document) if row.get("path") != WINDOW]  # the headline says it
     lost = [row for row in left if row.get("lost")]
-    left = lost or [
-        row for row in left if (whole(row.get("bytes")) or 0) > 0 and row.get("reason") not in NO_LOGS
-    ]
+    left = lost or [row for row in left if (whole(row.get("bytes")) or 0) > 0 and row.get("reason") not in NO_LOGS]
     if not left:
         return ""
     unread = sum(whole(row.get("bytes")) or 0 for row in left)

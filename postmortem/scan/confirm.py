@@ -99,7 +99,5 @@ class Confirm:
         signature = self.engine.signatures[number]
         if signature.regex is None:
             return None
-        captures = {
-            k: v.decode("utf-8", "backslashreplace") for k, v in match.groupdict().items() if v is not None
-        }
+        captures = {k: v.decode("utf-8", "backslashreplace") for k, v in match.groupdict().items() if v is not None}
         return Match(signature.id, captures)

@@ -72,14 +72,8 @@ OTHERS = (
         "worker group monitoring, "
         "state HEALTHY, restart_count=0"
     ),
-    (
-        "{day} {time} checkpoint saved to /lustre/run/ckpt/global_step{n} in {ms:.1f} s, no error, 0 failed "
-        "shards"
-    ),
-    (
-        "[{big}.{sub:06d}] mlx5_core 0000:{local:02x}:00.0 eth{local}: flow control enabled, no errors "
-        "since boot"
-    ),
+    ("{day} {time} checkpoint saved to /lustre/run/ckpt/global_step{n} in {ms:.1f} s, no error, 0 failed shards"),
+    ("[{big}.{sub:06d}] mlx5_core 0000:{local:02x}:00.0 eth{local}: flow control enabled, no errors since boot"),
     (
         "{day} {time} DEBUG dataloader worker {local} (pid {pid}) refilled prefetch queue, 0 exceptions, "
         "shard s3://bucket/data/{n:06d}.tar ok"

@@ -19,12 +19,12 @@ from typing import Any, Protocol
 
 import regex
 
-from postmortem import kept
 from postmortem.errors import PatternError
 from postmortem.library import Signature
 from postmortem.library.regexes import PATIENCE
 from postmortem.scan.gates import HINT, SHOWN, gate_of, is_exact, named
 from postmortem.scan.reader import LineCounter
+from postmortem.system import cache as kept
 
 SHIFT = 16  # a gate's hit is `end offset << SHIFT | number of the signature`
 NUMBER = (1 << SHIFT) - 1
@@ -68,9 +68,7 @@ class Engine:
         """Compile the gates with "hyperscan", "re2", or the better one that runs here ("auto").
         `cache`: on disk."""
         if len(signatures) >= 1 << SHIFT:
-            raise PatternError(
-                f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})"
-            )
+            raise PatternError(f"{len(signatures)} signatures are more than a scan can tell apart ({(1 << SHIFT) - 1})")
         gates = _gates(signatures) if cache else [gate_of(s) for s in signatures]
         if not gates:
             return cls(signatures, _Nothing(), "nothing")
@@ -87,9 +85,7 @@ class Engine:
             try:
                 known = regex.compile(source)
             except regex.error as e:
-                raise PatternError(
-                    f"{named(signature)}: the regex `{signature.regex}` is none: {e}"
-                ) from None
+                raise PatternError(f"{named(signature)}: the regex `{signature.regex}` is none: {e}") from None
             self._regexes[number] = known
         return known
 
@@ -105,9 +101,7 @@ class Engine:
 _OWN = threading.local()
 
 
-def own_engine(
-    key: Hashable, signatures: Callable[[], Sequence[Signature]], *, prefer: str = "auto"
-) -> Engine:
+def own_engine(key: Hashable, signatures: Callable[[], Sequence[Signature]], *, prefer: str = "auto") -> Engine:
     """This thread's engine for what `key` stands for: an engine's scratch memory is no two threads' at once.
     For single lines `prefer` RE2: it compiles in 3 ms where Hyperscan takes half a second, and is as fast."""
     engines: dict[Hashable, Engine] = _OWN.__dict__.setdefault("engines", {})
@@ -266,10 +260,7 @@ class _RE2:
         self._set.Compile()
         for number in self._set.Match(b"") or ():
             raise PatternError(
-                (
-                    f"{named(signatures[number])}: the gate `{gates[number].decode()[:SHOWN]}` matches the "
-                    f"empty text"
-                ),
+                (f"{named(signatures[number])}: the gate `{gates[number].decode()[:SHOWN]}` matches the empty text"),
                 HINT,
             )
 

@@ -177,9 +177,7 @@ class _Reader:
         if not branch or branch[-1].times:
             raise _fail(self.signature, f"repeats nothing with `{text}`")
         if not branch[-1].text.isascii():
-            raise _fail(
-                self.signature, "repeats a letter beyond ASCII, which is several bytes; put it into (?:…)"
-            )
+            raise _fail(self.signature, "repeats a letter beyond ASCII, which is several bytes; put it into (?:…)")
         if text[-1] == "+" and len(text) > 1:
             raise _fail(self.signature, "uses a possessive repeat")
         branch[-1].times = text
@@ -191,9 +189,7 @@ class _Reader:
             return _Item(_OUTSIDE.get(text) or _escape(text))
         if kind == "cls":
             if not text.isascii():
-                raise _fail(
-                    self.signature, "has a letter beyond ASCII in [...], which is several bytes; use (?:…|…)"
-                )
+                raise _fail(self.signature, "has a letter beyond ASCII in [...], which is several bytes; use (?:…|…)")
             inner = re.sub(r"\\.", lambda e: _INSIDE.get(e[0]) or _escape(e[0]), text[1:-1], flags=re.DOTALL)
             return _Item("[^\\n" + inner[1:] + "]" if inner.startswith("^") else f"[{inner}]")
         return _Item(_ANCHORS.get(text) or ("\\{" if text == "{" else text))

@@ -77,9 +77,7 @@ def _hit(row: Row, block: Block, found: Found, around: Around) -> Hit:
 
 def hit_of(line: int, offset: int, text: bytes, found: Found, around: Around) -> Hit:
     matches = [match for _, match in found.values() if match]
-    openers = (
-        [name for name, (_, match) in found.items() if match is None] if len(matches) < len(found) else ()
-    )
+    openers = [name for name, (_, match) in found.items() if match is None] if len(matches) < len(found) else ()
     return Hit(line, offset, text, around, tuple(matches), tuple(openers))
 
 

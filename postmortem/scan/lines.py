@@ -60,9 +60,7 @@ def scan(
 class Pass:
     """One source being read. `at` is the start of the first line not scanned yet, `line` its number."""
 
-    def __init__(
-        self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool
-    ) -> None:
+    def __init__(self, source: Source, stream: Readable, engine: Engine, limits: Limits, want_content: bool) -> None:
         self.source = source
         self.engine = engine
         self.counter = engine.counter
@@ -108,11 +106,7 @@ class Pass:
         """Return where the lines end that can be scanned now:
         all that their hits may want behind them is here, none is too long."""
         data, at = self.reader.data, self.at
-        cut = (
-            len(data)
-            if self.reader.eof
-            else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
-        )
+        cut = len(data) if self.reader.eof else data.rfind(b"\n", at, max(at, len(data) - self.engine.after - 1)) + 1
         # the last line is the one that begins in front of the stop
         if cut > (stop := self.stop - self.reader.base):
             cut = data.find(b"\n", stop - 1, cut) + 1 or cut
@@ -182,9 +176,7 @@ class Pass:
                 Row(block, line, starts[index], starts[index + 1], numbers, text[low:high].rstrip(b"\r\n")),
             )
 
-    def _lines(
-        self, text: bytes, low: int, high: int, found: list[int]
-    ) -> Iterator[tuple[int, int, int, list[int]]]:
+    def _lines(self, text: bytes, low: int, high: int, found: list[int]) -> Iterator[tuple[int, int, int, list[int]]]:
         """Give (line, start, end, numbers) for each line with hits in text[low:high], and count all lines."""
         line, start, end, newlines = self.line, low, low, self.counter.newlines
         numbers: list[int] = []
@@ -358,10 +350,7 @@ class Pass:
             yield Skip(
                 path,
                 0,
-                (
-                    f"the regex of pattern {name} took too long on a line of this file, and was left out "
-                    f"from there on"
-                ),
+                (f"the regex of pattern {name} took too long on a line of this file, and was left out from there on"),
             )
 
 

@@ -46,9 +46,7 @@ def reads_from(part: Part, engine: Engine, limits: Limits = DEFAULT) -> int:
     return max(0, part.start - history(engine, limits)) if part.start else 0
 
 
-def scan_part(
-    source: Source, stream: Readable, engine: Engine, part: Part, limits: Limits = DEFAULT
-) -> Scanned:
+def scan_part(source: Source, stream: Readable, engine: Engine, part: Part, limits: Limits = DEFAULT) -> Scanned:
     """Scan the lines that begin in `part`; they are numbered from 1.
     `stream` begins at `reads_from(part)`."""
     one = Pass(source, stream, engine, limits, False)

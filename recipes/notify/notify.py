@@ -35,9 +35,7 @@ SEVERITY = {"incident": (17, "ERROR"), "undetermined": (13, "WARN"), "recovered"
 
 def slack(said):
     # A log may say `<!channel>` or @all, and the headline may quote it: nothing of it may act.
-    text = "\n".join(
-        html.escape(line, quote=False).replace("@", "@\u200b") for line in lines(json.loads(said))
-    )
+    text = "\n".join(html.escape(line, quote=False).replace("@", "@\u200b") for line in lines(json.loads(said)))
     return os.environ["CHAT_WEBHOOK"], {}, {"text": text}
 
 
@@ -48,8 +46,7 @@ def mattermost(said):
 def teams(said):
     # Of plain runs of text: a TextBlock would read Markdown, and so links, in what the headline quotes.
     rows = [
-        {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line}]}
-        for line in lines(json.loads(said))
+        {"type": "RichTextBlock", "inlines": [{"type": "TextRun", "text": line}]} for line in lines(json.loads(said))
     ]
     card = {"type": "AdaptiveCard", "version": "1.4", "body": rows}
     attachment = {"contentType": "application/vnd.microsoft.card.adaptive", "content": card}
@@ -80,9 +77,7 @@ def otlp(said):
     service = {"key": "service.name", "value": typed(os.environ.get("OTEL_SERVICE_NAME", "postmortem"))}
     scope = {"scope": {"name": "postmortem"}, "logRecords": [record]}
     pairs = os.environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",")
-    headers = {
-        name.strip(): unquote(value.strip()) for name, is_, value in (p.partition("=") for p in pairs) if is_
-    }
+    headers = {name.strip(): unquote(value.strip()) for name, is_, value in (p.partition("=") for p in pairs) if is_}
     logs = {"resource": {"attributes": [service]}, "scopeLogs": [scope]}
     return (
         os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"].rstrip("/") + "/v1/logs",
@@ -99,9 +94,7 @@ def typed(value):
 
 def facts(brief):
     """What a program asks for, by name; what is not known is left out."""
-    found = {
-        name: brief.get(name) for name in ("outcome", "category", "pattern", "confidence", "fingerprint")
-    }
+    found = {name: brief.get(name) for name in ("outcome", "category", "pattern", "confidence", "fingerprint")}
     found |= {name: brief.get("culprit", {}).get(name) for name in ("ranks", "hosts")}
     found |= {"job": os.environ.get("JOB"), "report": os.environ.get("REPORT_URL")}
     return {name: value for name, value in found.items() if value}

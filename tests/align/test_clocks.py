@@ -294,9 +294,7 @@ def test_a_line_a_quarter_of_an_hour_after_the_others_is_no_zone() -> None:
 ABSOLUTE, LOCAL, BOOT = (ClockId("a", 0, kind, True) for kind in ("absolute", "naive", "boot"))  # type: ignore[arg-type]
 
 
-def bridge(
-    clock: ClockId, *windows: tuple[float, float], stamp: float = NOON, own: Any = None
-) -> Bridge | None:
+def bridge(clock: ClockId, *windows: tuple[float, float], stamp: float = NOON, own: Any = None) -> Bridge | None:
     return kernel._bridge(clock, {clock: {"x": stamp}}, windows, {}, own)
 
 
@@ -391,9 +389,7 @@ def test_a_kill_lies_between_the_last_line_and_the_launchers_report() -> None:
 
     kill = event("Killed process 77", "dmesg", time=1000.0, clock="naive", host="a", speaker="kernel", pid=77)
     line = event("step 1", time=995.0, clock="naive", sigma=0.5, host="a", rank=3, kind="line")
-    end = event(
-        "exit", "agent.err", time=1003.0, clock="naive", sigma=0.5, host="a", rank=3, pid=77, kind="exit"
-    )
+    end = event("exit", "agent.err", time=1003.0, clock="naive", sigma=0.5, host="a", rank=3, pid=77, kind="exit")
     assert windows(kill, line, end) == [(-6.0, 4.0)]
     assert windows(kill, end) == [(4.0 - 900, 4.0)]
     assert windows(kill, line, end._replace(time=1002.0), end) == [(-6.0, 3.0)]

@@ -155,9 +155,7 @@ def test_hosts_that_share_lines_with_each_other_alone_are_set_beside_the_rest() 
 
 def test_clocks_that_lie_apart_leave_utc_open_by_as_much() -> None:
     def told(*offsets: float, state: str = "aligned") -> bool:
-        rows = {
-            clock(str(n)): _one(Correction(offset=x), 0.0, True, 9, state, "") for n, x in enumerate(offsets)
-        }
+        rows = {clock(str(n)): _one(Correction(offset=x), 0.0, True, 9, state, "") for n, x in enumerate(offsets)}
         return all("relative to the job's other clocks" in e.rows[0].reason for e in _anchored(rows).values())
 
     assert told(0.0, 1.0) and told(-40.0, 2.0)
@@ -247,9 +245,7 @@ def test_the_reason_names_the_lines_and_how_the_zone_is_known(how: str, said: st
 
 
 def test_a_kernel_log_that_nothing_joins_is_refused_or_read_as_utc() -> None:
-    boot, wall = (
-        room._shown_kernel(clock(kind=k, kernel=True), None, 9.0, ("k",)) for k in ("boot", "naive")
-    )
+    boot, wall = (room._shown_kernel(clock(kind=k, kernel=True), None, 9.0, ("k",)) for k in ("boot", "naive"))
     assert (boot.state, boot.events, boot.offset, boot.at) == ("refused", 0, None, 9.0)
     assert (wall.state, wall.events) == ("weak", 0) and "UTC" in wall.reason
     known = Bridge(2 * HOUR + 5.0, 2 * HOUR, 0.123456, 3, "aligned", "kills")

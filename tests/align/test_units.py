@@ -49,9 +49,7 @@ def test_a_bend_goes_from_knot_to_knot_and_on_beyond_the_last() -> None:
 
 
 def test_another_reference_changes_no_moment() -> None:
-    c = Correction(
-        offset=7.0, drift=5e-5, origin=100.0, centre=20.0, bends=((0.0, 10.0), (0.0, 1.0), (0.0, 0.0))
-    )
+    c = Correction(offset=7.0, drift=5e-5, origin=100.0, centre=20.0, bends=((0.0, 10.0), (0.0, 1.0), (0.0, 0.0)))
     moved = regauged(c, 3.0, 1e-4)
     for t in (100.0, 150.0, 4000.0):
         was, now = (x._replace(bends=((), (), ())).apply(t, 0.0)[0] for x in (c, moved))
@@ -96,9 +94,7 @@ CLOCK = ClockId(None, 0, "naive", False)
 KNOWN = {CLOCK: Pieces((Correction(),), {})}
 
 
-def at(
-    *stamps: float | None, lines: tuple[int | None, ...] = (), **more: Any
-) -> list[tuple[float | None, float]]:
+def at(*stamps: float | None, lines: tuple[int | None, ...] = (), **more: Any) -> list[tuple[float | None, float]]:
     numbers = lines or tuple(range(1, len(stamps) + 1))
     events = [
         event(file="a", line=n, time=t, clock="none" if t is None else "naive", sigma=0.0, **more)
@@ -200,9 +196,7 @@ def test_what_an_agent_says_of_an_end_does_not_say_whose_clock_it_is() -> None:
 def test_the_kernels_clock_is_a_reading_of_its_own_and_unstamped_lines_have_none() -> None:
     assert owners.is_kernel(event(clock="boot"))
     assert owners.is_kernel(event(speaker="kernel"))
-    owner = Owners(
-        [stamped(host="a"), stamped(host="a", speaker="kernel"), event(host="a"), stamped(clock="none")]
-    )
+    owner = Owners([stamped(host="a"), stamped(host="a", speaker="kernel"), event(host="a"), stamped(clock="none")])
     assert [c and c.kernel for c in owner.clocks] == [False, True, None, None]
     assert [len(found) for found in owner.members().values()] == [1, 1]
 

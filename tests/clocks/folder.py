@@ -96,8 +96,7 @@ def write(
             path = folder / host.name / f"rank{r}.log"
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(
-                "\n".join(_rank(rng, host, r, 2 * hosts, steps, period, rank, death, scenario, patience))
-                + "\n"
+                "\n".join(_rank(rng, host, r, 2 * hosts, steps, period, rank, death, scenario, patience)) + "\n"
             )
         own = {r: death + 0.4 + (0.0 if r == rank else rng.uniform(0.5, 1.5)) for r in (2 * i, 2 * i + 1)}
         (folder / host.name / "agent.err").write_text("\n".join(_agent(host, own, rank, scenario)) + "\n")
@@ -152,9 +151,7 @@ def _rank(
     if rank == dead and scenario == "exception":
         return [
             *lines,
-            *_traceback(
-                f"[rank{rank}]: ", "fit.py", 71, "ValueError: record 77: expected 64 features, got 63"
-            ),
+            *_traceback(f"[rank{rank}]: ", "fit.py", 71, "ValueError: record 77: expected 64 features, got 63"),
         ]
     if scenario == "hang":
         return [*lines, *([_watchdog(rng, host, rank, steps, death, patience)] if rank != dead else [])]
@@ -195,8 +192,7 @@ def _agent(host: Host, ends: dict[int, float], dead: int, scenario: str) -> list
     first = min(ends, key=lambda r: ends[r])
     t = host.local(ends[first])
     noticed = (
-        f"failed (exitcode: {code[first]}) local_rank: {first % 2} (pid: {5000 + first}) of binary: "
-        f"/usr/bin/python3"
+        f"failed (exitcode: {code[first]}) local_rank: {first % 2} (pid: {5000 + first}) of binary: /usr/bin/python3"
     )
     lines = [
         (
@@ -243,9 +239,6 @@ def _dmesg(rng: random.Random, host: Host, dead: int | None, death: float, scena
         lines += [
             f"{at(death)} python3 invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=0",
             f"{at(death + 0.0002)} oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,{task}",
-            (
-                f"{at(death + 0.0003)} Out of memory: Killed process {5000 + dead} (python3) {sizes} "
-                f"oom_score_adj:0"
-            ),
+            (f"{at(death + 0.0003)} Out of memory: Killed process {5000 + dead} (python3) {sizes} oom_score_adj:0"),
         ]
     return lines

@@ -86,9 +86,7 @@ class World:
         events: list[Event] = []
         for h in range(hosts):
             host = f"node-{h:04d}"
-            t = _truth(
-                rng, hours, stepping, bias, late_hosts, seconds, skewed, absolute if h else 1.0, outliers
-            )
+            t = _truth(rng, hours, stepping, bias, late_hosts, seconds, skewed, absolute if h else 1.0, outliers)
             truth[host] = t
             if wander:  # warm and cool, every eight hours
                 t.turns = [(BASE + at * HOUR, float(rng.normal(0, wander))) for at in range(8, int(hours), 8)]

@@ -73,9 +73,7 @@ def test_of_nameless_logs_both_the_time_and_the_end_have_to_differ() -> None:
     assert jobs(nameless("a", early, True), job("b", 0, at=later, well=True)) == [["all"]]
 
 
-@pytest.mark.parametrize(
-    ("kind", "several"), [("console", 2), ("agent", 2), ("json-lines", 2), ("kernel", 1)]
-)
+@pytest.mark.parametrize(("kind", "several"), [("console", 2), ("agent", 2), ("json-lines", 2), ("kernel", 1)])
 def test_jobs_are_told_apart_by_what_their_own_logs_say(kind: str, several: int) -> None:
     def of(folder: str, at: float) -> tuple[list[Event], list[Source]]:
         events, sources = job(folder, 0, at=at)
@@ -140,9 +138,7 @@ def lives(*events: Event) -> list[int | None]:
 
 
 def line(n: int, p: str | None = None, kind: str = "line", **more: Any) -> Event:
-    return event(
-        "x", "agent.err", n, kind if p is None else "pattern", pattern=p, source_kind="agent", **more
-    )
+    return event("x", "agent.err", n, kind if p is None else "pattern", pattern=p, source_kind="agent", **more)
 
 
 def test_after_a_death_the_ranks_begin_anew() -> None:

@@ -154,9 +154,7 @@ def test_or_the_only_one_that_a_launcher_saw_end_by_itself() -> None:
     assert nameless(RAISED, *exits(r0=-15, r1=-9)) == ()
     assert nameless(RAISED, *exits(r0=0, r1=137)) == (1,)
     assert nameless(RAISED, *exits(r1=1), others=(claim(RAISED),)) == ()
-    assert nameless(
-        RAISED, *exits(r1=1), others=(claim(RAISED, ranks=(0,)), claim(RAISED, role="symptom"))
-    ) == (1,)
+    assert nameless(RAISED, *exits(r1=1), others=(claim(RAISED, ranks=(0,)), claim(RAISED, role="symptom"))) == (1,)
 
 
 def test_of_a_crash_the_only_one_that_a_signal_ended() -> None:
@@ -206,3 +204,29 @@ def test_an_exception_without_a_name_is_the_one_task_that_srun_saw_fail() -> Non
     assert blame.culprits(case(), raised, [raised, failed, stopped]) == (3,)
     both = claim(task, event(fields={"exitcode": "1"}), ranks=(0,))
     assert blame.culprits(case(), raised, [raised, failed, both]) == ()
+
+
+# ── an error without a rank ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_copy_in_the_report_of_a_launcher_has_the_rank() -> None:
+    root = claim(RAISED, event("ValueError: 7 of 8 files", line=3))
+    copy = claim(RAISED, event("ValueError: 7 of 8", line=30), ranks=(2,))
+    assert blame.culprits(case(ranks=range(4)), root, [root, copy]) == (2,)
+    second = claim(RAISED, event("ValueError: 7 of 8 files", line=9))
+    assert blame.culprits(case(ranks=range(4)), root, [root, second, copy]) == ()
+
+
+def test_gpu_numbers_of_one_host_are_ranks_where_there_are_several() -> None:
+    oom = pattern("full", "gpu-oom")
+    zero, three = (claim(oom, event(f"GPU {n} is full", line=n + 1, fields={"gpu": str(n)})) for n in (0, 3))
+    assert blame.culprits(case(ranks=()), zero, [zero, three]) == (0, 3)
+    assert blame.culprits(case(ranks=()), zero, [zero]) == ()
+
+
+def test_ranks_with_equal_exits_own_an_error_that_is_there_several_times() -> None:
+    root, again = claim(RAISED, event("no data", line=3)), claim(RAISED, event("no data", line=9))
+    found = case(*exits(r0=1, r1=1, r2=1), ranks=range(3))
+    assert blame.culprits(found, root, [root, again]) == (0, 1, 2)
+    assert blame.culprits(found, root, [root]) == ()
+    assert blame.culprits(case(*exits(r0=1, r1=1, r2=2), ranks=range(3)), root, [root, again]) == ()

@@ -55,9 +55,7 @@ def of(category: str, **more: Any) -> Any:
         ("unheard-of", {}, 6.0),
     ],
 )
-def test_how_near_to_a_cause_a_kind_of_proof_stands(
-    category: str, more: dict[str, Any], level: float
-) -> None:
+def test_how_near_to_a_cause_a_kind_of_proof_stands(category: str, more: dict[str, Any], level: float) -> None:
     assert tier(at(of(category), 0, **more)) == level
 
 
@@ -168,9 +166,7 @@ def test_the_earliest_of_one_failure_says_why() -> None:
 
 
 def test_the_proof_of_a_comparison_keeps_its_order() -> None:
-    two = [
-        claim(RAISED, *(event(at=at) for at in ats), strength="compared") for ats in ((5.0, 1.0), (9.0, 3.0))
-    ]
+    two = [claim(RAISED, *(event(at=at) for at in ats), strength="compared") for ats in ((5.0, 1.0), (9.0, 3.0))]
     for some in itertools.permutations(two):
         assert [e.at for e in same_failures(some)[0].events] == [5.0, 1.0, 9.0, 3.0]
 

@@ -23,9 +23,7 @@ STATUS = (
 )
 
 
-def watchdog(
-    r: int, seq: int, op: str = "ALLREDUCE", n: int = 1048576, pg: str = "0 PG GUID 0(default_pg)"
-) -> str:
+def watchdog(r: int, seq: int, op: str = "ALLREDUCE", n: int = 1048576, pg: str = "0 PG GUID 0(default_pg)") -> str:
     """What a rank's NCCL watchdog prints: it waits in `seq`, and had completed the one before."""
     stamp = STAMP.format(at=r)
     return TIMED_OUT.format(r=r, stamp=stamp, seq=seq, op=op, n=n) + STATUS.format(
@@ -45,9 +43,7 @@ def ranks(document: dict[str, Any]) -> dict[int, str | None]:
 
 def test_three_ranks_wait_in_a_collective_that_the_fourth_never_enqueued(tmp_path: Path) -> None:
     """Rank 2 is a collective behind: its own watchdog says so."""
-    behind = STATUS.format(
-        r=2, stamp=STAMP.format(at=2), pg="0 PG GUID 0(default_pg)", seq=8119, last=8119, done=8118
-    )
+    behind = STATUS.format(r=2, stamp=STAMP.format(at=2), pg="0 PG GUID 0(default_pg)", seq=8119, last=8119, done=8118)
     document = told(tmp_path, 4, *(watchdog(r, 8120) for r in (0, 1, 3)), behind)
     assert document["verdict"]["collective"] == {
         "op": "ALLREDUCE", "seq": 8120, "group": "default_pg", "size": 4, "numel_in": 1048576, "numel_out": 1048576,

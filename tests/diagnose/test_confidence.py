@@ -14,7 +14,7 @@ from postmortem.diagnose import confidence
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import AFTER, BEFORE
 from postmortem.model import Confidence
-from postmortem.vocabulary import STRENGTHS
+from postmortem.model.vocabulary import STRENGTHS
 
 RAISED = pattern()
 

@@ -79,9 +79,7 @@ def test_stacks_are_never_copies() -> None:
 
 
 def test_files_keep_their_order_and_lines_theirs() -> None:
-    said = [
-        event(str(n), file, line, rank=1) for n, (file, line) in enumerate((("z", 9), ("z", 2), ("a", 1)))
-    ]
+    said = [event(str(n), file, line, rank=1) for n, (file, line) in enumerate((("z", 9), ("z", 2), ("a", 1)))]
     assert [(e.where.source, e.where.line) for e in merge(said, SOURCES, Registry()).events] == [
         ("z", 2),
         ("z", 9),

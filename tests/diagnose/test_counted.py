@@ -85,9 +85,7 @@ def test_a_line_without_a_group_is_of_the_one_in_which_its_rank_waits_in_the_sam
 
 
 def test_what_two_lines_of_a_rank_say_of_one_group_is_joined() -> None:
-    (group,) = groups(
-        said(0, seq="7", pg="1", enqueued="8"), said(0, seq="7", op="A", enqueued="9", timeout_ms="1000")
-    )
+    (group,) = groups(said(0, seq="7", pg="1", enqueued="8"), said(0, seq="7", op="A", enqueued="9", timeout_ms="1000"))
     wait = group.waits[0]
     assert (wait.seq, wait.op, wait.enqueued, wait.timeout_s) == (7, "A", 9, 1.0)
 

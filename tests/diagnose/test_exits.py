@@ -140,7 +140,7 @@ def end(line: int = 5, file: str = "out", ranks: tuple[int, ...] = (), **fields:
 @pytest.mark.parametrize(
     "fields, name",
     [({"signal": "Killed"}, "rank-exit-sigkill"), ({"exitcode": "-11"}, "rank-exit-crash-signal"),
-     ({"exitcode": "1"}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-without-reason")],
+     ({"exitcode": "1"}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-signalled")],
 )  # fmt: skip
 def test_what_a_shell_or_spawn_tells_of_an_end(fields: dict[str, str], name: str) -> None:
     assert found([end(**fields)]) == [(name, ())]
@@ -152,12 +152,8 @@ def test_it_tells_nothing_of_a_clean_end_nor_where_something_accounts_for_it() -
     assert found([end(exitcode="1"), claim(RAISED)]) == []
     assert found([end(exitcode="1")], *(bye(r) for r in range(4))) == []
     assert found([end(exitcode="1"), claim(LOST)]) == []
-    assert found([end(exitcode="1"), claim(pattern("n", None, role="symptom"))]) == [
-        ("rank-exit-without-reason", ())
-    ]
-    assert found([end(exitcode="1"), claim(LOST, event(speaker="kernel"))]) == [
-        ("rank-exit-without-reason", ())
-    ]
+    assert found([end(exitcode="1"), claim(pattern("n", None, role="symptom"))]) == [("rank-exit-without-reason", ())]
+    assert found([end(exitcode="1"), claim(LOST, event(speaker="kernel"))]) == [("rank-exit-without-reason", ())]
     assert found([end(exitcode="1"), claim(LOST, event(wrapper=True))]) == [("rank-exit-without-reason", ())]
 
 
@@ -204,9 +200,7 @@ def test_the_raylet_names_the_one_process_it_lost() -> None:
     assert found([claim(RAYLET, ranks=(2,))]) == [("rank-vanished", (2,))]
     assert found([claim(RAYLET, ranks=(1, 2))]) == []
     assert found([claim(RAYLET)]) == []
-    assert found([claim(RAYLET, ranks=(2,)), end(signal="Killed", ranks=(1,))]) == [
-        ("rank-exit-sigkill", (1,))
-    ]
+    assert found([claim(RAYLET, ranks=(2,)), end(signal="Killed", ranks=(1,))]) == [("rank-exit-sigkill", (1,))]
 
 
 def test_whom_somebody_tells_to_be_killed() -> None:

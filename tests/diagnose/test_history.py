@@ -11,11 +11,11 @@ import pytest
 from claims import NOON, bye, case, claim, event, exits, pattern
 from conftest import SAMPLES, solved
 from postmortem.analyze import analyze
-from postmortem.diagnose import history
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.model import Event
 from postmortem.report import attempts, render_markdown, render_terminal
+from postmortem.say import attempts_table as history
 
 RAISED = pattern("raised", title="A Python exception ended a process")
 GROUP = pattern("group", "rendezvous", title="A group did not form", entity="job")

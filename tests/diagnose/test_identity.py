@@ -102,9 +102,7 @@ def test_a_lines_prefix_goes_before_its_file_its_local_rank_and_its_pid() -> Non
 
 def test_the_agents_own_pid_is_no_ranks() -> None:
     reg = Registry(by_pid={7: {None: 3}})
-    own = event(
-        "W1121 7 torch/distributed/elastic/agent/server/api.py:753] Received 15", pid=7, source_kind="agent"
-    )
+    own = event("W1121 7 torch/distributed/elastic/agent/server/api.py:753] Received 15", pid=7, source_kind="agent")
     assert reg.rank_of(own) is None
     assert reg.rank_of(own._replace(text="a rank's tee")) == 3
     assert reg.rank_of(own._replace(source_kind="console")) == 3

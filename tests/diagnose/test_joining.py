@@ -49,9 +49,7 @@ def test_ranks_without_a_line_never_came() -> None:
     assert found([waits(0), waits(1)], *ALL[:2]) == [("rank-never-joined", (2, 3))]
     assert found([waits(0)], *ALL[:1]) == []  # more than half: these logs were not handed in
     assert found([waits(r) for r in range(3)], *ALL[:3], world=None) == []
-    assert found([waits(r, world="4") for r in range(3)], *ALL[:3], world=None) == [
-        ("rank-never-joined", (3,))
-    ]
+    assert found([waits(r, world="4") for r in range(3)], *ALL[:3], world=None) == [("rank-never-joined", (3,))]
 
 
 def test_a_nameless_process_that_says_why_it_failed_may_be_one_of_them() -> None:
@@ -137,10 +135,7 @@ def test_two_processes_that_say_they_are_one_rank() -> None:
 
 
 def test_those_who_wait_for_a_rank_that_nobody_is_have_a_larger_world() -> None:
-    met = [
-        event("raised", f"r{r}.log", 7, "exception", rank=r, fields={"frames": (("a", 1, "step"),)})
-        for r in (0, 1)
-    ]
+    met = [event("raised", f"r{r}.log", 7, "exception", rank=r, fields={"frames": (("a", 1, "step"),)}) for r in (0, 1)]
     waiting = waits(2, rank="3")
     assert found([waiting], *ALL[:3], *met, world=3) == [("world-sizes-differ", (2,))]
     assert found([waits(2, rank="1")], *ALL[:3], *met, world=3) != [("world-sizes-differ", (2,))]

@@ -8,8 +8,8 @@ import pytest
 
 from claims import bye, case, claim, event, exits, pattern, source
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.missing import Open, missing, recorder_settings
-from postmortem.gather import items
+from postmortem.model import collected as items
+from postmortem.say.missing import Open, missing, recorder_settings
 
 DMESG = source("dmesg.txt", "kernel")
 
@@ -144,9 +144,7 @@ def test_the_log_of_the_address_that_was_lost() -> None:
     lost = claim(pattern("closed", "peer-lost", role="symptom"), said)
     item = asked("peer-lost", claims=[lost, lost], root=claim(pattern("p", "peer-lost")))[0]
     assert item["what"] == "logs of the host at 10.22.0.12" and "2 lines report it" in item["would_tell"]
-    own = claim(
-        pattern("closed", "peer-lost", role="symptom"), event("Connection closed by peer [127.0.0.1]:40412")
-    )
+    own = claim(pattern("closed", "peer-lost", role="symptom"), event("Connection closed by peer [127.0.0.1]:40412"))
     assert wanted("peer-lost", claims=[own]) == ["kernel log"]
 
 
@@ -157,9 +155,7 @@ def test_the_schedulers_account_of_a_job_whose_number_is_known() -> None:
 
 def test_logs_of_ranks_that_have_none() -> None:
     voice = event(kind="line", rank=0)
-    assert [i["what"] for i in asked("", voice, root=claim(pattern()), ranks=(0, 1, 2))] == [
-        "logs of ranks 1 and 2"
-    ]
+    assert [i["what"] for i in asked("", voice, root=claim(pattern()), ranks=(0, 1, 2))] == ["logs of ranks 1 and 2"]
     assert asked("", root=claim(pattern()), ranks=(0, 1)) == []
     assert asked("", voice, root=claim(pattern()), ranks=(0,)) == []
 

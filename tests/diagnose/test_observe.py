@@ -81,9 +81,7 @@ def test_a_data_loaders_worker_is_of_the_rank_that_complains_of_it() -> None:
 
 
 def test_slurm_gives_each_task_a_cgroup_of_its_own() -> None:
-    kill = event(
-        "Killed process 555", "dmesg.txt", 9, speaker="kernel", pattern="killed", fields={"pid": "555"}
-    )
+    kill = event("Killed process 555", "dmesg.txt", 9, speaker="kernel", pattern="killed", fields={"pid": "555"})
     said = event("oom-kill: task_memcg=/slurm/uid_0/job_9/step_0/task_3,pid=555", "dmesg.txt", 8, speaker="kernel",
                  pattern="killed", fields={"pid": "555"})  # fmt: skip
     assert [c.ranks for c in observe(case(kill, said, patterns=[KILLED]))] == [(3,), (3,)]

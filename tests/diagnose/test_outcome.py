@@ -198,9 +198,7 @@ def test_the_last_goodbye_and_the_last_sign_of_a_log() -> None:
 
 
 def ends(*events: Event, claims: Any = (), **known: Any) -> list[tuple[str, int | None]]:
-    return [
-        (c.pattern.id, c.event.where.line) for c in lastwords.derive(case(*events, **known), list(claims))
-    ]
+    return [(c.pattern.id, c.event.where.line) for c in lastwords.derive(case(*events, **known), list(claims))]
 
 
 def cry(line: int, text: str = "ERROR odd", file: str = "a.log", **more: Any) -> Event:

@@ -8,21 +8,20 @@ import pytest
 
 from claims import NOON, bye, case, claim, event, exits, library, pattern, source, steps
 from postmortem.align import Timeline
+from postmortem.blocks import stacks
 from postmortem.diagnose import _choose, _scheduler_last, _that_ended_it, _went_well, diagnose
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.evidence import MOST, Evidence, own_frame
 from postmortem.diagnose.solution import Solution
 from postmortem.errors import UsageError
 from postmortem.model import Event
-from postmortem.parsers import stacks
+from postmortem.say.document import write
+from postmortem.say.evidence import MOST, Evidence, own_frame
 
 RAISED = pattern("raised", title="A rank raised an exception")
 GROUP = pattern("group", "rendezvous", title="A group did not form")
 
 
-def solved(
-    outcome: str, root: Claim | None = None, job: str | None = None, attempt: int | None = None
-) -> Solution:
+def solved(outcome: str, root: Claim | None = None, job: str | None = None, attempt: int | None = None) -> Solution:
     seen = case(ranks=(0,))
     seen.attempt = attempt
     return Solution(seen, outcome, root, (), (root,) if root else (), (), job)
@@ -30,8 +29,7 @@ def solved(
 
 def test_the_latest_job_that_failed_or_the_one_that_is_asked_for() -> None:
     jobs = [
-        solved(o, job=j)
-        for o, j in (("incident", "a"), ("undetermined", "b"), ("recovered", "c"), ("healthy", "d"))
+        solved(o, job=j) for o, j in (("incident", "a"), ("undetermined", "b"), ("recovered", "c"), ("healthy", "d"))
     ]
     assert [_choose(jobs, name).job for name in (None, "a", "d")] == ["b", "a", "d"]
     with pytest.raises(UsageError, match="no job nobody in these logs"):
@@ -112,7 +110,7 @@ def test_what_a_stop_does_not_account_for(other: Claim, before: bool) -> None:
 def document(*events: Event, **known: Any) -> Any:
     found = known.pop("library", library(RAISED))
     files = [source(f, rank=int(f[4])) for f in dict.fromkeys(e.where.source for e in events)]
-    return diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known)[0]
+    return write(diagnose(Timeline(events, ()), files, found, {"bytes": 1}, **known), files, {"bytes": 1})
 
 
 def test_a_rank_that_raises_is_an_incident_and_all_parts_of_the_document_are_there() -> None:
@@ -198,9 +196,7 @@ def test_the_users_frame_stands_deep_below_those_of_the_loader() -> None:
 
 
 def test_the_chain_goes_from_the_root_by_what_confirms_it_to_what_follows() -> None:
-    lost = pattern(
-        "lost", "peer-lost", role="symptom", title="A rank lost its peers", what="Its peer is gone."
-    )
+    lost = pattern("lost", "peer-lost", role="symptom", title="A rank lost its peers", what="Its peer is gone.")
     confirms = pattern("confirms", None, role="confirms", entity="rank")
     known = library(RAISED, lost, confirms)
     events = [
@@ -258,7 +254,7 @@ def test_an_unreadable_file_is_named_with_its_reason() -> None:
     said = [*steps(0, 1, 2), *steps(1, 1, 2), *died]
     files = [source(f"rank{r}.log", rank=r) for r in (0, 1)]
     ledger = {"bytes": 1000, "skipped": [denied]}
-    doc: Any = diagnose(Timeline(tuple(said), ()), files, library(), ledger)[0]
+    doc: Any = write(diagnose(Timeline(tuple(said), ()), files, library(), ledger), files, ledger)
     first, *rest = doc["verdict"]["missing"]
     assert doc["verdict"]["category"] == "external-signal"
     assert first["what"] == "kernel/dmesg.txt: permission denied"
@@ -267,11 +263,9 @@ def test_an_unreadable_file_is_named_with_its_reason() -> None:
 
 
 def test_a_verdict_of_a_later_life_tells_which_one() -> None:
-    lives = [
-        event("raised", f"rank1.{n}.log", 9, rank=1, pattern="raised", attempt=n, at=NOON + n) for n in (0, 1)
-    ]
+    lives = [event("raised", f"rank1.{n}.log", 9, rank=1, pattern="raised", attempt=n, at=NOON + n) for n in (0, 1)]
     files = [source(e.where.source, rank=1, attempt=e.attempt) for e in lives]
-    doc: Any = diagnose(Timeline(tuple(lives), ()), files, library(RAISED), {})[0]
+    doc: Any = write(diagnose(Timeline(tuple(lives), ()), files, library(RAISED), {}), files, {})
     assert (doc["verdict"]["attempt"], doc["job"]["attempts"]) == (1, 2)
     assert "attempt" not in document(lives[0]._replace(attempt=None))["verdict"]
 

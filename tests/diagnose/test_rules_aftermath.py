@@ -92,9 +92,7 @@ def test_a_nameless_reason_in_the_same_log_is_one() -> None:
 
 
 def test_other_signals_are_causes_whatever_was_said() -> None:
-    assert (
-        fallen(aftermath.abort_after_reason, of_rank(RAISED, 5), of_rank(CRASHED, 9, signal="SIGSEGV")) == {}
-    )
+    assert fallen(aftermath.abort_after_reason, of_rank(RAISED, 5), of_rank(CRASHED, 9, signal="SIGSEGV")) == {}
 
 
 def test_a_single_nan_that_goes_away_is_no_failure() -> None:
@@ -117,9 +115,7 @@ def test_the_rank_whose_nan_has_the_lowest_step_has_it() -> None:
 
 
 def test_without_steps_the_first_by_time_has_it_and_those_of_the_same_moment() -> None:
-    nans = [
-        claim(NAN, event(rank=r, at=at), ranks=(r,)) for r, at in ((0, 5.0), (1, 5.2), (2, 5.21), (3, None))
-    ]
+    nans = [claim(NAN, event(rank=r, at=at), ranks=(r,)) for r, at in ((0, 5.0), (1, 5.2), (2, 5.21), (3, None))]
     assert fallen(aftermath.nan_that_spread, *nans) == {2: "symptom", 3: "symptom"}
 
 
@@ -160,9 +156,7 @@ def imported(line: int = 5, rank: int | None = None, type: str = "ModuleNotFound
 
 
 def later(rank: int, line: int = 9, file: str = "a.log", **more: Any) -> Claim:
-    return claim(
-        RAISED, event(file=file, line=line, rank=rank, fields={"excepthook": True} | more), ranks=(rank,)
-    )
+    return claim(RAISED, event(file=file, line=line, rank=rank, fields={"excepthook": True} | more), ranks=(rank,))
 
 
 def optional(*claims: Claim, ranks: tuple[int, ...] = (0, 1)) -> bool:

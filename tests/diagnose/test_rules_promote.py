@@ -11,9 +11,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.promote import promoted
 
-SEGFAULT = pattern(
-    "segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel")
-)
+SEGFAULT = pattern("segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel"))
 CANCELLED = pattern("cancelled", "scheduler", role="symptom", entity="job", cause_if=("first-trouble",))
 RAISED = pattern()
 LOST = pattern("lost", "peer-lost", role="symptom")
@@ -69,9 +67,7 @@ def cancelled(line: int = 5, at: float | None = None) -> Claim:
     return claim(CANCELLED, event("CANCELLED", "slurm.out", line, speaker="scheduler", at=at))
 
 
-def complaint(
-    line: int, file: str = "slurm.out", at: float | None = None, p: Any = LOST, **more: Any
-) -> Claim:
+def complaint(line: int, file: str = "slurm.out", at: float | None = None, p: Any = LOST, **more: Any) -> Claim:
     sigma = more.pop("at_sigma", 0.0)
     return claim(p, event("lost", file, line, at=at, at_sigma=sigma, **more))
 
@@ -111,9 +107,7 @@ def test_what_says_nothing_of_trouble_may_stand_before_it() -> None:
 
 def test_who_aborts_or_ends_says_that_it_did_not_run_well() -> None:
     assert (
-        roles(case(), cancelled(), complaint(4, p=pattern("abort", None, tells=("aborts",), role="context")))[
-            0
-        ]
+        roles(case(), cancelled(), complaint(4, p=pattern("abort", None, tells=("aborts",), role="context")))[0]
         == "symptom"
     )
     end = pattern("end", None, tells=("end",), role="confirms")
@@ -152,9 +146,7 @@ def test_an_ordinary_wait_at_the_end_of_a_log_is_trouble() -> None:
     assert (found.role, found.because) == ("symptom", "no line follows it")
     assert roles(case(*c.events, last(6)), c) == ["context"]
     assert roles(case(*c.events, event("…", "a.log", 5, "line")), c) == ["context"]
-    assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == [
-        "context"
-    ]
+    assert roles(case(*c.events, last(5)), claim(pattern("p", None, role="context"), *c.events)) == ["context"]
 
 
 def test_what_a_rule_took_away_does_not_come_back() -> None:
@@ -214,8 +206,6 @@ def test_not_where_the_rank_worked_on_or_the_pattern_is_no_cause() -> None:
     assert promoted_lines(uttered(5), events=[*LEFT, work]) == []
     assert promoted_lines(uttered(12), events=[*LEFT, work]) == [12]
     assert promoted_lines(uttered(9), events=[*LEFT, work]) == [9]
-    assert promoted_lines(
-        uttered(5), events=[*LEFT, work._replace(where=work.where._replace(source="b"))]
-    ) == [5]
+    assert promoted_lines(uttered(5), events=[*LEFT, work._replace(where=work.where._replace(source="b"))]) == [5]
     assert promoted_lines(uttered(5, p=pattern("s", role="symptom")), events=LEFT) == []
     assert promoted_lines(uttered(5, uttered=False), events=LEFT) == []

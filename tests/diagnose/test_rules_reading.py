@@ -63,9 +63,7 @@ def test_an_exception_of_the_ranks_own_is_none() -> None:
     assert fallen(reading.transport, raised("RuntimeError", line="shapes differ")) == []
 
 
-@pytest.mark.parametrize(
-    "fields", [{"terminate": "c10::DistBackendError"}, {"what": "[Rank 1] Watchdog caught …"}]
-)
+@pytest.mark.parametrize("fields", [{"terminate": "c10::DistBackendError"}, {"what": "[Rank 1] Watchdog caught …"}])
 def test_an_abort_on_an_exception_of_the_collective_library_repeats_it(fields: dict[str, str]) -> None:
     crash = claim(CRASH, event(fields=fields))
     assert fallen(reading.abort_of_a_collective, crash) == [(0, "symptom")]
@@ -80,9 +78,7 @@ def opens(first: Claim, *others: Claim) -> list[tuple[int, str]]:
     return fallen(reading.opens_a_message, first, *others)
 
 
-def said(
-    text: str, line: int, of: Any = CRASH, file: str = "a.log", rank: int | None = 0, **fields: Any
-) -> Claim:
+def said(text: str, line: int, of: Any = CRASH, file: str = "a.log", rank: int | None = 0, **fields: Any) -> Claim:
     role = fields.pop("role", of.role)
     return claim(of, event(text, file, line, rank=rank, fields=fields), role=role)
 

@@ -21,9 +21,7 @@ WORK = steps(0, 1, 2, 3, at=NOON, at_sigma=0.1)
 def kill(pid: int = 9991, comm: str = "python3", p: Any = OOM, **more: Any) -> Claim:
     own = {name: more.pop(name) for name in ("ranks", "role") if name in more}
     fields = {"pid": str(pid), "comm": comm}
-    return claim(
-        p, event("Killed process", "dmesg.txt", speaker="kernel", fields=fields, **more), pids=(pid,), **own
-    )
+    return claim(p, event("Killed process", "dmesg.txt", speaker="kernel", fields=fields, **more), pids=(pid,), **own)
 
 
 def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
@@ -57,9 +55,7 @@ def test_what_ranks_are_called(comm: str, may_be: bool) -> None:
 def test_what_lies_well_outside_of_the_jobs_life(at: float | None, sigma: float, is_outside: bool) -> None:
     seen = case(*WORK)
     assert stale.outside(seen, event(at=at, at_sigma=sigma)) is is_outside
-    assert fallen(stale.other_lives, seen, kill(at=at, at_sigma=sigma)) == (
-        {0: "context"} if is_outside else {}
-    )
+    assert fallen(stale.other_lives, seen, kill(at=at, at_sigma=sigma)) == ({0: "context"} if is_outside else {})
 
 
 def test_nothing_is_outside_of_an_unknown_life() -> None:
@@ -139,12 +135,8 @@ def test_what_the_kernel_says_of_a_pid_does_not_make_it_ours() -> None:
 
 
 def test_a_pid_that_is_none_of_the_jobs() -> None:
-    assert fallen(stale.unknown_process, case(ranks=range(4), pids={0: 100, 1: 101}), kill(9991)) == {
-        0: "context"
-    }
-    assert (
-        fallen(stale.unknown_process, case(ranks=range(4), pids={0: 100}), kill(9991)) == {}
-    )  # too few are known
+    assert fallen(stale.unknown_process, case(ranks=range(4), pids={0: 100, 1: 101}), kill(9991)) == {0: "context"}
+    assert fallen(stale.unknown_process, case(ranks=range(4), pids={0: 100}), kill(9991)) == {}  # too few are known
     assert fallen(stale.unknown_process, case(ranks=()), kill(9991)) == {}
 
 

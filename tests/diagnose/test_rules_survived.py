@@ -79,9 +79,7 @@ def test_a_nameless_crash_is_handled_only_if_no_launcher_saw_one() -> None:
 
 
 def test_who_complains_of_the_missing_goes_on_itself() -> None:
-    absent = claim(
-        pattern("absent", "hang", entity="missing-ranks"), event(file="a.log", line=5, rank=0), ranks=(3,)
-    )
+    absent = claim(pattern("absent", "hang", entity="missing-ranks"), event(file="a.log", line=5, rank=0), ranks=(3,))
     assert fallen(survived.went_on, absent, events=[worked(rank=0)]) == {0: "context"}
     assert fallen(survived.went_on, absent, events=[worked(rank=3)]) == {}
 
@@ -128,9 +126,7 @@ def test_not_a_tracebacks_message_nor_who_ended_badly_nor_another_ranks_line() -
     assert fallen(survived.went_on, raised(text=again, opened=3), events=[LINE]) == {}
     assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE, *exits(r1=1)]) == {}
     assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE._replace(rank=2)]) == {}
-    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE._replace(rank=1)]) == {
-        0: "context"
-    }
+    assert fallen(survived.went_on, raised(text=again, rank=1), events=[LINE._replace(rank=1)]) == {0: "context"}
     above = event("before", "a.log", 3, "line")
     assert fallen(survived.went_on, raised(text=again), events=[above]) == {}
 
@@ -196,9 +192,7 @@ def test_what_ended_its_process_after_the_goodbye_was_not_got_over() -> None:
     assert fallen(survived.finished, raised(rank=1, fields=script), events=before, ranks=(1,)) == {}
     assert fallen(survived.finished, raised(rank=1), events=before, ranks=(1,)) == {0: "context"}
     after = [bye(1, 7, file="a.log")]
-    assert fallen(survived.finished, raised(rank=1, fields=script), events=after, ranks=(1,)) == {
-        0: "context"
-    }
+    assert fallen(survived.finished, raised(rank=1, fields=script), events=after, ranks=(1,)) == {0: "context"}
 
 
 def done(rule_claim: Claim, *byes: Event, **known: Any) -> bool:

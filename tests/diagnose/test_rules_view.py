@@ -57,9 +57,7 @@ def test_the_claim_says_why_it_fell_and_so_does_the_trace() -> None:
 
 
 def test_a_part_never_rises() -> None:
-    assert roles(
-        settle(case(), claims(["context", "symptom"]), [[always(0, "cause"), always(1, "cause")]])
-    ) == [
+    assert roles(settle(case(), claims(["context", "symptom"]), [[always(0, "cause"), always(1, "cause")]])) == [
         "context",
         "symptom",
     ]

@@ -54,9 +54,7 @@ def test_the_rank_whose_log_is_there_and_says_nothing_never_arrived() -> None:
 
 
 def test_where_it_stood_is_told_if_a_stack_shows_it() -> None:
-    stack = event(
-        "Thread 1 (idle)", "r3.stack", 1, "stack", rank=3, fields={"code": "train.py:31"}, speaker="tool"
-    )
+    stack = event("Thread 1 (idle)", "r3.stack", 1, "stack", rank=3, fields={"code": "train.py:31"}, speaker="tool")
     found = silent.silence(seen(waits(0, 1, 2), line(3), stack))
     assert found is not None and found.events[0] is stack
     assert found.because.endswith("rank 3 did not (it was at train.py:31)")
@@ -176,9 +174,7 @@ BAR = "Map:  40%|####      | 400/1000 [00:10<00:15, 40 examples/s]"
 
 
 def busy(*above: str, text: str = "[rank1]: timed out", rank: int = 1, seq: str | None = "1") -> Claim | None:
-    said = event(
-        text, "console.log", 50, rank=rank, context=(*above, text), before=len(above), fields={"seq": seq}
-    )
+    said = event(text, "console.log", 50, rank=rank, context=(*above, text), before=len(above), fields={"seq": seq})
     return silent.busy_rank0(seen([claim(WAITED, said, ranks=(rank,))], ranks=2))
 
 

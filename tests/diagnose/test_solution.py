@@ -8,27 +8,24 @@ import pytest
 
 from claims import NOON, bye, case, claim, event, exits, explains, pattern, source, steps
 from postmortem.align import Timeline
-from postmortem.diagnose import accounts, hint, novelty, reasons
+from postmortem.diagnose import novelty
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.headline import headline
 from postmortem.diagnose.solution import Solution, victims
 from postmortem.model import Clock
+from postmortem.say import accounts, hint, reasons
+from postmortem.say.headline import headline
 
 RAISED = pattern("raised", title="A rank raised an exception")
 LOST = pattern("lost", "peer-lost", role="symptom", title="A rank lost its peers")
 WAITED = pattern("waited", "hang", role="symptom", tells=("wait",))
 
 
-def solution(
-    root: Claim | None, *others: Claim, seen: Case | None = None, outcome: str = "", **more: Any
-) -> Solution:
+def solution(root: Claim | None, *others: Claim, seen: Case | None = None, outcome: str = "", **more: Any) -> Solution:
     claims = (root, *others) if root else others
     ranks = more.pop("ranks", root.ranks if root else ())
     outcome = outcome or ("incident" if root else "undetermined")
-    return Solution(
-        seen or case(ranks=range(4)), outcome, root, ranks, claims, more.pop("alternatives", ()), **more
-    )
+    return Solution(seen or case(ranks=range(4)), outcome, root, ranks, claims, more.pop("alternatives", ()), **more)
 
 
 # ── victims ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -61,9 +58,7 @@ def test_who_waited_without_a_name_timed_out() -> None:
 
 def test_who_complains_of_something_else_is_no_victim() -> None:
     other = pattern("other", "storage", role="symptom")
-    assert victims(case(), (), [claim(other, ranks=(0,)), claim(other, event(rank=1))]) == victims(
-        case(), (), []
-    )
+    assert victims(case(), (), [claim(other, ranks=(0,)), claim(other, event(rank=1))]) == victims(case(), (), [])
     assert victims(case(), (), [claim(LOST, ranks=(0,), role="context")]).lost == ()
 
 
@@ -120,9 +115,7 @@ def test_a_detail_in_digits_says_less_than_the_line() -> None:
 
 def test_the_host_of_many_or_of_several_is_not_named() -> None:
     assert headline(solution(raised(*range(7), hosts=("a",)))).startswith("Ranks 0–6 raised")
-    assert headline(solution(raised(*range(6), hosts=("a",)))).startswith(
-        "Ranks 0, 1, 2, 3, 4 and 5 on a raised"
-    )
+    assert headline(solution(raised(*range(6), hosts=("a",)))).startswith("Ranks 0, 1, 2, 3, 4 and 5 on a raised")
     assert headline(solution(raised(1, hosts=("a", "b")))).startswith("Rank 1 raised")
 
 
@@ -154,10 +147,7 @@ def test_a_crash_after_the_goodbye() -> None:
     assert headline(solution(one, seen=done)) == "Rank 1 crashed: SIGSEGV after it had finished."
     assert headline(solution(one)) == "Rank 1 crashed: SIGSEGV."
     two = raised(1, 2, p=p, fields={"signal": "Segmentation fault"})
-    assert (
-        headline(solution(two, seen=done))
-        == "Ranks 1 and 2 crashed: segmentation fault after they had finished."
-    )
+    assert headline(solution(two, seen=done)) == "Ranks 1 and 2 crashed: segmentation fault after they had finished."
     left = raised(1, p=p, fields={"exitcode": "3", "line": "Bus Error"})
     assert headline(solution(left, seen=done)) == "Rank 1 crashed: bus error."
 
@@ -165,8 +155,7 @@ def test_a_crash_after_the_goodbye() -> None:
 def test_a_comparison_is_a_sentence_by_itself_or_stands_behind_its_title() -> None:
     compared = {"strength": "compared", "p": {"derived": True}}
     assert (
-        headline(solution(raised(2, because="rank 2 had reached step 6", **compared)))
-        == "Rank 2 had reached step 6."
+        headline(solution(raised(2, because="rank 2 had reached step 6", **compared))) == "Rank 2 had reached step 6."
     )
     assert (
         headline(solution(raised(2, because="no dump", title="A rank fell silent", **compared)))
@@ -179,9 +168,7 @@ def test_a_comparison_is_a_sentence_by_itself_or_stands_behind_its_title() -> No
 
 
 def test_what_the_sentence_says_already_is_not_said_of_victims_again() -> None:
-    root = raised(
-        2, because="rank 2 lost the connection and was gone", strength="compared", p={"derived": True}
-    )
+    root = raised(2, because="rank 2 lost the connection and was gone", strength="compared", p={"derived": True})
     assert headline(solution(root, claim(LOST, ranks=(0,)))) == "Rank 2 lost the connection and was gone."
 
 
@@ -204,9 +191,7 @@ def test_long_messages_are_cut_at_a_clause_and_no_bracket_is_left_open() -> None
 def test_what_stands_before_the_pattern_in_a_glued_line_is_not_quoted() -> None:
     from postmortem.model import Variant
 
-    p = pattern(
-        "glued", title="A rank raised an exception", variants=(Variant("nothing"), Variant(r"none \w+"))
-    )
+    p = pattern("glued", title="A rank raised an exception", variants=(Variant("nothing"), Variant(r"none \w+")))
     root = claim(p, event(" 40%|####  | 4/10 none left"), ranks=(2,))
     assert headline(solution(root)) == "Rank 2 raised an exception (none left)."
 
@@ -235,25 +220,17 @@ def test_an_undetermined_one_tells_of_its_victims_or_the_first_loud_complaint() 
     assert headline(solution(None, claim(LOST, ranks=(0, 1)))) == (
         "Undetermined: ranks 0 and 1 lost the connection, and the cause is not in these logs."
     )
-    quiet = claim(
-        pattern("q", "storage", role="symptom", severity="warning", title="A disk is slow"), event(at=1.0)
-    )
+    quiet = claim(pattern("q", "storage", role="symptom", severity="warning", title="A disk is slow"), event(at=1.0))
     nobody = claim(pattern("n", None, role="symptom", title="A job ended"), event(at=1.0))
-    loud = claim(
-        pattern("l", "storage", role="symptom", severity="error", title="A disk is full"), event(at=2.0)
-    )
-    later = claim(
-        pattern("m", "storage", role="symptom", severity="error", title="A disk is gone"), event(at=3.0)
-    )
+    loud = claim(pattern("l", "storage", role="symptom", severity="error", title="A disk is full"), event(at=2.0))
+    later = claim(pattern("m", "storage", role="symptom", severity="error", title="A disk is gone"), event(at=3.0))
     confirms = claim(pattern("c", "storage", role="confirms", title="A kernel says so"), event(at=1.0))
     assert "Undetermined: a disk is full," in headline(solution(None, quiet, nobody, confirms, later, loud))
     assert "Undetermined: a disk is slow," in headline(solution(None, quiet))
     assert "Undetermined: a job ended," in headline(solution(None, quiet, nobody))
     assert headline(solution(None)) == "Undetermined: no line shows a rank at work or finished."
     stack = case(event(kind="stack"))
-    assert "Undetermined: the only evidence is the stack of a process," in headline(
-        solution(None, seen=stack)
-    )
+    assert "Undetermined: the only evidence is the stack of a process," in headline(solution(None, seen=stack))
 
 
 # ── reasons ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -292,9 +269,7 @@ def test_no_reason_repeats_the_headline_or_another_reason() -> None:
 
 
 def test_other_comparisons_of_the_same_ranks() -> None:
-    compared = claim(
-        pattern("c", derived=True), ranks=(2, 3), because="ranks 2 and 3 were late", role="confirms"
-    )
+    compared = claim(pattern("c", derived=True), ranks=(2, 3), because="ranks 2 and 3 were late", role="confirms")
     elsewhere = claim(pattern("c", derived=True), ranks=(1,), because="rank 1 was late", role="confirms")
     stated = claim(pattern("s"), ranks=(2,), because="it said so")
     assert because(raised(2), compared, elsewhere, stated) == ["Ranks 2 and 3 were late."]
@@ -395,12 +370,8 @@ def test_nobody_is_silent_in_a_healthy_run_but_who_has_no_log() -> None:
 
 
 def test_a_loud_complaint_is_told_before_a_quiet_one_and_a_nameless_one_is_its_speakers() -> None:
-    quiet = claim(
-        pattern("q", "hang", role="symptom", severity="warning", title="quiet"), event(file="x"), ranks=(0,)
-    )
-    loud = claim(
-        pattern("l", "hang", role="symptom", severity="error", title="loud"), event(file="y", rank=0)
-    )
+    quiet = claim(pattern("q", "hang", role="symptom", severity="warning", title="quiet"), event(file="x"), ranks=(0,))
+    loud = claim(pattern("l", "hang", role="symptom", severity="error", title="loud"), event(file="y", rank=0))
     assert rows(solution(None, quiet, loud, seen=case(ranks=(0,)))) == [("victim", "loud (y:1)")]
 
 
@@ -417,9 +388,7 @@ def test_how_far_a_rank_came() -> None:
     )
     assert row["last_line"] == {"source": "rank0.log", "line": 99}
     (empty,) = accounts.ranks(solution(None, seen=case(ranks=(0,))))
-    assert [empty[k] for k in ("last_step", "last_collective", "exit", "host", "pid", "last_line")] == [
-        None
-    ] * 6
+    assert [empty[k] for k in ("last_step", "last_collective", "exit", "host", "pid", "last_line")] == [None] * 6
 
 
 def test_every_source_has_its_number_of_events_and_every_clock_its_row() -> None:

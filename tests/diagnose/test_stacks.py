@@ -77,13 +77,9 @@ def test_the_flight_recorder_says_where_a_rank_waits_and_not_where_it_had_been()
 
     def dump(rank: int, line: int, *pending: object) -> Event:
         fields = {**stack(rank, line, REDUCE).fields, "pending": pending}
-        return event(
-            "last enqueued", f"dump{rank}", None, "recorder", rank=rank, fields=fields | {"tool": None}
-        )
+        return event("last enqueued", f"dump{rank}", None, "recorder", rank=rank, fields=fields | {"tool": None})
 
-    seen = case(
-        dump(0, 24, "all_reduce 23"), dump(1, 24, "all_reduce 23"), dump(2, 9), stack(2, 30), ranks=(0, 1, 2)
-    )
+    seen = case(dump(0, 24, "all_reduce 23"), dump(1, 24, "all_reduce 23"), dump(2, 9), stack(2, 30), ranks=(0, 1, 2))
     rows = stacks(seen, [2])
     assert [(row["ranks"], row["how"], row["code"]) for row in rows] == [
         ([2], "py-spy", "train.py:30"),

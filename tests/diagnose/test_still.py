@@ -22,16 +22,12 @@ def found(*events: Event, at: float = 3600.0, **more: Any) -> list[str]:
 
 def work(*numbers: int, pace: float = 2.0, **more: Any) -> list[Event]:
     known = {"raw_time": "…", "clock": "absolute"} | more
-    return [
-        e._replace(at=NOON + pace * int(str(e.fields["step"]))) for e in steps(0, *numbers, at=NOON, **known)
-    ]
+    return [e._replace(at=NOON + pace * int(str(e.fields["step"]))) for e in steps(0, *numbers, at=NOON, **known)]
 
 
 def test_a_silence_of_half_an_hour_and_twenty_steps_is_the_story() -> None:
     said = found(*work(1, 100))
-    assert said == [
-        "no rank printed a line in the last 57 minutes; before that, up to step 100, a step took 2.0 s"
-    ]
+    assert said == ["no rank printed a line in the last 57 minutes; before that, up to step 100, a step took 2.0 s"]
     assert found(*work(1, 100), at=200 + 1800)
     assert not found(*work(1, 100), at=200 + 1799)
 
@@ -54,9 +50,7 @@ def test_without_a_pace_a_stamp_or_after_a_goodbye_nothing_is_known() -> None:
     assert not found()
 
 
-@pytest.mark.parametrize(
-    "clock, at, told", [("naive", 200 + 3600 + 119, False), ("naive", 200 + 3600 + 120, True)]
-)
+@pytest.mark.parametrize("clock, at, told", [("naive", 200 + 3600 + 119, False), ("naive", 200 + 3600 + 120, True)])
 def test_unknown_zones_explain_whole_half_hours(clock: str, at: float, told: bool) -> None:
     assert bool(found(*work(1, 100), at=at, clock=clock)) is told
     assert bool(found(*work(1, 100, clock=clock), at=at)) is told

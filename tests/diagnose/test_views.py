@@ -108,9 +108,7 @@ def test_a_stack_printed_while_dying_shows_no_hang() -> None:
     assert view(undated._replace(context=()), *dead).stack is not None
 
 
-def test_a_stack_that_was_asked_for_when_another_ended_counts_if_that_one_had_waited_until_a_timeout() -> (
-    None
-):
+def test_a_stack_that_was_asked_for_when_another_ended_counts_if_that_one_had_waited_until_a_timeout() -> None:
     """`postmortem run` asks all ranks when the first one fails. Beside one that raised or was killed they show
     where victims were."""
     asked = said(5, kind="stack", fields={"asked": "rank 0 (pid 7) exited with code 1", "after": 0})

@@ -15,9 +15,7 @@ LOST = pattern("lost", "peer-lost", role="symptom")
 Votes = dict[str, Counter[int]]
 
 
-def of_files(
-    *names: str, votes: dict[str, int] | None = None, world: int | None = None, kind: str = "console"
-) -> Any:
+def of_files(*names: str, votes: dict[str, int] | None = None, world: int | None = None, kind: str = "console") -> Any:
     said: Votes = {name: Counter({rank: 1}) for name, rank in (votes or {}).items()}
     found = numbering.numbered([source(n, kind) for n in names], {n: n for n in names}, said, world)
     return [found.get(n) for n in names]
@@ -94,9 +92,7 @@ def test_only_logs_in_which_ranks_speak() -> None:
 
 
 def test_writers_of_a_common_log() -> None:
-    def of(
-        names: tuple[str, ...], world: int | None = None, said: dict[str, int] | None = None
-    ) -> dict[str, int]:
+    def of(names: tuple[str, ...], world: int | None = None, said: dict[str, int] | None = None) -> dict[str, int]:
         votes = {n: Counter({(said or {})[n]: 1}) if n in (said or {}) else Counter[int]() for n in names}
         return numbering.of_names(votes, world)
 
@@ -109,9 +105,7 @@ def test_writers_of_a_common_log() -> None:
 
 def test_what_lines_say_of_their_own_rank() -> None:
     stems = {"a.log": "a"}
-    own = [
-        event(file="a.log", kind=k, rank=1) for k in ("identity", "line", "progress", "finished", "exception")
-    ]
+    own = [event(file="a.log", kind=k, rank=1) for k in ("identity", "line", "progress", "finished", "exception")]
     worker = event(file="a.log", kind="line", fields={"said_worker": 1})
     others = [
         event(file="a.log", kind="pattern", rank=2),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from postmortem.diagnose.wording import clock_time, message
+from postmortem.diagnose.wording import clock_time
+from postmortem.formats.lineform import message
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,7 @@ def guided(target: targets.Target, executions: int, seed: int) -> None:
 
 
 def main() -> int:
-    known = argparse.ArgumentParser(
-        prog="python tests/fuzz", description="Fuzz whatever reads what others wrote."
-    )
+    known = argparse.ArgumentParser(prog="python tests/fuzz", description="Fuzz whatever reads what others wrote.")
     known.add_argument("--executions", type=int, default=100_000)
     known.add_argument("--seed", type=int, default=secrets.randbelow(1 << 24))
     known.add_argument("--seconds", type=float, default=1e9, help="of one target, at most")

@@ -46,9 +46,7 @@ def kept(target: Target) -> Iterator[bytes]:
         yield from (path.read_bytes() for path in sorted(folder.glob("*")) if path.is_file())
 
 
-def run(
-    target: Target, executions: int, seed: int, *, seconds: float = 1e9, keep: Path | None = None
-) -> Outcome:
+def run(target: Target, executions: int, seed: int, *, seconds: float = 1e9, keep: Path | None = None) -> Outcome:
     """Try a target. `keep`: a folder for the inputs that fail."""
     outcome = Outcome(target.name, seed)
     seeds = target.seeds()

@@ -102,9 +102,7 @@ def _wrapped(data: bytes, rng: random.Random) -> bytes:
     text = data[:3000].decode("utf-8", "replace")
     field = rng.choice(("log", "message", "msg", "textPayload", "line", "MESSAGE", "body", "event"))
     if rng.random() < 0.3:
-        return json.dumps(
-            {field: text, "time": "2026-11-20T03:12:08Z"}, ensure_ascii=rng.random() < 0.5
-        ).encode()
+        return json.dumps({field: text, "time": "2026-11-20T03:12:08Z"}, ensure_ascii=rng.random() < 0.5).encode()
     rows = [json.dumps({field: line, "rank": 1}) for line in text.split("\n")[:20]]
     return "\n".join(rows).encode() if rng.random() < 0.6 else f"[{','.join(rows)}]".encode()
 

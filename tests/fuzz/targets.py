@@ -24,35 +24,36 @@ from typing import Any
 import zstandard
 
 from fuzz.watch import ROOT, folder
-from postmortem import parsers, reading, report, scan
+from postmortem import blocks as parsers
+from postmortem import reading, report, scan
 from postmortem.analyze import Options, analyze
-from postmortem.collect import Container, archives, collect, names, open_sources, remote, sniff
-from postmortem.collect.streams import Incomplete, Limits
-from postmortem.errors import PostmortemError
-from postmortem.library import load
-from postmortem.library.read import parse as read_pattern
-from postmortem.model import Around, Event, Hit, Sample, Skip, Source
-from postmortem.parsers import (
-    boxed,
+from postmortem.blocks import (
     counters,
-    envelope,
-    excerpt,
-    exports,
     faults,
     flight_recorder,
     plain_pickle,
     progress,
-    records,
     signs,
     stacks,
+    torchrun,
+)
+from postmortem.errors import PostmortemError
+from postmortem.formats import (
+    boxed,
+    envelope,
+    excerpt,
+    exports,
+    records,
     style,
     tables,
     times,
-    torchrun,
-    torn,
     unwrap,
-    utterances,
 )
+from postmortem.input import Container, archives, collect, names, open_sources, remote, sniff
+from postmortem.input.streams import Incomplete, Limits
+from postmortem.library import load
+from postmortem.library.read import parse as read_pattern
+from postmortem.model import Around, Event, Hit, Sample, Skip, Source
 from postmortem.privacy import Redactor
 from postmortem.replay import documents, parameters, pick, script, verify
 
@@ -132,10 +133,7 @@ def wrapped() -> list[bytes]:
         for w in windows()[:200]
     ]
     pairs = [
-        b"".join(
-            b"level=info rank=1 msg=%r\n" % line.decode("utf-8", "replace").encode()
-            for line in w.split(b"\n")
-        )
+        b"".join(b"level=info rank=1 msg=%r\n" % line.decode("utf-8", "replace").encode() for line in w.split(b"\n"))
         for w in windows()[200:300]
     ]
     cri = [
@@ -262,17 +260,15 @@ def small(data: bytes) -> None:
     text = _text(data)
     times.find(text)
     times.boot(text)
-    _, said = faults.speaker_of(text)
+    _, said = faults.library_of(text)
     faults.fields_of(faults.read(said))
     counters.form_of(text)
     boxed.opens(text)
-    utterances.uncaught(text)
-    utterances.said(text)
     list(signs.counts(text))
     for sign in (
         signs.step,
         signs.done,
-        signs.cries,
+        signs.has_error,
         signs.troubled,
         signs.result,
         signs.answers,
@@ -324,14 +320,13 @@ def blocks(data: bytes) -> None:
         before, after = b"\n".join(whole[:at]) + b"\n", b"\n" + b"\n".join(whole[at + 1 :])
         around = Around.of(before, after)
         one = excerpt.Excerpt(CONSOLE, Hit(at + 1, 0, whole[at], around, (), ()), learnt)
-        for parser in parsers._BLOCKS.values():
+        for parser in parsers._BY_OPENER.values():
             _check(parser(one), data)
 
 
 def worked(data: bytes) -> None:
     learnt = style.learn(excerpt.split(data)[:40])
     _check(progress.parse(CONSOLE, (Sample(1, 0, data),), learnt), data)
-    _check(torn.parse_torn(CONSOLE, data, learnt), data)
 
 
 def document_of(kind: str) -> Callable[[bytes], None]:
@@ -412,9 +407,7 @@ def opened(data: bytes) -> None:
     path = _file(data, "x")
     total = 0
     seen = set()
-    for source, stream in open_sources(
-        Container(path, "x", len(data), "plain"), Limits(total=64 << 20, members=500)
-    ):
+    for source, stream in open_sources(Container(path, "x", len(data), "plain"), Limits(total=64 << 20, members=500)):
         assert source.path.startswith("x") and source.path.isprintable() and source.path not in seen
         if source.path != "x":
             seen.add(source.path)
@@ -556,14 +549,12 @@ def replayed(data: bytes) -> None:
 
 
 def redacted(data: bytes) -> None:
-    text = (
-        Redactor().text(_text(data)) if hasattr(Redactor, "text") else Redactor().document({"a": _text(data)})
-    )
+    text = Redactor().text(_text(data)) if hasattr(Redactor, "text") else Redactor().document({"a": _text(data)})
     assert text is not None
 
 
 def _targets() -> Iterator[Target]:
-    p = "postmortem.parsers"
+    p = "postmortem.blocks"
     yield Target("peel", lines, peel, 18, (f"{p}.envelope", f"{p}.style", f"{p}.times"))
     yield Target("small", lines, small, 14, (f"{p}.faults", f"{p}.signs", f"{p}.times", f"{p}.counters"))
     yield Target("record", wrapped, record, 6, (f"{p}.records",))
@@ -571,13 +562,13 @@ def _targets() -> Iterator[Target]:
     yield Target("unwrapped", wrapped, unwrapped, 4, (f"{p}.unwrap", f"{p}.framing", f"{p}.exports"))
     yield Target("blocks", windows, blocks, 3, (p,))
     yield Target("worked", windows, worked, 2, (f"{p}.progress", f"{p}.signs", f"{p}.counters"))
-    yield Target("pickled", dumps, pickled, 18, (f"{p}.plain_pickle", f"{p}.pickle_machine"))
+    yield Target("pickled", dumps, pickled, 18, (f"{p}.plain_pickle",))
     for kind in ("error-file", "flight-recorder", "stack", "process-table", "cgroup"):
         seeds = dumps if kind == "flight-recorder" else of_kinds(kind)
         yield Target(kind, seeds, document_of(kind), 4, (p,))
-    yield Target("named", lines, named, 4, ("postmortem.collect.names", "postmortem.collect.sniff"))
-    yield Target("opened", packed, opened, 2, ("postmortem.collect",))
-    yield Target("listed", lines, listed, 1, ("postmortem.collect",))
+    yield Target("named", lines, named, 4, ("postmortem.input.names", "postmortem.input.sniff"))
+    yield Target("opened", packed, opened, 2, ("postmortem.input",))
+    yield Target("listed", lines, listed, 1, ("postmortem.input",))
     yield Target("pattern", patterns, pattern, 0.15, ("postmortem.library.read",))
     yield Target("replayed", foreign, replayed, 1, ("postmortem.replay",))
     yield Target("redacted", lines, redacted, 2, ("postmortem.privacy",))

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from postmortem import kept
+from postmortem.system import cache as kept
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 2.0  # of processor time for one input of 32 KiB

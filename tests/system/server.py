@@ -18,7 +18,7 @@ def main() -> None:
     import postmortem.report.html
     import postmortem.report.json
     import postmortem.report.terminal  # noqa: F401
-    from postmortem import cli
+    from postmortem.cli import app as cli
 
     print(json.dumps({"code": None}), flush=True)
     for line in sys.stdin:

@@ -52,9 +52,7 @@ class Slurm:
     epilog_timeout = 5
 
     def __init__(self) -> None:
-        self.folder = Path(
-            tempfile.mkdtemp(prefix="postmortem-slurm-")
-        )  # pytest's own is closed to other users
+        self.folder = Path(tempfile.mkdtemp(prefix="postmortem-slurm-"))  # pytest's own is closed to other users
         self.folder.chmod(0o755)
         self.daemons: list[subprocess.Popen[bytes]] = []
         self.env = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
@@ -133,9 +131,7 @@ class Slurm:
 
     def run(self, *words: str | Path, check: bool = True, **env: str) -> str:
         """Run a command of Slurm's and return what it said."""
-        done = subprocess.run(
-            [*map(str, words)], env={**self.env, **env}, capture_output=True, text=True, timeout=60
-        )
+        done = subprocess.run([*map(str, words)], env={**self.env, **env}, capture_output=True, text=True, timeout=60)
         if check and done.returncode:
             raise AssertionError(f"{words[0]} exited with {done.returncode}: {done.stderr}\n{self.said()}")
         return done.stdout.strip()

@@ -16,8 +16,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.order import surely_before
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 PATTERNS = {
     "kill": "rank-exit-sigkill",
@@ -47,9 +47,7 @@ def _weighed(case: Case, c: Claim, found: Sequence[Claim]) -> Claim:
     if any(surely_before(other, c) for other in found if other is not c):
         return replace(c, role="symptom")
     if c.pattern.id == PATTERNS["own"] and any(_in_collective(e) for e in case.by_rank.get(c.ranks[0], [])):
-        return replace(
-            c, role="symptom", because=f"{c.because}; its stack shows that it waited in a collective"
-        )
+        return replace(c, role="symptom", because=f"{c.because}; its stack shows that it waited in a collective")
     return c
 
 
@@ -208,13 +206,7 @@ def _missed(x: Claim, end: Ending) -> bool:
 
 
 def _told(case: Case, c: Claim, end: Ending) -> list[Claim]:
-    known = (
-        "kill",
-        "crash",
-        "limit",
-        *(("stop",) if c.ranks else ()),
-    )  # a shell may stop what it had started
-    kind = end.kind if end.kind in known else "own"
+    kind = end.kind if end.kind in ("kill", "crash", "limit", "stop") else "own"
     event = c.event._replace(fields=dict(c.event.fields) | {"exitcode": end.code})
     return _as(case, PATTERNS[kind], c, event, f"{c.event.where} reports {end}")
 
@@ -244,9 +236,7 @@ def _stopped_after(x: Claim, c: Claim, end: Ending) -> bool:
     task."""
     if not (x.tells("stop") and x.speaker != "launcher" and end.code > 0 and end.kind != "stop"):
         return False
-    return x.event.where.source == c.event.where.source and (x.event.where.line or 0) > (
-        c.event.where.line or 0
-    )
+    return x.event.where.source == c.event.where.source and (x.event.where.line or 0) > (c.event.where.line or 0)
 
 
 def _below(x: Claim, c: Claim) -> bool:
@@ -274,17 +264,13 @@ def _unspoken(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bo
 def _unasked(case: Case, end: Ending) -> bool:
     """The launcher names the workers that it stops. The only one that a signal ended and that is not among
     them got it from elsewhere."""
-    if (
-        end.code > 0 or end.told_by is None or case.telling("stop")
-    ):  # where the job was told to stop, everybody was
+    if end.code > 0 or end.told_by is None or case.telling("stop"):  # where the job was told to stop, everybody was
         return False
     asks = case.telling("asks")
     if not asks and end.told_by.fields.get("told_by") == "script":
         return _first_of_all(case, end)
     asked = {number(e.fields.get("pid")) for e in asks}
-    complete = any(
-        e.where.source == end.told_by.where.source for e in asks
-    )  # another agent's log may lack its head
+    complete = any(e.where.source == end.told_by.where.source for e in asks)  # another agent's log may lack its head
     told = [case.ends[r] for r in case.ended("stop")]
     others = [x.told_by.pid for x in told if x.code < 0 and x.told_by and x.told_by.pid not in asked]
     return complete and end.told_by.pid is not None and others == [end.told_by.pid]

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from postmortem import late
 from postmortem.diagnose import life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import MOST, make
 from postmortem.diagnose.wording import ranks_text
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
+from postmortem.system import lazy as late
 
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")
@@ -100,9 +100,7 @@ def _counted(case: Case) -> Claim | None:
     Timed out initializing … in store based barrier on rank: 0, for key: store_based_barrier_key:1
     (world_size=2, worker_count=1, …
     """
-    complaints = [
-        e for e in case.telling("join-count") if str(e.fields.get("store_key")).endswith("barrier_key:1")
-    ]
+    complaints = [e for e in case.telling("join-count") if str(e.fields.get("store_key")).endswith("barrier_key:1")]
     came = {r for e in complaints if (r := number(e.fields.get("rank"))) is not None}
     world = max((number(e.fields.get("world")) or 0 for e in complaints), default=0)
     joined = {number(e.fields.get("joined")) for e in complaints}
@@ -210,11 +208,7 @@ def _knew_all(e: Event) -> bool:
     frames = e.fields.get("frames")
     if "connectFullMesh" in e.text:
         return "Connect timeout" in e.text
-    return (
-        isinstance(frames, tuple)
-        and bool(frames)
-        and all(func != "init_process_group" for _, _, func in frames)
-    )
+    return isinstance(frames, tuple) and bool(frames) and all(func != "init_process_group" for _, _, func in frames)
 
 
 def _no_store(m: Meeting) -> Claim | None:
@@ -232,9 +226,7 @@ def _no_store(m: Meeting) -> Claim | None:
 def _stuck(m: Meeting) -> Claim | None:
     """A rank that started, speaks, and neither joined nor complained: it is busy or stuck before
     init_process_group."""
-    accused = [
-        c.event for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"
-    ]
+    accused = [c.event for c in m.claims if c.accuses and c.speaker != "launcher" and c.pattern.family != "launcher"]
     ready = m.case.ranks_of(m.case.of_kind("progress"))
     dead = set(m.case.ended("kill", "crash"))
     stuck = sorted(m.present - m.case.ranks_of(accused) - ready - m.waiting - dead)

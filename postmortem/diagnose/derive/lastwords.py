@@ -17,16 +17,14 @@ from postmortem.diagnose import life
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make
-from postmortem.diagnose.wording import shape
+from postmortem.formats.lineform import shape
 from postmortem.model import Event, Where
 
 ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 BEHIND = 4  # lines that may follow: what a shell or a trap still prints
 ENOUGH = 3  # a wait of which one or two lines tell may be a compilation
 _AGAIN = re.compile(r"\b(?:[Rr]etrying|RETRYING|[Tt]rying again|(?:will|then) (?:re)?try again)\b")
-_ANSWERED = re.compile(
-    r'\bHTTP/1\.[01]" [1-4]\d\d\b'
-)  # a server that has an answer for the next request got over it
+_ANSWERED = re.compile(r'\bHTTP/1\.[01]" [1-4]\d\d\b')  # a server that has an answer for the next request got over it
 
 
 def derive(case: Case, claims: list[Claim]) -> list[Claim]:

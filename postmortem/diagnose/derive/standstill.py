@@ -17,8 +17,8 @@ from postmortem.diagnose.case import SPOKEN, Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import silent
 from postmortem.diagnose.derive.hangs.views import make, scene
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 SILENCE = 1800.0  # seconds: evaluations and checkpoints can take many minutes
 NOTICED = 20.0  # where one rank stands before what all others have done

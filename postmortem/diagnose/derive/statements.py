@@ -16,7 +16,8 @@ from typing import NamedTuple
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make, minority
-from postmortem.diagnose.wording import message, ranks_text
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import message
 from postmortem.model import Event
 
 ENOUGH = 3  # ranks: of two that differ neither is the odd one
@@ -88,9 +89,7 @@ def _differs(case: Case, said: Mapping[int, Said]) -> tuple[int, str] | None:
     ranks = case.registry.ranks
     if len(ranks) < ENOUGH or set(said) != set(ranks):
         return None
-    columns = [
-        column for column in zip(*(said[r][0] for r in ranks), strict=False) if len({*column}) < len(ranks)
-    ]
+    columns = [column for column in zip(*(said[r][0] for r in ranks), strict=False) if len({*column}) < len(ranks)]
     rows = dict(zip(ranks, zip(*columns, strict=True), strict=True)) if columns else {}
     if len({tuple(sorted(row)) for row in rows.values()}) == 1:
         return _alone(said, {r: " ".join(row) for r, row in rows.items()}, _NONE)
@@ -98,9 +97,7 @@ def _differs(case: Case, said: Mapping[int, Said]) -> tuple[int, str] | None:
     return next((told for told in found if told is not None), None)
 
 
-def _alone(
-    said: Mapping[int, Said], values: Mapping[int, str], own: re.Pattern[str]
-) -> tuple[int, str] | None:
+def _alone(said: Mapping[int, Said], values: Mapping[int, str], own: re.Pattern[str]) -> tuple[int, str] | None:
     groups: dict[str, list[int]] = defaultdict(list)
     for rank, value in values.items():
         groups[value].append(rank)

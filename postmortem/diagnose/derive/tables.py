@@ -13,13 +13,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from postmortem import late
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import make, minority
 from postmortem.diagnose.wording import ranks_text
-from postmortem.digits import whole
 from postmortem.model import Event
+from postmortem.model.digits import whole
+from postmortem.system import lazy as late
 
 SIZES, OTHER = "ranks-list-other-shapes", "ranks-list-other-values"
 _SIZE = late.regex(
@@ -85,14 +85,10 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if told.ranks in found:
             continue
         rank, value, line, file_line, text = told.rows[0]
-        shown = e._replace(
-            where=e.where._replace(line=line, end_line=None, file_line=file_line), text=text, rank=None
-        )
+        shown = e._replace(where=e.where._replace(line=line, end_line=None, file_line=file_line), text=text, rank=None)
         because = f"the exception says that rank {rank} {value}"
         if told.usual:
-            because = (
-                f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {told.usual}"
-            )
+            because = f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {told.usual}"
         made = make(case, SIZES if told.sizes else OTHER, told.ranks, [shown, e], because)
         if made is not None:
             found[told.ranks] = made

@@ -11,8 +11,8 @@ from postmortem.diagnose.order import before
 from postmortem.diagnose.rules.reading import exception
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
-from postmortem.digits import number
 from postmortem.library import regexes
+from postmortem.model.digits import number
 
 LOUD = ("fatal", "error")
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
@@ -158,9 +158,7 @@ def _just_above(a: Claim, b: Claim) -> bool:
 def abort_after_reason(view: View) -> Iterator[Defeat]:
     """SIGABRT is how a process ends that has said why: any other cause of the same process is nearer."""
     reasons = [
-        c
-        for c in view.claims
-        if c.role == "cause" and c.pattern.category != "native-crash" and c.speaker != "kernel"
+        c for c in view.claims if c.role == "cause" and c.pattern.category != "native-crash" and c.speaker != "kernel"
     ]
     for at, claim in view.numbered("cause"):
         if claim.pattern.category != "native-crash" or str(claim.event.fields.get("signal")) not in ABORT:

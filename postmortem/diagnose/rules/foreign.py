@@ -177,9 +177,7 @@ def _within(case: Case, e: Event) -> bool:
 def _borne_out(case: Case, c: Claim, own: Sequence[Claim]) -> bool:
     """Whether what the ranks say follows from it. Who states a cause that does not has one of its own; a
     complaint of others is none."""
-    causes = [
-        x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS
-    ]
+    causes = [x for x in own if x.role == "cause" and not x.pattern.derived and x.pattern.category not in COMPLAINTS]
     if causes:
         return any(declared(c, x) or (_akin(x, c) and x.pattern.family == "gpu-fault") for x in causes)
     if c.pattern.category == "host-oom" and not _ROW.match(c.event.text) and _somebody_killed(case, own):
@@ -206,6 +204,4 @@ def _akin(own: Claim, c: Claim) -> bool:
         return own.pattern.family in ON_GPUS and not own.pattern.says_why
     if category == "host-oom":
         return False
-    return own.pattern.category == category or (
-        category == "network" and own.pattern.category in ("peer-lost", "hang")
-    )
+    return own.pattern.category == category or (category == "network" and own.pattern.category in ("peer-lost", "hang"))

@@ -39,9 +39,7 @@ def promoted(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _last_uttered(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """What each log's last exception without a traceback says, where somebody failed: a rank left with a
     code of its own, or others lost it."""
-    failed = bool(case.ended("own")) or any(
-        c.role == "symptom" and c.pattern.severity in LOUD for c in claims
-    )
+    failed = bool(case.ended("own")) or any(c.role == "symptom" and c.pattern.severity in LOUD for c in claims)
     if not failed:
         return []
     last: dict[tuple[str, int | None], Claim] = {}

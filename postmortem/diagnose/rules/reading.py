@@ -37,9 +37,7 @@ DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the
 def quoted(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause", "confirms"):
         if claim.event.fields.get("quoted"):
-            yield Defeat(
-                number, "context", "the line is quoted (`> …`), so it is about another time or place"
-            )
+            yield Defeat(number, "context", "the line is quoted (`> …`), so it is about another time or place")
 
 
 def ignored(view: View) -> Iterator[Defeat]:
@@ -76,9 +74,7 @@ def transport(view: View) -> Iterator[Defeat]:
     answer."""
     for number, claim in view.numbered("cause"):
         if is_transport(claim):
-            yield Defeat(
-                number, "symptom", f"{exception(claim)} reports that a peer or the store did not answer"
-            )
+            yield Defeat(number, "symptom", f"{exception(claim)} reports that a peer or the store did not answer")
 
 
 def is_transport(claim: Claim) -> bool:

@@ -11,8 +11,8 @@ from dataclasses import replace
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 PROGRAMS = (
     "python",

@@ -10,20 +10,16 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 from postmortem.privacy import cut
 
 _OVERCOME = re.compile(
     r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE
 )  # `read failed, retry 1/3`
-_GAVE_UP = re.compile(
-    r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE
-)
+_GAVE_UP = re.compile(r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE)
 _INSTEAD = re.compile(r"\b(?:falling back|fall ?back) (?:on|to)\b|\busing \S+ instead\b", re.IGNORECASE)
-_AT_EXIT = re.compile(
-    r"resource_tracker|^ *warnings\.warn\("
-)  # multiprocessing's helper outlives its process
+_AT_EXIT = re.compile(r"resource_tracker|^ *warnings\.warn\(")  # multiprocessing's helper outlives its process
 BATCH = (
     "scheduler",
     "kubernetes",
@@ -86,9 +82,7 @@ def fell_back(view: View) -> Iterator[Defeat]:
         e = claim.event
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
         if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
-            yield Defeat(
-                at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`"
-            )
+            yield Defeat(at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`")
 
 
 def with_its_chain(view: View) -> Iterator[Defeat]:
@@ -169,11 +163,7 @@ def _after_goodbye(case: Case, claim: Claim) -> bool:
 def _deadly(claim: Claim) -> bool:
     """Whether who made this claim did not outlive it, so that a goodbye below it is another's: a shell's,
     mostly."""
-    return (
-        life.uncaught(claim.event)
-        or claim.pattern.survivable == "never"
-        or claim.pattern.category == "native-crash"
-    )
+    return life.uncaught(claim.event) or claim.pattern.survivable == "never" or claim.pattern.category == "native-crash"
 
 
 def _of_an_end(claim: Claim) -> bool:
@@ -253,9 +243,7 @@ def _ended_one(case: Case, e: Event) -> bool:
     """Whether an exception on a console without names may be the end of a rank that left with an error code:
     the others go on for a while. It is the last one there, and who is told of by a launcher has raised
     nothing under its own name."""
-    raised = [
-        x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")
-    ]
+    raised = [x for x in case.of_kind("exception") if x.source_kind != "agent" and not x.fields.get("reported_by")]
     named = case.ranks_of(raised)
     silent = _left_with_a_code(case) - named
     if named:

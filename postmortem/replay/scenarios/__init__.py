@@ -1,2 +1,1 @@
-"""The jobs: stand-alone training scripts,
-copied beside `trainer.py` and run in their own processes, never imported here."""
+"""Training scripts that are run in processes of their own, never imported here."""

@@ -1,11 +1,4 @@
-"""One rank starts its last reduction asynchronously, never waits for the handle and leaves;
-the others still need its data.
-
-Shows: the leaving rank ends well, its peers lose the connection
-Expected: pattern rank-left-early, category collective-mismatch, culprit the rank at fault.
-"""
-
-from __future__ import annotations
+"""One rank exits while its last asynchronous reduction is still running."""
 
 import os
 
@@ -14,18 +7,16 @@ import torch.distributed as dist
 import trainer
 
 
-def main() -> None:
-    job = trainer.begin()
+def main(job: trainer.Job) -> None:
     for step in job.steps():
         gradient = torch.rand(2_000_000)
         work = dist.all_reduce(gradient, async_op=True)
-        if job.faulty and step == job.args.step:
+        if job.fails_at(step):
             job.log.info("target loss reached, training finished")
-            os._exit(0)  # the handle is still open
+            os._exit(0)  # without work.wait()
         work.wait()
         job.report(step, float(gradient.mean()))
-    job.done()
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main)

@@ -1,19 +1,11 @@
-"""A training run that ends well.
-
-Shows: nothing at all: no cause may be named
-Expected: pattern none, category none, culprit nobody.
-"""
-
-from __future__ import annotations
+"""A training run that ends well; also the job of the scenarios that only start or stop it differently."""
 
 import trainer
 
 
-def main() -> None:
-    job = trainer.begin()
+def main(job: trainer.Job) -> None:
     job.train()
-    job.done()
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main)

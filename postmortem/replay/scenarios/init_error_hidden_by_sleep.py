@@ -1,11 +1,4 @@
-"""One rank fails before the group forms, catches its own exception and sleeps before it would retry:
-the others only see a time-out.
-
-Shows: a logged exception long before the time-out of the others
-Expected: pattern rank-stuck-before-init, category rendezvous, culprit the rank at fault.
-"""
-
-from __future__ import annotations
+"""One rank catches an exception before the process group is created and sleeps before it raises it again."""
 
 import time
 
@@ -18,8 +11,7 @@ def load_config(job: trainer.Job) -> dict[str, str]:
     return {"tokenizer_path": "tokenizer.json"}
 
 
-def main() -> None:
-    job = trainer.Job(trainer.arguments(retry_s=30.0))
+def main(job: trainer.Job) -> None:
     try:
         load_config(job)
     except KeyError as error:
@@ -28,8 +20,7 @@ def main() -> None:
         raise
     job.join()
     job.train()
-    job.done()
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main, join=False, retry_s=30.0)

@@ -1,27 +1,18 @@
-"""One rank queues a kernel that does not come to its end (a deadlocked custom operator);
-the reduction behind it never starts.
-
-Shows: the NCCL watchdog's time-out on every rank, and a flight-recorder dump of each
-Expected: pattern nccl-watchdog-timeout, category hang, culprit any rank: all time out alike.
-"""
-
-from __future__ import annotations
+"""One rank queues a GPU kernel that does not end before a reduction."""
 
 import torch
 import torch.distributed as dist
 import trainer
 
 
-def main() -> None:
-    job = trainer.begin(backend="nccl", seconds=40.0)
+def main(job: trainer.Job) -> None:
     for step in job.steps():
         gradient = torch.rand(4096)
-        if job.faulty and step == job.args.step:
+        if job.fails_at(step):
             torch.cuda._sleep(int(job.args.seconds * 1.5e9))  # cycles of the GPU's clock
         dist.all_reduce(gradient)
         job.report(step, float(gradient.mean()))
-    job.done()
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main, backend="nccl", seconds=40.0)

@@ -1,11 +1,4 @@
-"""A logging thread reduces metrics on the same process group as the training thread:
-the order of collectives differs from rank to rank.
-
-Shows: messages of the wrong size (an abort) or a time-out on all ranks
-Expected: pattern gloo-size-mismatch, category collective-mismatch, culprit any rank: all run the same race.
-"""
-
-from __future__ import annotations
+"""A logging thread and the training thread reduce on the same process group in an undefined order."""
 
 import threading
 import time
@@ -16,24 +9,22 @@ import trainer
 
 
 class Metrics(threading.Thread):
-    """Reduces its counters whenever a step begins; same default group as the gradients:
-    no order between the two threads."""
+    """Reduces its counters whenever a step begins."""
 
-    def __init__(self, slow_s: float) -> None:
+    def __init__(self, delay_s: float) -> None:
         super().__init__(daemon=True)
-        self.slow_s, self.due, self.idle = slow_s, threading.Event(), threading.Event()
+        self.delay_s, self.due, self.idle = delay_s, threading.Event(), threading.Event()
 
     def run(self) -> None:
         while True:
             self.due.wait()
             self.due.clear()
-            time.sleep(self.slow_s)
+            time.sleep(self.delay_s)
             dist.all_reduce(torch.ones(300_000))
             self.idle.set()
 
 
-def main() -> None:
-    job = trainer.begin()
+def main(job: trainer.Job) -> None:
     metrics = Metrics(0.0 if job.rank % 2 else 0.1)
     model = job.network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -44,11 +35,9 @@ def main() -> None:
         if step < job.args.step:
             metrics.idle.wait()
         elif job.rank % 2:
-            # a longer forward pass: here the metrics go first, on the other ranks the gradients do
-            time.sleep(0.1)
+            time.sleep(0.1)  # on odd ranks the metrics are reduced first, on the others the gradients
         job.report(step, job.learn(model, optimizer, *job.batch(step)))
-    job.done()
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main)

@@ -1,10 +1,4 @@
-"""The last batch of one rank is larger, and so is the tensor it reduces.
-
-Shows: gloo aborts on a message of the wrong size, or waits; DETAIL names both shapes Expected:
-pattern gloo-size-mismatch, category collective-mismatch, culprit not compared: gloo names no sender.
-"""
-
-from __future__ import annotations
+"""The last batch of one rank, and the tensor it reduces, is larger than those of the others."""
 
 import torch
 import torch.distributed as dist
@@ -24,15 +18,12 @@ def share(job: trainer.Job, scores: torch.Tensor) -> None:
             dist.reduce_scatter(scores, parts)
 
 
-def main() -> None:
-    job = trainer.begin(extra=4096, collective="all_reduce")
+def main(job: trainer.Job) -> None:
     for step in job.steps():
-        width = 64 + (job.args.extra if job.faulty and step == job.args.step else 0)
-        scores = torch.rand(width)
+        scores = torch.rand(64 + (job.args.extra if job.fails_at(step) else 0))
         share(job, scores)
         job.report(step, float(scores.mean()))
-    job.done()
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main, extra=4096, collective="all_reduce")

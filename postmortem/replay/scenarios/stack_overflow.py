@@ -1,22 +1,15 @@
-"""A recursive tree is printed with the recursion limit raised; the C stack ends before the limit does.
-
-Shows: a segmentation fault whose Python stack repeats one line
-Expected: pattern faulthandler-fatal-error, category native-crash, culprit the rank at fault.
-"""
-
-from __future__ import annotations
+"""A deeply nested object is printed with a raised recursion limit; the C stack overflows."""
 
 import faulthandler
 import sys
 
-import torch
 import trainer
 
 
 class Node:
-    """A parse tree; a broken sample makes it a very long chain."""
+    """A node of a parse tree."""
 
-    def __init__(self, child: Node | None) -> None:
+    def __init__(self, child: "Node | None") -> None:
         self.child = child
 
     def __repr__(self) -> str:
@@ -30,18 +23,11 @@ def parse(depth: int) -> Node:
     return node
 
 
-def main() -> None:
+def main(job: trainer.Job) -> None:
     faulthandler.enable()
     sys.setrecursionlimit(10_000_000)
-    job = trainer.begin(depth=400_000)
-    model = job.network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in job.steps():
-        depth = job.args.depth if job.faulty and step == job.args.step else 20
-        features = len(repr(parse(depth)))
-        job.report(step, job.learn(model, optimizer, *job.batch(step)) + 0.0 * features)
-    job.done()
+    job.train(fault=lambda: repr(parse(job.args.depth)))
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main, depth=400_000)

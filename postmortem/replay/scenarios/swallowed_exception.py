@@ -1,11 +1,4 @@
-"""A try/except around the forward pass skips bad batches:
-the rank goes on with the next one and misses a reduction.
-
-Shows: one handled exception, logged or not, on one rank; then time-outs on the others
-Expected: pattern tensor-shape-mismatch, category python-exception, culprit the rank at fault.
-"""
-
-from __future__ import annotations
+"""One rank handles an exception, skips the batch and misses a reduction."""
 
 import time
 
@@ -16,13 +9,12 @@ import trainer
 
 def forward(job: trainer.Job, step: int) -> torch.Tensor:
     x, _ = job.batch(step)
-    if job.faulty and step == job.args.step:
+    if job.fails_at(step):
         x = x[:, : trainer.FEATURES // 2]
     return x @ torch.ones(trainer.FEATURES, 1)
 
 
-def main() -> None:
-    job = trainer.begin(loud=1)
+def main(job: trainer.Job) -> None:
     for step in job.steps():
         try:
             loss = forward(job, step).mean().abs().reshape(1)
@@ -36,9 +28,8 @@ def main() -> None:
             dist.barrier()
         job.report(step, float(loss))
     if job.faulty:
-        time.sleep(3 * job.args.timeout)  # writes its summary while the others still train
-    job.done()
+        time.sleep(3 * job.args.timeout)
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main, loud=1)

@@ -1,13 +1,6 @@
-"""What the jobs of this folder share: arguments, a process group, a tiny model,
-and log lines as real trainers write them.
+"""Shared by the training scripts of this folder: options, log formats, process group, model, data and training loop.
 
-In: the command line of a job and the environment a launcher gives it.
-Out: log lines in one of `STYLES`, for example
-
-    2026-11-21 12:40:07,113 INFO [rank1] train: epoch 0 step 5 loss 2.3050
-    {'loss': 2.305, 'grad_norm': 0.4182, 'learning_rate': 0.01, 'epoch': 0.25}
-
-The file is copied beside the job, which imports it as `trainer`; it knows nothing of the package around it.
+The file is copied next to each script and imported as `trainer`. It imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -19,50 +12,44 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import torch.utils.data
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 FEATURES, CLASSES, BATCH = 32, 10, 8
 
-# A thread of gloo's lets go of a finished reduction, with what Python left in it, a moment after the rank
-# goes on, and asks for the interpreter lock to do so. If the interpreter is on its way out by then, it ends
-# that thread inside a destructor, and C++ aborts the process: `terminate called without an active exception`,
-# exit -6. If DDP's model goes first, it waits for that thread, and keeps the lock.
-# So a rank that is done ends at once, with the model alive, and one that fails gives up the lock for a while.
-QUIET_S = 0.5
+# A gloo thread takes the interpreter lock to release a finished reduction. If the interpreter is shutting down at
+# that moment, the process aborts: `terminate called without an active exception`, exit code -6. So a failed rank
+# sleeps before it exits, and a finished rank calls os._exit() while the model is still alive.
+EXIT_DELAY_S = 0.5
 
 
-# ── log lines ───────────────────────────────────────────────────────────────────────────────────────────────
+# ── log formats ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Style:
-    """How a code base logs: `line` wraps any message, `step` words the progress,
-    `who` prints the progress."""
+    """The log format of a code base: `line` is the format of each line, `step` formats the progress,
+    `ranks` are the ranks that log progress (all, first, last)."""
 
     line: str
     step: Callable[[int, int, float, float], str]
     stream: str = "stderr"
-    who: str = "all"  # all | first | last
-
-
-def _seconds(elapsed: float) -> str:
-    return f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
+    ranks: str = "all"
 
 
 def _bar(step: int, steps: int, loss: float, elapsed: float) -> str:
     full = 20 * (step + 1) // steps
-    return (
-        f"{100 * (step + 1) // steps:3d}%|{'█' * full}{' ' * (20 - full)}| {step + 1}/{steps} "
-        f"[{_seconds(elapsed)}, loss={loss:.3f}]"
-    )
+    clock = f"{int(elapsed) // 60:02d}:{int(elapsed) % 60:02d}"
+    percent = 100 * (step + 1) // steps
+    return f"{percent:3d}%|{'█' * full}{' ' * (20 - full)}| {step + 1}/{steps} [{clock}, loss={loss:.3f}]"
 
 
 def _hf(step: int, steps: int, loss: float, elapsed: float) -> str:
@@ -71,46 +58,39 @@ def _hf(step: int, steps: int, loss: float, elapsed: float) -> str:
 
 def _megatron(step: int, steps: int, loss: float, elapsed: float) -> str:
     return (
-        f" iteration {step + 1:8d}/{steps:8d} | consumed samples: {BATCH * (step + 1):12d} | elapsed time "
-        f"per iteration (ms): "
-        f"{1000 * elapsed / (step + 1):.1f} | learning rate: 1.000E-02 | lm loss: {loss:.6E} | number of "
+        f" iteration {step + 1:8d}/{steps:8d} | consumed samples: {BATCH * (step + 1):12d} | elapsed time per iteration"
+        f" (ms): {1000 * elapsed / (step + 1):.1f} | learning rate: 1.000E-02 | lm loss: {loss:.6E} | number of "
         f"nan iterations: 0 |"
     )
 
 
+def _imagenet(step: int, steps: int, loss: float, elapsed: float) -> str:
+    return f"Epoch: [0][{step:3d}/{steps}]\tTime {elapsed / (step + 1):6.3f}\tLoss {loss:.4e}"
+
+
+def _json(step: int, steps: int, loss: float, elapsed: float) -> str:
+    return json.dumps({"step": step, "loss": round(loss, 4), "elapsed_s": round(elapsed, 2)})
+
+
+LOGGING = "{asctime} {levelname} [rank{rank}] train: {message}"
+ISO = "{iso} | {levelname:<8} | rank={rank} | {message}"
 STYLES = {
     "bare": Style("{message}", lambda s, n, x, t: f"step {s} loss {x:.4f}", "stdout"),
-    "logging": Style(
-        "{asctime} {levelname} [rank{rank}] train: {message}",
-        lambda s, n, x, t: f"epoch 0 step {s} loss {x:.4f}",
-    ),
-    "iso": Style(
-        "{iso} | {levelname:<8} | rank={rank} | {message}",
-        lambda s, n, x, t: f"step={s} loss={x:.5f} lr=1.0e-02",
-    ),
-    "imagenet": Style(
-        "{message}",
-        lambda s, n, x, t: f"Epoch: [0][{s:3d}/{n}]\tTime {t / (s + 1):6.3f}\tLoss {x:.4e}",
-        "stdout",
-    ),
+    "logging": Style(LOGGING, lambda s, n, x, t: f"epoch 0 step {s} loss {x:.4f}"),
+    "iso": Style(ISO, lambda s, n, x, t: f"step={s} loss={x:.5f} lr=1.0e-02"),
+    "imagenet": Style("{message}", _imagenet, "stdout"),
     "bracket": Style(
-        "[{date}] [rank {rank}/{world}] {message}",
-        lambda s, n, x, t: f"batch {s}/{n} - loss: {x:.3f}",
-        "stdout",
+        "[{date}] [rank {rank}/{world}] {message}", lambda s, n, x, t: f"batch {s}/{n} - loss: {x:.3f}", "stdout"
     ),
     "megatron": Style("[{date}] {message}", _megatron, "stdout", "last"),
     "hf": Style("{levelname}:train:{message}", _hf, "stdout", "first"),
-    "json": Style(
-        "json",
-        lambda s, n, x, t: json.dumps({"step": s, "loss": round(x, 4), "elapsed_s": round(t, 2)}),
-        "stdout",
-    ),
+    "json": Style("json", _json, "stdout"),
     "bar": Style("{asctime} - {levelname} - train - {message}", _bar, "stderr", "first"),
 }
 
 
-class Lines(logging.Formatter):
-    """Words a record in a style; the rank is read late, because a job may learn it late."""
+class StyleFormatter(logging.Formatter):
+    """Formats a record in a style. RANK is read for each record: a spawned process sets it after its start."""
 
     def __init__(self, style: Style) -> None:
         super().__init__()
@@ -118,40 +98,30 @@ class Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).astimezone()
-        fields = {
-            "asctime": f"{at:%Y-%m-%d %H:%M:%S},{int(record.msecs):03d}",
-            "iso": at.isoformat(timespec="milliseconds"),
-            "date": f"{at:%Y-%m-%d %H:%M:%S}",
-            "levelname": record.levelname,
-            "rank": os.environ.get("RANK", "?"),
-            "world": os.environ.get("WORLD_SIZE", "?"),
-        }
-        message = record.getMessage()
+        date, rank, message = f"{at:%Y-%m-%d %H:%M:%S}", os.environ.get("RANK", "?"), record.getMessage()
+        iso = at.isoformat(timespec="milliseconds")
         if self.style.line == "json":
-            body = message if message.startswith("{") else json.dumps({"msg": message})
-            head = {
-                "ts": at.isoformat(timespec="milliseconds"),
-                "level": record.levelname.lower(),
-                "rank": fields["rank"],
-            }
-            text = json.dumps(head | json.loads(body))
+            body = json.loads(message) if message.startswith("{") else {"msg": message}
+            text = json.dumps({"ts": iso, "level": record.levelname.lower(), "rank": rank} | body)
         else:
-            text = self.style.line.format(message=message, **fields)
+            asctime, world = f"{date},{int(record.msecs):03d}", os.environ.get("WORLD_SIZE", "?")
+            text = self.style.line.format(
+                message=message, asctime=asctime, iso=iso, date=date, levelname=record.levelname, rank=rank, world=world
+            )
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
 # ── a job ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def arguments(**extra: float | str) -> argparse.Namespace:
-    """Every job takes these; `extra` are the job's own, with their defaults, which also give their types.
+def options(**own: float | str) -> argparse.Namespace:
+    """The options of every job and the job's own, whose defaults also give their types.
 
-    They come from the command line or, so that a process table does not tell the plot,
-    from a JSON file named by --config.
+    They are read from the command line, or from the JSON file of --config, which keeps them out of `ps`.
     """
-    common: dict[str, float | str] = {
+    defaults: dict[str, float | str] = {
         "backend": "gloo",
-        "device": "",  # cpu or cuda; empty: what the backend asks for
+        "device": "",  # cpu or cuda; empty: cuda with nccl, else cpu
         "share": 1,  # with nccl: ranks may share a GPU
         "steps": 24,
         "rank": 1,
@@ -159,30 +129,44 @@ def arguments(**extra: float | str) -> argparse.Namespace:
         "timeout": 8.0,
         "pause": 0.05,
         "style": "logging",
+        **own,
     }
-    defaults: dict[str, float | str] = {**common, **extra}
     parser = argparse.ArgumentParser()
     for name, value in defaults.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(value), default=value)
-    _launch_options(parser)
+    parser.add_argument("--record", action="store_true", help="wrap main() in torch.distributed.elastic's @record")
+    parser.add_argument("--spawn", type=int, default=0, help="start this many ranks with torch.multiprocessing.spawn")
     parser.add_argument("--config", default="")
     if path := parser.parse_args().config:
         parser.set_defaults(**json.loads(Path(path).read_text()))
     return parser.parse_args()
 
 
+class Samples(torch.utils.data.Dataset[Tensor]):
+    """Ten thousand random samples, each made by `read`."""
+
+    def __init__(self, read: Callable[[int], Tensor]) -> None:
+        self.read = read
+
+    def __len__(self) -> int:
+        return 10_000
+
+    def __getitem__(self, index: int) -> Tensor:
+        return self.read(index)
+
+
 class Job:
-    """One rank of a job: who it is, how it logs, what it trains."""
+    """One rank of a job."""
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
         self.style = STYLES[args.style]
         self.began = time.monotonic()
         handler = logging.StreamHandler(sys.stdout if self.style.stream == "stdout" else sys.stderr)
-        handler.setFormatter(Lines(self.style))
+        handler.setFormatter(StyleFormatter(self.style))
         logging.basicConfig(level=logging.INFO, handlers=[handler])
         self.log = logging.getLogger("train")
-        atexit.register(time.sleep, QUIET_S)
+        atexit.register(time.sleep, EXIT_DELAY_S)
         self.note(-1)
 
     @property
@@ -195,26 +179,29 @@ class Job:
 
     @property
     def faulty(self) -> bool:
-        """Is this the rank at fault?"""
+        """Whether this is the rank at fault."""
         return bool(self.rank == self.args.rank)
+
+    def fails_at(self, step: int) -> bool:
+        """Whether this is the rank at fault at the step at which it fails."""
+        return self.faulty and bool(step == self.args.step)
 
     @property
     def device(self) -> torch.device:
-        """Where this rank computes: its own GPU where there is one for each rank, else the first."""
+        """The CPU, or the GPU of this local rank (modulo the number of GPUs)."""
         kind = self.args.device or ("cuda" if self.args.backend == "nccl" else "cpu")
         if kind == "cpu":
             return torch.device("cpu")
         local = int(os.environ.get("LOCAL_RANK", "0"))
         return torch.device("cuda", local % max(1, torch.cuda.device_count()))
 
-    def place(self) -> None:
-        """Put what is made from here on where this rank computes.
+    def use_device(self) -> None:
+        """Make this rank's device the default.
 
-        NCCL refuses two ranks of one host on one GPU. Where the job has fewer GPUs than ranks, each rank says
-        that it is a host of its own; NCCL then talks over loopback sockets, and all else is as it is on as
-        many hosts.
+        NCCL refuses two ranks of one host on one GPU. If the job has fewer GPUs than ranks, each rank gets another
+        NCCL_HOSTID, and NCCL uses loopback sockets.
         """
-        # without a GPU the process group itself says so
+        # without a GPU the process group itself raises the error
         if self.device.type != "cuda" or not torch.cuda.device_count():
             return
         if self.args.backend == "nccl" and self.world > torch.cuda.device_count() and self.args.share:
@@ -223,21 +210,15 @@ class Job:
         torch.set_default_device(self.device)
 
     def join(self) -> None:
-        """Form the process group, as every trainer does, with a time-out a test can wait for."""
-        # DDP would import it in a formed group:
-        # a second of work, or ten on a busy machine, while the time-out runs
+        """Create the process group."""
+        # DDP would import it later, for up to ten seconds while the timeout runs
         import torch._dynamo
 
         self.log.info("initializing process group backend=%s", self.args.backend)
-        self.place()
+        self.use_device()
         dist.init_process_group(self.args.backend, timeout=timedelta(seconds=self.args.timeout))
-        self.log.info(
-            "process group ready: rank %d of %d, pid %d, torch %s",
-            self.rank,
-            self.world,
-            os.getpid(),
-            torch.__version__,
-        )
+        ready = "process group ready: rank %d of %d, pid %d, torch %s"
+        self.log.info(ready, self.rank, self.world, os.getpid(), torch.__version__)
 
     def network(self, hidden: int = 64, **ddp: bool) -> nn.Module:
         return self.distribute(self.layers(hidden), **ddp)
@@ -253,9 +234,15 @@ class Job:
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator("cpu").manual_seed(1000 * step + self.rank)
         x = torch.randn(BATCH, FEATURES, generator=generator, device="cpu")
-        return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(
-            self.device
+        return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(self.device)
+
+    def loader(self, read: Callable[[int], Tensor], workers: int = 1) -> Iterator[Tensor]:
+        """Batches of a DataLoader whose forked workers call `read` with the index of each sample."""
+        data = Samples(read)
+        loader = torch.utils.data.DataLoader(
+            data, batch_size=BATCH, num_workers=workers, multiprocessing_context="fork"
         )
+        return iter(loader)
 
     def steps(self) -> Iterator[int]:
         for step in range(self.args.steps):
@@ -271,11 +258,11 @@ class Job:
         return float(loss.detach())
 
     def report(self, step: int, loss: float, every: int = 2) -> None:
-        speaks = {"all": True, "first": self.rank == 0, "last": self.rank == self.world - 1}[self.style.who]
-        if not speaks or step % every:
+        shown = {"all": True, "first": self.rank == 0, "last": self.rank == self.world - 1}[self.style.ranks]
+        if not shown or step % every:
             return
         text = self.style.step(step, self.args.steps, loss, time.monotonic() - self.began)
-        if self.args.style == "bar":  # a progress bar redraws its line: "\r", no newline until the end
+        if self.args.style == "bar":  # a progress bar ends its line with "\r"
             sys.stderr.write(f"\r{text}")
             sys.stderr.flush()
         elif self.args.style == "hf":
@@ -283,12 +270,35 @@ class Job:
         else:
             self.log.info("%s", text)
 
-    def train(self) -> None:
-        """A healthy training run from here to its end."""
-        model = self.network()
+    def train(
+        self,
+        fault: Callable[[], object] | None = None,
+        model: nn.Module | None = None,
+        inputs: Iterable[Tensor] | None = None,
+    ) -> None:
+        """Train to the last step. `fault` is called on the rank at fault before the step at which it fails;
+        `inputs` are batches in place of random ones."""
+        for _ in self.trained(fault, model, inputs):
+            pass
+
+    def trained(
+        self,
+        fault: Callable[[], object] | None = None,
+        model: nn.Module | None = None,
+        inputs: Iterable[Tensor] | None = None,
+    ) -> Iterator[int]:
+        """The same, and yield each step when it is done."""
+        model = model or self.network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        batches = iter(inputs) if inputs is not None else None
         for step in self.steps():
-            self.report(step, self.learn(model, optimizer, *self.batch(step)))
+            if fault and self.fails_at(step):
+                fault()
+            x, y = self.batch(step)
+            if batches is not None:
+                x = next(batches).to(self.device)
+            self.report(step, self.learn(model, optimizer, x, y))
+            yield step
 
     def done(self) -> None:
         self.log.info("training finished")
@@ -298,57 +308,46 @@ class Job:
         os._exit(0)
 
     def dump_recorder(self) -> None:
-        """gloo does not dump its flight recorder by itself; a job that wants the file writes it."""
+        """Write the flight recorder's buffer: gloo does not write it by itself."""
         folder = Path("flight_recorder")
         folder.mkdir(exist_ok=True)
         (folder / f"fr_rank{self.rank}.json").write_bytes(torch._C._distributed_c10d._dump_fr_trace_json())
         (folder / f"fr_rank{self.rank}.pkl").write_bytes(torch._C._distributed_c10d._dump_fr_trace())
 
     def note(self, step: int) -> None:
-        """Tell the runner outside, which may be asked to kill this rank at a step, who and where we are."""
+        """Write rank and step for the runner, which kills a rank at a step."""
         if folder := os.environ.get("REPLAY_CONTROL"):
             Path(folder, str(os.getpid())).write_text(f"{os.environ.get('RANK', '-1')} {step}")
 
 
-def begin(**extra: float | str) -> Job:
-    """Arguments, logging and process group in one: how most jobs start."""
-    job = Job(arguments(**extra))
-    job.join()
-    return job
+# ── start ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def child(index: int, main: Callable[[], None], world: int) -> None:
-    """One process of torch.multiprocessing.spawn:
-    it gets its rank as an argument, the rest from the environment."""
-    os.environ |= {"RANK": str(index), "LOCAL_RANK": str(index), "WORLD_SIZE": str(world)}
-    main()
+def run(main: Callable[[Job], None], join: bool = True, **own: float | str) -> None:
+    """Run `main` as one rank: under @record (which writes error.json and enables faulthandler), spawned, or plain.
 
-
-def _launch_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--record", action="store_true", help="wrap main() in torch.distributed.elastic's @record"
-    )
-    parser.add_argument(
-        "--spawn", type=int, default=0, help="start so many ranks with torch.multiprocessing.spawn"
-    )
-
-
-def arguments_of_launch() -> argparse.Namespace:
-    """The two options that count before a job has read its own."""
-    parser = argparse.ArgumentParser(add_help=False)
-    _launch_options(parser)
-    return parser.parse_known_args()[0]
-
-
-def call(main: Callable[[], None]) -> None:
-    """Run `main` as the job asks for: under @record (which writes error.json and turns faulthandler on),
-    spawned, or bare."""
-    args = arguments_of_launch()
+    `join`: create the process group before; `own`: the job's own options and their defaults.
+    """
+    args = options(**own)
     if args.record:
         from torch.distributed.elastic.multiprocessing.errors import record
 
-        record(main)()
+        record(_rank)(main, args, join)
     elif args.spawn:
-        torch.multiprocessing.spawn(child, args=(main, args.spawn), nprocs=args.spawn)
+        torch.multiprocessing.spawn(_spawned, args=(main, args, join), nprocs=args.spawn)
     else:
-        main()
+        _rank(main, args, join)
+
+
+def _rank(main: Callable[[Job], None], args: argparse.Namespace, join: bool) -> None:
+    job = Job(args)
+    if join:
+        job.join()
+    main(job)
+    job.done()
+
+
+def _spawned(index: int, main: Callable[[Job], None], args: argparse.Namespace, join: bool) -> None:
+    """A process of torch.multiprocessing.spawn: its rank is an argument, the rest is in the environment."""
+    os.environ |= {"RANK": str(index), "LOCAL_RANK": str(index), "WORLD_SIZE": str(args.spawn)}
+    _rank(main, args, join)

@@ -1,32 +1,19 @@
-"""One rank has fewer batches than the others.
-With --at-end exit it leaves, with --at-end barrier it waits for the others at the end.
+"""One rank has fewer batches; `at_end` selects whether it leaves or waits in a barrier."""
 
-Shows: exit: a rank that ends well while its peers lose the connection; barrier: the early rank waits in
-another collective Expected: pattern rank-left-early, category collective-mismatch, culprit the rank at fault.
-"""
-
-from __future__ import annotations
-
-import torch
 import torch.distributed as dist
 import trainer
 
 
-def main() -> None:
-    job = trainer.begin(at_end="exit")
-    model = job.network()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+def main(job: trainer.Job) -> None:
     batches = job.args.step if job.faulty else job.args.steps
     job.log.info("%d batches in this shard", batches)
-    for step in job.steps():
-        if step == batches:
+    for step in job.trained():
+        if step + 1 == batches:
             break
-        job.report(step, job.learn(model, optimizer, *job.batch(step)))
     job.log.info("epoch 0 finished after %d batches", batches)
     if job.args.at_end == "barrier":
         dist.barrier()
-    job.done()
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main, at_end="exit")

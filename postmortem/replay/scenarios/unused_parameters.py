@@ -1,10 +1,4 @@
-"""A head of the model takes no part in the loss, and DDP was not told.
-
-Shows: `Expected to have finished reduction in the prior iteration` on every rank
-Expected: pattern ddp-unused-parameters, category ddp-usage, culprit any rank: all run the same model.
-"""
-
-from __future__ import annotations
+"""A head of the model takes no part in the loss, and DDP does not search for unused parameters."""
 
 import torch
 import trainer
@@ -12,7 +6,7 @@ from torch import nn
 
 
 class TwoHeads(nn.Module):
-    """The second head is there for a later stage of training."""
+    """A model whose second head is not used."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,14 +19,9 @@ class TwoHeads(nn.Module):
         return out
 
 
-def main() -> None:
-    job = trainer.begin()
-    model = job.distribute(TwoHeads())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for step in job.steps():
-        job.report(step, job.learn(model, optimizer, *job.batch(step)))
-    job.done()
+def main(job: trainer.Job) -> None:
+    job.train(model=job.distribute(TwoHeads()))
 
 
 if __name__ == "__main__":
-    trainer.call(main)
+    trainer.run(main)

@@ -20,8 +20,8 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
 from postmortem.diagnose.wording import capital, ranks_text
-from postmortem.digits import number
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 FIRST = 1  # the number of a group's first work
 DEFAULT = ("0(default_pg)", "default_pg", "0")
@@ -142,11 +142,7 @@ def _rank(case: Case, e: Event) -> int | None:
 def _group_of(found: dict[tuple[int, str | None], Wait], wait: Wait) -> str | None:
     """The group of a line that names none: the one in which the same rank, else another, waits in the
     same work."""
-    same = [
-        (rank, name, other)
-        for (rank, name), other in found.items()
-        if name is not None and other.seq == wait.seq
-    ]
+    same = [(rank, name, other) for (rank, name), other in found.items() if name is not None and other.seq == wait.seq]
     for rank, name, _ in same:
         if rank == wait.rank:
             return name
@@ -194,9 +190,7 @@ def _usual(values: Iterator[str]) -> str:
 def _differing(scene: Scene, group: Group, works: dict[tuple[int, str, str], list[int]]) -> Claim | None:
     told = []
     for (seq, op, numel), ranks in sorted(works.items()):
-        told.append(
-            f"{ranks_text(ranks)} waited in {op or 'work'} {seq}" + (f" ({numel} elements)" if numel else "")
-        )
+        told.append(f"{ranks_text(ranks)} waited in {op or 'work'} {seq}" + (f" ({numel} elements)" if numel else ""))
     because = "; ".join(told) + group.named
     odd, majority = minority(works)
     pattern = "ranks-in-different-collectives"
@@ -218,9 +212,7 @@ def behind(scene: Scene) -> Claim | None:
         low = sorted(r for r, n in counts.items() if n < top)
         if len(low) * 2 < len(counts) or len(counts) == 2:
             proof = [group.waits[r].event for r in (*low, *(r for r in counts if r not in low))]
-            because = (
-                f"{ranks_text(low)} had enqueued {counts[low[0]]} collectives{group.named}; the others {top}"
-            )
+            because = f"{ranks_text(low)} had enqueued {counts[low[0]]} collectives{group.named}; the others {top}"
             return scene.make("rank-behind", low, proof, because)
     return None
 
@@ -242,7 +234,9 @@ def together(scene: Scene) -> Claim | None:
             because = f"{ranks_text(group.ranks)} timed out in {_told(group)}, the first of its group: none was missing"
             return scene.make("first-collective-never-ended", [], _proof(group), capital(because))
         if whole:
-            because = f"{ranks_text(group.ranks)} timed out in {_told(group)}: none was missing or late, and none had exited"
+            because = (
+                f"{ranks_text(group.ranks)} timed out in {_told(group)}: none was missing or late, and none had exited"
+            )
             return scene.make("all-ranks-stuck", [], _proof(group), capital(because))
         if not _spoken_of(scene, group.ranks):
             because = f"{ranks_text(group.ranks)} timed out in {_told(group)}; {_open(scene, group.ranks)}"

@@ -84,9 +84,7 @@ def _waits(view: View) -> bool:
 def _elsewhere(scene: Scene, stacked: dict[int, Event], outside: list[int]) -> Claim | None:
     """Ranks that stood in no collective while the others waited in one."""
     places = [f"rank {r} was {_doing(stacked[r])}" for r in outside[:4]]
-    children = [
-        e for e in scene.case.of_kind("stack") if e.fields.get("child") and scene.case.rank_of(e) in outside
-    ]
+    children = [e for e in scene.case.of_kind("stack") if e.fields.get("child") and scene.case.rank_of(e) in outside]
     proof = [*(stacked[r] for r in outside), *children]
     because = f"{', '.join(places)} while the others waited in a collective"
     return scene.make("rank-never-arrived", outside, proof, because)
@@ -188,7 +186,9 @@ def code(scene: Scene) -> Claim | None:
     if len(set(placed.values())) < 2 or any(scene.views[r].lines for r in scene.quiet):
         return None
     if any(collective == "init" for collective, _ in placed.values()):
-        return None  # some are past it and some are not: then the group itself is at odds, about its size or its members
+        return (
+            None  # some are past it and some are not: then the group itself is at odds, about its size or its members
+        )
     outside = [r for r, (collective, _) in placed.items() if collective == "none"]
     if outside and len(outside) < len(placed):
         return _outside(scene, placed, outside)
@@ -214,9 +214,7 @@ def _at_two_places(scene: Scene, placed: dict[int, Place]) -> Claim | None:
 
 def _outside(scene: Scene, placed: dict[int, Place], outside: list[int]) -> Claim | None:
     verb = "was" if len(outside) == 1 else "were"
-    because = (
-        f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
-    )
+    because = f"{ranks_text(outside)} {verb} at {placed[outside[0]][1]} while the others waited in a collective"
     proof = [*(scene.views[r].stack for r in outside), *(v.complaint for v in scene.views.values())]
     return scene.make("rank-never-arrived", outside, proof, because)
 

@@ -234,9 +234,7 @@ def _behind(groups: list[_Group]) -> Reading | None:
     group, free, waiting = found[0]
     odd = sorted(free or waiting)
     others = ranks_text(set(group.last) - free - waiting)
-    because = (
-        f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
-    )
+    because = f"{ranks_text(odd)} last enqueued collective {group.last[odd[0]]}, {others} {group.name(group.stuck)}"
     return _reading("recorder-rank-behind", odd, group, because)
 
 

@@ -9,16 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import statements
 from postmortem.diagnose.derive.hangs.views import Scene, View, overtaken_ranks, words_of
-from postmortem.diagnose.wording import message, ranks_text, shape
-from postmortem.digits import number
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
+from postmortem.model.digits import number
 
-_BAR = re.compile(
-    r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<"
-)
-_COMPLAINT = re.compile(
-    r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket"
-)
+_BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
+_COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")
 FEW = 8  # a collective number this low means that the job was still setting up
 
 
@@ -45,7 +42,9 @@ def _gone(scene: Scene, views: Mapping[int, View], suspects: Sequence[int]) -> C
     proof = [views[r].last for r in suspects] + [views[r].lost for r in shouting]
     told = _gave_up(views[suspects[0]]) if len(suspects) == 1 else None
     if told is not None:
-        because = f"{ranks_text(suspects)} logged `{message(told.text)}`, and {ranks_text(shouting)} lost the connection"
+        because = (
+            f"{ranks_text(suspects)} logged `{message(told.text)}`, and {ranks_text(shouting)} lost the connection"
+        )
         return scene.make("rank-gave-up", suspects, [told, *proof], because)
     because = f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection"
     return scene.make("rank-vanished", suspects, proof, because)
@@ -54,22 +53,12 @@ def _gone(scene: Scene, views: Mapping[int, View], suspects: Sequence[int]) -> C
 def asked_to_stop(scene: Scene) -> Claim | None:
     """One rank says that it was asked to stop, and all others lost it: nobody who stops a job asks only one."""
     asked = {
-        rank: c.event
-        for c in scene.claims
-        if c.tells("asked") and (rank := scene.case.rank_of(c.event)) is not None
+        rank: c.event for c in scene.claims if c.tells("asked") and (rank := scene.case.rank_of(c.event)) is not None
     }
     lost = [r for r, v in scene.views.items() if v.lost is not None]
-    if (
-        len(asked) != 1
-        or not lost
-        or scene.case.ends
-        or len(lost) + 1 != len(scene.views)
-        or set(asked) & set(lost)
-    ):
+    if len(asked) != 1 or not lost or scene.case.ends or len(lost) + 1 != len(scene.views) or set(asked) & set(lost):
         return None
-    because = (
-        f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
-    )
+    because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
     proof = [*asked.values(), *(scene.views[r].lost for r in lost)]
     return scene.make("rank-was-stopped", asked, proof, because)
 
@@ -108,9 +97,7 @@ def _logs_are_complete(scene: Scene) -> bool:
     rank's silence means something."""
     own = set(scene.case.registry.by_source.values())
     world = scene.case.registry.world or len(scene.views)
-    stopped = any(
-        v.silent and v.stopped for v in scene.views.values()
-    )  # it lived until the launcher ended it
+    stopped = any(v.silent and v.stopped for v in scene.views.values())  # it lived until the launcher ended it
     return world >= 2 and (len(own) >= world - 1 or (stopped and len(scene.waiting) == world - 1))
 
 
@@ -162,11 +149,7 @@ def late(scene: Scene) -> Claim | None:
         return None
     views = scene.views
     came = [r for r, v in views.items() if v.complaint is None and v.lost is not None and v.fatal is None]
-    if (
-        len(came) != 1
-        or len(scene.waiting) + 1 != len(views)
-        or not _after(views[came[0]], views, scene.waiting)
-    ):
+    if len(came) != 1 or len(scene.waiting) + 1 != len(views) or not _after(views[came[0]], views, scene.waiting):
         return None
     rank = came[0]
     proof = [*views[rank].last_words[:1], views[rank].lost, *(views[r].complaint for r in scene.waiting)]
@@ -187,11 +170,7 @@ def busy_rank0(scene: Scene) -> Claim | None:
     """In a merged console only rank 0 draws progress bars. One that still moves when the others time out
     is what they waited for."""
     complaints = [v.complaint for v in scene.views.values() if v.complaint is not None]
-    if (
-        not complaints
-        or 0 in scene.waiting
-        or any((number(e.fields.get("seq")) or 0) > FEW for e in complaints)
-    ):
+    if not complaints or 0 in scene.waiting or any((number(e.fields.get("seq")) or 0) > FEW for e in complaints):
         return None
     for e in complaints:
         bar = _bar_above(e)

@@ -12,9 +12,10 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import recorder
 from postmortem.diagnose.derive.hangs.views import Scene, at_odds, minority
 from postmortem.diagnose.observe import numbers
-from postmortem.diagnose.wording import gist, ranks_text
-from postmortem.digits import whole
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import gist
 from postmortem.model import Event
+from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
 _SELF = re.compile(

@@ -16,9 +16,10 @@ from postmortem.diagnose import order
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
-from postmortem.diagnose.wording import ranks_text, shape
-from postmortem.digits import number
+from postmortem.diagnose.wording import ranks_text
+from postmortem.formats.lineform import shape
 from postmortem.model import Event
+from postmortem.model.digits import number
 
 MOST = 65536  # ranks that are compared
 WORDS = 3
@@ -57,9 +58,7 @@ class View:
     @property
     def left(self) -> bool:
         """Whether it said goodbye and nobody tells of a bad end by itself."""
-        return self.finished is not None and (
-            self.end is None or self.stopped or self.end.kind in ("clean", "kill")
-        )
+        return self.finished is not None and (self.end is None or self.stopped or self.end.kind in ("clean", "kill"))
 
     @property
     def got_over(self) -> bool:
@@ -89,9 +88,7 @@ class View:
         for e in (self.stack, self.complaint, self.lost, self.fatal):
             if e is None or not e.fields.get("code"):
                 continue
-            collective = e.fields.get("collective") or (
-                "store.get" if "wait timeout after" in e.text else None
-            )
+            collective = e.fields.get("collective") or ("store.get" if "wait timeout after" in e.text else None)
             if collective or e is self.stack:
                 return str(collective or "none"), str(e.fields["code"])
         return None
@@ -147,9 +144,7 @@ class Scene:
         """Whether every rank of the job stands in these logs."""
         return self.world is not None and set(self.views) == set(range(self.world))
 
-    def make(
-        self, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str
-    ) -> Claim | None:
+    def make(self, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
         return make(self.case, pattern, ranks, events, because)
 
 
@@ -216,9 +211,7 @@ def _see(view: View, e: Event) -> None:
 
 
 def _speak(view: View, e: Event) -> None:
-    if e.kind in ("line", "progress", "finished") and (
-        view.last is None or (e.at or 0) >= (view.last.at or 0)
-    ):
+    if e.kind in ("line", "progress", "finished") and (view.last is None or (e.at or 0) >= (view.last.at or 0)):
         view.last = e
     if e.kind in ("line", "progress"):
         view.lines.append(e)
@@ -244,9 +237,7 @@ def _better(old: Event | None, new: Event) -> Event:
     return new if old is None or (not old.fields.get("code") and new.fields.get("code")) else old
 
 
-def make(
-    case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str
-) -> Claim | None:
+def make(case: Case, pattern: str, ranks: Iterable[int], events: Iterable[Event | None], because: str) -> Claim | None:
     """A claim that no single line makes. None where nothing proves it."""
     p = case.library.get(pattern)
     named = tuple(sorted(set(ranks)))

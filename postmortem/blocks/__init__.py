@@ -1,0 +1,338 @@
+"""Events of one source, from its hits and their context. One module per family of lines; none knows verdicts.
+
+A parser never raises on content: an unreadable line yields nothing.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+
+import regex
+
+from postmortem import scan
+from postmortem.blocks import (
+    cut_logs,
+    faulthandler,
+    faults,
+    flight_recorder,
+    kernel_waits,
+    own_verdict,
+    progress,
+    sieve,
+    stacks,
+    torchrun,
+    traceback,
+)
+from postmortem.blocks.guard import Guard
+from postmortem.formats import envelope, tables, unwrap
+from postmortem.formats.envelope import Style
+from postmortem.formats.excerpt import Excerpt, first_lines
+from postmortem.formats.marks import bare
+from postmortem.library import Library, Signature, load, regexes, shipped
+from postmortem.library.regexes import PATIENCE
+from postmortem.model import Event, Hit, Match, Pattern, Scanned, Skip, Source
+from postmortem.model.digits import whole
+from postmortem.privacy import may_hold, window
+from postmortem.scan.engine import NUMBER, TIRED
+
+_PARSERS: tuple[tuple[Signature, Callable[[Excerpt], Iterator[Event]]], ...] = (
+    (traceback.OPENER, traceback.parse),
+    (traceback.HEADLESS, traceback.parse_headless),
+    (faulthandler.OPENER, faulthandler.parse),
+    (faulthandler.DUMP, faulthandler.parse_dump),
+    (torchrun.OPENER, torchrun.parse),
+    (tables.OOM, tables.oom_tasks),
+    (faults.OPENER, faults.parse),
+    (faults.LIBRARY, faults.parse_library),
+    (kernel_waits.OPENER, kernel_waits.parse),
+    (own_verdict.OPENER, own_verdict.parse),
+)
+OPENERS = tuple(opener for opener, _ in _PARSERS)
+_BY_OPENER = {opener.id: parser for opener, parser in _PARSERS}
+_DOCUMENTS: dict[str, Callable[[Source, bytes], Iterator[Event]]] = {
+    "error-file": torchrun.error_file,
+    "flight-recorder": flight_recorder.parse,
+    "stack": stacks.parse,
+    "process-table": tables.processes,
+    "cgroup": tables.counters,
+}
+DOCUMENT_KINDS = frozenset(_DOCUMENTS)  # sources that are read whole
+# the kinds of events that ordinary lines of a source yield; None is all
+_ORDINARY: dict[str, frozenset[str] | None] = {
+    **dict.fromkeys(("console", "agent", "json-lines", "ray", "scheduler")),
+    "kernel": frozenset({"worked", "finished", "pid", "exit"}),  # of the programs in a journal
+    "run": frozenset({"pid", "exit"}),  # the journal of `postmortem run`
+}
+_LOCAL_RANK = regex.compile(r"\blocal_rank: ?(\d{1,4})\b")
+
+
+def parse(
+    scanned: Scanned, library: Library, lines: int = progress.LINES, lost: list[Skip] | None = None
+) -> list[Event]:
+    """All events of one source, in the order of its lines. `lines` is the number of ordinary lines to read
+    beside those with hits; errors are added to `lost`."""
+    source = scanned.source
+    if source.kind == "binary":
+        return []
+    guard = Guard(source.path, lost)
+    style = guard.call(Style(), lambda: _style(scanned, lines))
+    events: list[Event] = []
+    document = _DOCUMENTS.get(source.kind)
+    if document is not None and scanned.content is not None:
+        events += guard.events(None, document, source, scanned.content)
+    for e in events:
+        if e.kind == "unreadable":
+            guard.note(e.text)
+    if source.kind == "error-file" and any(e.kind == "exception" for e in events):
+        events += guard.events(None, _patterns_of_document, scanned, library, events)
+    elif source.kind != "flight-recorder":
+        for hit in scanned.hits:
+            events += guard.events(hit.line, _hit, source, hit, style, library)
+    if source.kind in _ORDINARY:
+        kinds = _ORDINARY[source.kind]
+        found = guard.events(None, progress.parse, source, scanned.samples, style, lines)
+        events += found if kinds is None else [e for e in found if e.kind in kinds]
+        if kinds is None and len(scanned.samples) == 1 and scanned.bytes <= cut_logs.MOST:
+            events += guard.events(None, cut_logs.parse, source, scanned.samples[0].text, style)
+    events = own_verdict.without(events)
+    events = guard.call(events, lambda: _together(events, library, guard))
+    return sorted(events, key=lambda e: (e.where.line or 0, e.kind, e.pattern or ""))
+
+
+def _style(scanned: Scanned, lines: int) -> Style:
+    if not scanned.samples or scanned.source.kind == "run":  # its sentences begin with a rank
+        return Style()
+    return envelope.learn(map(bare, first_lines(scanned.samples[0].text, min(200, max(lines, 40)))))
+
+
+def _hit(source: Source, hit: Hit, style: Style, library: Library) -> Iterator[Event]:
+    excerpt = Excerpt(source, hit, style)
+    for match in hit.matches:
+        pattern = library.get(match.pattern)
+        if pattern is not None and _applies(pattern, source, excerpt):
+            yield _pattern_event(excerpt, pattern, match)
+    for opener in hit.openers:
+        if opener in _BY_OPENER:
+            yield from _BY_OPENER[opener](excerpt)
+
+
+def _applies(pattern: Pattern, source: Source, excerpt: Excerpt) -> bool:
+    """Whether a pattern is one for this source: a kernel line in a console must look like one."""
+    if not pattern.sources or source.kind in pattern.sources:
+        return True
+    return "kernel" in pattern.sources and excerpt.envelope.kernel
+
+
+def _pattern_event(excerpt: Excerpt, pattern: Pattern, match: Match) -> Event:
+    fields: dict[str, object] = {**_unsplit(match.captures, excerpt.text)}
+    if m := _LOCAL_RANK.search(excerpt.text) if "local_rank" not in fields else None:
+        fields["local_rank"] = whole(m[1])
+    line = next(excerpt.following())
+    return excerpt.event("pattern", line, pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+def _unsplit(captures: Mapping[str, str], text: str) -> dict[str, str]:
+    """The captures of a pattern. One that contains a part of a secret is extended, so that it can be recognized
+    and masked."""
+    if not may_hold(text):
+        return dict(captures)
+    found = {}
+    for name, value in captures.items():
+        at = max(0, text.find(value))
+        start, end = window(text, at, at + len(value))
+        found[name] = text[start:end] if text.startswith(value, at) else value
+    return found
+
+
+def _patterns_of_document(scanned: Scanned, library: Library, events: list[Event]) -> Iterator[Event]:
+    """Patterns that matched in a document belong to its one exception."""
+    base = next(e for e in events if e.kind == "exception")
+    matches = {match.pattern: match for hit in reversed(scanned.hits) for match in reversed(hit.matches)}
+    for name, match in sorted(matches.items()):
+        pattern = library.get(name)
+        if pattern is not None and (not pattern.sources or scanned.source.kind in pattern.sources):
+            fields = dict(base.fields) | dict(match.captures)
+            yield base._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+# ── events of one source, combined ──────────────────────────────────────────────────────────────────────────
+
+
+def _together(events: list[Event], library: Library, guard: Guard) -> list[Event]:
+    found = _with_last_errors(_with_frames(_one_exception_per_line(events)))
+    return [*found, *_on_events(found, library, guard)]
+
+
+def _one_exception_per_line(events: list[Event]) -> list[Event]:
+    """The events without exceptions that the block of a traceback found too."""
+    seen = {e.where.line for e in events if e.kind == "exception" and not e.fields.get("headless")}
+    out = []
+    for e in sorted(events, key=lambda e: e.kind == "uttered"):
+        if e.fields.get("headless"):
+            if e.where.line in seen:
+                continue
+            seen.add(e.where.line)
+        out.append(e)
+    return out
+
+
+def _with_frames(events: list[Event]) -> list[Event]:
+    """A pattern on an exception's line gets the exception's frames."""
+    exceptions = {e.where.line: e for e in events if e.kind in ("exception", "crash") and e.where.line is not None}
+    out = []
+    for e in events:
+        found = exceptions.get(e.where.line) if e.kind == "pattern" and e.where.line is not None else None
+        if found is not None:
+            adopts = e.rank is None or found.fields.get("reported_by") == "parent"
+            e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if adopts else e.rank)
+            if e.time is None and found.time is not None:
+                e = e._replace(time=found.time, clock=found.clock, sigma=found.sigma, raw_time=found.raw_time)
+        out.append(e)
+    return out
+
+
+def _with_last_errors(events: list[Event]) -> list[Event]:
+    """Patterns on the line that torch quotes as NCCL's last error are marked; a fault on the line of an exception
+    is dropped: the exception is read with its frames."""
+    last = {e.where.line for e in events if e.kind == "fault" and e.fields.get("warned")}
+    raised = {e.where.line for e in events if e.kind == "exception"} - last
+    out = []
+    for e in events:
+        if e.kind in ("pattern", "fault") and e.where.line in last:
+            e = e._replace(fields={**e.fields, "last_error": True})
+        if e.kind != "fault" or e.where.line not in raised:
+            out.append(e)
+    return out
+
+
+# ── patterns that read a decisive line (`on: exception`) ────────────────────────────────────────────────────
+
+
+class _Decisive:
+    """The patterns of a library for the decisive lines of events. The kind `warned` is that of NCCL's warnings,
+    for the one that torch repeats below `Last error:`."""
+
+    def __init__(self, library: Library) -> None:
+        self.tired: Counter[str] = Counter()
+        self.variants: dict[str, list[tuple[Pattern, str]]] = {}
+        for p in library.patterns.values():
+            for v in p.variants:
+                if kind := v.on or ("warned" if "NCCL WARN" in v.regex else ""):
+                    self.variants.setdefault(kind, []).append((p, v.regex))
+        self.gated = lru_cache(maxsize=None)(self._gated)
+        self.compiled = lru_cache(maxsize=None)(regex.compile)
+        self.read = lru_cache(maxsize=4096)(self._read)  # a thousand ranks raise the same exception
+
+    def _read(self, kind: str, text: str) -> tuple[tuple[Pattern, dict[str, str] | None], ...]:
+        """The patterns that match a line, and their captures; None if the match took too long."""
+        found: dict[str, tuple[Pattern, dict[str, str] | None]] = {}
+        for pattern, expression in self._candidates(kind, text):
+            if pattern.id in found:
+                continue
+            try:
+                m = self._search(pattern, expression, text)
+            except TimeoutError:
+                self.tired[pattern.id] += 1
+                found[pattern.id] = (pattern, None)
+                continue
+            if m is not None:
+                captures = {k: v for k, v in m.groupdict().items() if v is not None}
+                found[pattern.id] = (pattern, _unsplit(captures, text))
+        return tuple(found.values())
+
+    def _candidates(self, kind: str, text: str) -> list[tuple[Pattern, str]]:
+        """The variants without a gate, and those with a gate that matches. A gate reads single lines."""
+        variants = self.variants.get(kind, [])
+        if not variants or "\n" in text:
+            return variants
+        signatures, gated = self.gated(kind)
+        engine = scan.own_engine((self, kind), lambda: signatures, prefer="re2")
+        passed = {gated[hit & NUMBER] for hit in engine.find(text.encode("utf-8", "replace"))}
+        ungated = set(range(len(variants))).difference(gated)
+        return [variants[n] for n in sorted(passed | ungated)]
+
+    def _gated(self, kind: str) -> tuple[list[Signature], list[int]]:
+        """The gates of a kind's variants, and the variant of each. A user's own regex has none."""
+        gates = {n: sieve.gate_of(r) for n, (p, r) in enumerate(self.variants[kind]) if shipped(p)}
+        found = {n: gate for n, gate in gates.items() if gate}
+        return [Signature(str(n), gate, gate) for n, gate in found.items()], list(found)
+
+    def _search(self, pattern: Pattern, expression: str, text: str) -> regex.Match[str] | None:
+        """One search; a user's own regex has a time limit."""
+        if shipped(pattern):
+            return self.compiled(expression).search(text)
+        if self.tired[pattern.id] >= TIRED:
+            raise TimeoutError
+        return self.compiled(expression).search(text, timeout=PATIENCE)
+
+
+_decisive = lru_cache(maxsize=8)(_Decisive)
+
+
+def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
+    """An event for each pattern that matches the decisive line of an event."""
+    read = _decisive(library).read
+    named: set[tuple[int | None, str | None]] = {
+        (e.where.line, e.pattern) for e in events if e.kind == "pattern" and e.where.line is not None
+    }
+    for event in list(events):
+        for kind, text, extra in _readings(event):
+            for pattern, captures in read(kind, text):
+                if captures is None:
+                    guard.note(f"the regex of pattern {pattern.id} took too long", event.where.line)
+                    continue
+                if pattern.frame and regexes.search(pattern.frame, _innermost(event)) is None:
+                    continue
+                if kind in ("fault", "warned") and (event.where.line, pattern.id) in named:
+                    continue
+                named.add((event.where.line, pattern.id))
+                fields = {k: v for k, v in event.fields.items() if k not in ("says", "warned")} | extra | captures
+                yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
+
+
+def _readings(event: Event) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """The texts of an event that patterns read: its decisive line, and the fault in it."""
+    if event.kind == "fault":
+        if event.fields.get("warned"):
+            yield "warned", str(event.fields["warned"]), {}
+        if event.fields.get("says"):
+            yield "fault", str(event.fields["says"]), {}
+        return
+    line = str(event.fields.get("line", event.text))
+    if event.kind == "uttered":
+        yield "exception", line, {"uttered": True}
+        return
+    yield event.kind, line, {}
+    if event.kind == "exception":
+        library, text = faults.library_of(line)
+        fields = faults.fields_of(faults.read(text, library, _innermost(event)))
+        if fields:
+            yield "fault", str(fields.pop("says")), fields
+
+
+def _innermost(event: Event) -> str:
+    """The innermost frame of an exception as `file function: code`; empty without frames."""
+    frames = event.fields.get("frames")
+    if not isinstance(frames, tuple) or not frames:
+        return ""
+    return f"{frames[-1][0]} {frames[-1][2]}: {event.fields.get('source') or ''}"
+
+
+def read_text(text: str, kind: str = "", library: Library | None = None) -> list[Event]:
+    """The events of a piece of log, read by the real scanner as a file of its own: for examples of patterns."""
+    library = library or load()
+    source = Source(path="example", kind=kind or "console", size=len(text))
+    stream = unwrap.of(source, io.BytesIO(text.encode()))
+    scanned = scan.scan(source, stream, engine(library), want_content=kind in DOCUMENT_KINDS)
+    return parse(scanned, library)
+
+
+def engine(library: Library) -> scan.Engine:
+    """This thread's engine for the patterns of a library and the first lines of blocks."""
+    return scan.own_engine(library, lambda: [*library.signatures(), *OPENERS])
+
+
+__all__ = ["DOCUMENT_KINDS", "OPENERS", "engine", "parse", "read_text"]

@@ -1,0 +1,200 @@
+r"""Errors of the system, by the structure of the line: the library, the call, the error's number or text.
+
+    misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.5<36541> failed : No route to host
+                                                                      nccl socket/connect EHOSTUNREACH
+    |CCL_ERROR| base_thread.cpp:36 start: error while creating worker thread #0 pthread_create returns 22
+                                                                      oneccl thread/pthread_create EINVAL
+    OSError: [Errno 27] File too large: 'state.pkl'                   - file/- EFBIG path
+
+C libraries end a message with strerror(errno), Python with `[Errno N] text`, Rust with `(os error N)`. torch
+repeats NCCL's last warning below `Last error:` (torch/csrc/distributed/c10d/NCCLUtils.cpp); there it counts as
+the warning that it was.
+
+Out: events of kind `fault`; patterns `on: fault` read `says`. Retries and remarks (`NCCL INFO`) are no faults.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from postmortem.formats import forms
+from postmortem.formats.excerpt import Excerpt, Line
+from postmortem.library import Signature
+from postmortem.model import Event
+from postmortem.model.digits import whole
+from postmortem.privacy import cut
+from postmortem.system import lazy
+
+_ROWS, _REGEXES = forms.rows("blocks/faults"), forms.regexes("blocks/faults")
+_ERRORS = {name: row for name, row in _ROWS.items() if "error" in row}
+_FILES = {name for name, row in _ERRORS.items() if row.get("of") == "file"}
+_SOCKETS = {name for name, row in _ERRORS.items() if row.get("of") == "socket"}
+_NUMBER = {row["error"]: name for name, row in _ERRORS.items()}
+_NAME = {text: name for name, row in _ERRORS.items() for text in row["texts"]}
+_LIBRARIES = [(name, _REGEXES[name]) for name, row in _ROWS.items() if "library" in row]
+_CALLS = [(row["call"], _REGEXES[name]) for name, row in _ROWS.items() if "call" in row]
+_TELLING = ("verbs", "thread")  # calls that are known without the library
+
+OPENER = Signature(
+    ":system-error",
+    "(?:" + "|".join(re.escape(text) for name in _ERRORS if name in _FILES for text in _ERRORS[name]["texts"]) + ")",
+    after=512,
+    before=512,
+)
+LIBRARY = Signature(
+    ":library-complaint",
+    (
+        r"(?:NCCL WARN [\w(]|\.(?:h|cc|cu):\d+ WARN [A-Z]|Last [Ee]rror:"
+        r"|Last NCCL warning[(]error[)] log entry|prov_errno: |\|CCL_ERROR\| |oneCCL: |UCX  (?:ERROR|FATAL) "
+        r"|\[ERROR\] HCC[LP]\(|\b(?:btl|oob)_tcp_\w+\.c:\d)"
+    ),
+    after=4096,
+    before=512,
+)
+FAR = 8  # lines below `Last error:` in which its text starts
+# an error's text is behind the failed call, or alone; in the middle of a sentence it is prose
+_TEXT = lazy.regex(
+    r"(?:^|[:(\['\"=\]-] ?|\b(?:with|error|returned|returns|failed|strerror|errno|code|message|ERROR),? )"
+    r"(" + "|".join(map(re.escape, sorted(_NAME, key=len, reverse=True))) + r")"
+    r"(?=$|[\s]*[.,;:)\]'\"\[(]|, | errno| on dev)"
+)
+
+
+class Fault(NamedTuple):
+    """One error of the system. `reason` is the errno's name, or CUDA's words in quotes."""
+
+    library: str
+    domain: str
+    call: str
+    reason: str
+    peer: str = ""
+    path: str = ""
+
+    @property
+    def summary(self) -> str:
+        """`nccl socket/connect ECONNREFUSED peer:link-local`, for patterns."""
+        tail = f" peer:{_kind_of(self.peer)}" if self.peer else " path" if self.path else ""
+        return f"{self.library} {self.domain}/{self.call or '-'} {self.reason}{tail}"
+
+
+def parse(excerpt: Excerpt) -> Iterator[Event]:
+    """Read a line with the text of a file error, if it is a complaint."""
+    body = excerpt.envelope.body
+    if excerpt.envelope.kernel or excerpt.source.kind == "kernel" or library_of(body)[0]:
+        return
+    text_removed = _TEXT.sub(" ", body[:4000])  # `Input/output error` is no level
+    loud = _REGEXES["of-tool"].match(body) or _REGEXES["loud"].search(text_removed)
+    if loud and not _REGEXES["again"].search(body) and (found := read(body)) is not None:
+        yield excerpt.event("fault", next(excerpt.following()), fields=fields_of(found))
+
+
+def parse_library(excerpt: Excerpt) -> Iterator[Event]:
+    """Read a communication library's complaint, or the last of them as torch repeats it."""
+    body = excerpt.envelope.body
+    if _REGEXES["last"].search(body):
+        line = _last_error(excerpt, body)
+        if line is not None:
+            text = line.envelope.body.strip()
+            warned = {"warned": cut(f"x.cc:0 NCCL WARN {text}", 2000)}
+            yield excerpt.event("fault", line, fields=fields_of(read(text, "nccl")) | warned)
+        return
+    library, text = library_of(body)
+    if not library or _REGEXES["again"].search(text) or _is_retried(excerpt):
+        return
+    if (found := read(text, library)) is not None:
+        yield excerpt.event("fault", next(excerpt.following()), fields=fields_of(found))
+
+
+def _is_retried(excerpt: Excerpt) -> bool:
+    """Whether the writer's next lines announce a retry: NCCL warns of each attempt to connect."""
+    own = excerpt.block()
+    next(own)
+    return any(_REGEXES["retries"].search(line.envelope.body) for _, line in zip(range(2), own, strict=False))
+
+
+def library_of(body: str) -> tuple[str, str]:
+    """The library that wrote a line, and its message; without one an empty name and the line."""
+    for name, form in _LIBRARIES:
+        if m := form.search(body[:4000]):
+            groups = m.groupdict()
+            return name, (groups["text"] or groups.get("text2") or "").strip()
+    return "", body
+
+
+def _last_error(excerpt: Excerpt, body: str) -> Line | None:
+    """The line of the last error: below the words, or behind them where a logger wrote it in one line."""
+    lines = excerpt.block()
+    first = next(lines)
+    head = _REGEXES["last"].search(body)
+    rest = body[head.end() if head else 0 :].replace("\\n", "\n").strip(" \n\"'")
+    if rest:
+        return first._replace(envelope=first.envelope._replace(body=rest.split("\n")[0]))
+    return next((line for _, line in zip(range(FAR), lines, strict=False) if line.envelope.body.strip()), None)
+
+
+def read(text: str, library: str = "", inner: str = "") -> Fault | None:
+    """The error in a complaint, or None. `inner` is the innermost frame of an exception."""
+    text = cut(text, 2000)
+    if m := _REGEXES["cuda-error"].search(text):
+        return Fault(library or "-", "cuda", "", f"'{m['text']}'")
+    reason, at = _reason(text)
+    if not reason:
+        return None
+    domain, call = _call(text[:at] if at else text, reason)
+    if not library and reason not in _FILES and domain not in _TELLING:
+        return None
+    if m := _REGEXES["call-shm"].search(text):  # Python names the file behind the reason
+        domain, call = "shm", m[1].lower().split()[0].strip("/")
+    if library and domain == "file" and "device" in _ERRORS[reason]:
+        domain = "verbs"  # a communication library's device, not a disk
+    if not library and domain not in ("shm", *_TELLING):
+        sockets = _REGEXES["of-sockets"].search(inner) and reason in ("ENOTCONN", "ESHUTDOWN")
+        domain = "socket" if sockets else "file"
+    peer = _REGEXES["peer"].search(text)
+    path = None if peer else _REGEXES["path"].search(text)
+    return Fault(
+        library or "-",
+        domain,
+        call,
+        reason,
+        (peer["v6"] or peer["nccl"]) if peer else "",
+        (path["path"] or path["bare"]) if path else "",
+    )
+
+
+def _reason(text: str) -> tuple[str, int]:
+    """The error's name, and its offset."""
+    if m := _TEXT.search(text):
+        return _NAME[m[1]], m.start(1)
+    if m := _REGEXES["code"].search(text):
+        return _NUMBER.get(whole(m[1]), ""), m.start(1)
+    return "", 0
+
+
+def _call(text: str, reason: str) -> tuple[str, str]:
+    """The part of the system that failed, and the call."""
+    for domain, form in _CALLS:
+        if m := form.search(text):
+            call = m[1].lower().split()[0].strip("/")
+            return ("socket" if reason in _SOCKETS and domain in ("memory", "file") else domain), call
+    return ("socket" if reason in _SOCKETS else "file" if reason in _FILES else "system"), ""
+
+
+def _kind_of(peer: str) -> str:
+    """The kind of an address. No other host reaches a `link-local` one; 127.0.1.1 is the host itself on Debian."""
+    if peer.startswith("169.254.") or peer.lower().startswith("fe80:"):
+        return "link-local"
+    if peer.startswith("127.") and not peer.startswith("127.0.0.1"):
+        return "loopback-alias"
+    return "loopback" if peer.startswith(("127.", "::1", "localhost")) else "address"
+
+
+def fields_of(found: Fault | None) -> dict[str, object]:
+    """The fields of a fault's event; patterns read `says`."""
+    if found is None:
+        return {}
+    detail = _ERRORS[found.reason]["texts"][0] if found.reason in _ERRORS else found.reason.strip("'")
+    named = {"peer": found.peer, "path": found.path, "detail": detail, "library": found.library}
+    return {"says": found.summary, **{k: v for k, v in named.items() if v}}

@@ -1,0 +1,186 @@
+"""Signs in an ordinary line: work that gets on, a result, an answer, a complaint, a goodbye.
+
+    iter 30/1000  loss 0.52                      a count, `it` of 1000 is 30; work where it grows
+    INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer
+    mAP@[.5:.95]: 0.1149                         a result, where nothing comes after it
+    Training finished.                           a goodbye
+    done                                         a goodbye too, if it is the last line
+
+The regexes are in signs.yaml. A redrawn progress bar and the summary of wandb are no signs of work: both come
+after a fatal traceback.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from postmortem.blocks.sieve import Sieve
+from postmortem.formats import forms
+from postmortem.model.digits import whole
+
+_REGEXES = forms.regexes("blocks/signs")
+# searched with `match` or in parts of a line, where a gate costs more than it saves
+_UNGATED = {
+    "of-all",
+    "code",
+    "closing",
+    "any-number",
+    "number",
+    "owner",
+    "row",
+    "cell",
+    "setting",
+    "not-goodbye",
+    "no-error",
+    "milestone",
+}
+SIEVE = Sieve(
+    {
+        name: row["regex"]
+        for name, row in forms.rows("blocks/signs").items()
+        if "gate" not in row and name not in _UNGATED
+    }
+)
+LOSS = SIEVE["loss"]
+ENOUGH = 3  # lines of one kind in which a number grows
+
+
+def is_foreign(body: str) -> bool:
+    """Whether a scheduler or Ray wrote the line, not a rank."""
+    return bool(SIEVE["keeper"].search(body))
+
+
+def is_summary(body: str) -> bool:
+    """Whether an exit handler wrote the line: wandb prints a summary however the process ended."""
+    return bool(_REGEXES["closing"].match(body))
+
+
+def step(body: str) -> int | None:
+    """The number of the step in a line."""
+    if (m := SIEVE["epoch-step"].search(body)) and not SIEVE["preparing"].match(body):
+        found = whole(m["step"] or m["bar"])
+    elif m := SIEVE["step"].search(body):
+        found = whole(m["step"])
+    else:
+        return None
+    planned = SIEVE["planned"].search(body) and not LOSS.search(body)
+    return None if planned or _is_no_news(body) else found
+
+
+def _is_no_news(body: str) -> bool:
+    """Whether the line is a scheduler's, a summary, or quoted code."""
+    return is_foreign(body) or is_summary(body) or bool(_REGEXES["code"].match(body))
+
+
+def _is_no_work(body: str) -> bool:
+    """Whether the numbers of a line are those of attempts, preparations or errors."""
+    return bool(_is_no_news(body) or SIEVE["preparing"].match(body) or SIEVE["trying"].search(body) or has_error(body))
+
+
+def counts(body: str) -> Iterator[tuple[str, int]]:
+    """The counts in a line by name: `("iter", 30)`, `("of 1000", 30)`. Attempts and failures are no work."""
+    if _is_no_work(body):
+        return
+    for m in _REGEXES["of-all"].finditer(body, 0, 400):
+        if 1 < whole(m["all"]) >= whole(m["n"]):
+            yield f"of {whole(m['all'])}", whole(m["n"])
+    if epoch := SIEVE["epoch"].search(body):
+        yield "epoch", whole(epoch["n"])
+    if so_far := SIEVE["so-far"].search(body):
+        yield so_far["what"], whole(so_far["n"])
+    if (named := SIEVE["step"].search(body)) and (not SIEVE["planned"].search(body) or LOSS.search(body)):
+        yield named["word"].lower(), whole(named["step"])
+
+
+def _shape(body: str) -> str:
+    return " ".join(_REGEXES["any-number"].sub("N", body[:200]).split())
+
+
+def series(bodies: Sequence[str]) -> int | None:
+    """The last line of a kind with a number that grows in each: `| timesteps | 4096 |`, `[00012] tr 0.31`."""
+    kinds: dict[str, list[tuple[int, list[int]]]] = {}
+    for i, body in enumerate(bodies):
+        if not _is_no_work(body):
+            kinds.setdefault(_shape(body), []).append((i, _numbers(body[:200])))
+    found = [rows[-1][0] for rows in kinds.values() if len(rows) >= ENOUGH and _one_grows(rows)]
+    return max(found, default=None)
+
+
+def rounds(bodies: Sequence[str]) -> int | None:
+    """The last line of a loop that repeats a few lines without a complaint."""
+    shapes = [_shape(body) for body in bodies]
+    often = {shape for shape, n in Counter(shapes).items() if n >= ENOUGH and sum(map(str.isalpha, shape)) > ENOUGH}
+    turns = [i for i, shape in enumerate(shapes) if shape in often]
+    if len(turns) * 5 < len(bodies) * 3 or len(turns) < 2 * ENOUGH:
+        return None
+    if any(_is_no_news(body) or SIEVE["trying"].search(body) or troubled(body) for body in bodies):
+        return None
+    return turns[-1]
+
+
+def _numbers(body: str) -> list[int]:
+    found = _REGEXES["number"].finditer(body)
+    return [whole(m[0]) for m in found if not _REGEXES["owner"].search(body, max(0, m.start() - 30), m.start())]
+
+
+def _one_grows(rows: Sequence[tuple[int, list[int]]]) -> bool:
+    """Whether a column of numbers is larger in each row."""
+    columns = zip(*(numbers for _, numbers in rows), strict=False)
+    return any(all(a < b for a, b in pairwise(column)) for column in columns)
+
+
+def answers(body: str) -> bool:
+    """Whether a server answered a request, or its engine made tokens. The answer to a probe does not count."""
+    return bool(SIEVE["answer"].search(body))
+
+
+def serves(body: str) -> bool:
+    """Whether a server is up, or was when it was stopped."""
+    return bool(SIEVE["serves"].search(body))
+
+
+def result(body: str) -> bool:
+    """Whether a line has a result: a score, a row of a table of scores, or the path of an output."""
+    if is_summary(body) or SIEVE["no-result"].search(body) or _REGEXES["setting"].match(body):
+        return False
+    return any(SIEVE[name].search(body) for name in ("metric", "pairs", "saved")) or bool(
+        _REGEXES["row"].match(body) or _REGEXES["cell"].match(body)
+    )
+
+
+def complains(body: str) -> bool:
+    """Whether a line may be a complaint: compared between ranks where no pattern matches."""
+    return bool(SIEVE["complaint"].search(body)) and not SIEVE["benign"].search(body)
+
+
+def has_error(text: str) -> bool:
+    """Whether a line reports an error, by its level or its words, that the program did not dismiss."""
+    return bool(SIEVE["level"].search(text) or SIEVE["raised"].search(text)) and not SIEVE["shrugged"].search(text)
+
+
+def troubled(body: str) -> bool:
+    """Whether a line is an error or a complaint."""
+    return has_error(body) or complains(body)
+
+
+def goodbye(body: str) -> bool:
+    """Whether a line ends the work."""
+    if SIEVE["goodbye-of-program"].search(body):
+        return True
+    return (_ends_work("goodbye", body) or _ends_work("last-words", body)) and not is_foreign(body)
+
+
+def last_word(body: str) -> bool:
+    """Whether it is a goodbye that a failed script does not print."""
+    return bool(SIEVE["goodbye-of-program"].search(body)) or _ends_work("last-words", body)
+
+
+def _ends_work(name: str, body: str) -> bool:
+    return bool(SIEVE[name].search(body)) and not _REGEXES["not-goodbye"].search(_REGEXES["no-error"].sub("", body))
+
+
+def done(body: str) -> bool:
+    """Whether a line is no more than `done`: a goodbye if it is the last."""
+    return bool(SIEVE["done"].search(body))

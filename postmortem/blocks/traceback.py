@@ -1,0 +1,374 @@
+"""Python tracebacks: chained, prefixed, interleaved, quoted by DataLoaders, spawn and launchers.
+
+    [rank2]: Traceback (most recent call last):
+    [rank2]:   File "/opt/train/train.py", line 29, in <module>
+    [rank2]:     main()
+    [rank2]: AssertionError: Caught AssertionError in DataLoader worker process 0.
+    [rank2]: Original Traceback (most recent call last):
+    [rank2]:   File ".../fetch.py", line 54, in fetch
+    [rank2]: AssertionError: label 91 outside of [0, 10)
+
+The decisive line is the exception line; of an exception that another process raised, the line of the original.
+Out: one event of kind `exception`, or `cut` where the log ends before the exception.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice, takewhile
+
+from postmortem.blocks.frames import before_signal, code_line, collective_in, collective_of, is_only_printed, is_own
+from postmortem.formats import boxed, forms
+from postmortem.formats.excerpt import Excerpt, Line
+from postmortem.library import Signature
+from postmortem.model import Event
+from postmortem.model.digits import number, whole
+from postmortem.privacy import cut
+
+OPENER = Signature(":traceback", r"Traceback \(most recent call last\)", after=49152, before=2048)
+HEADLESS = Signature(
+    ":exception-line",
+    r"(?:Error|Exception|[a-z](?:NotFound|Timeout|Exceeded|Unavailable))(?:\(\w+\))?: |KeyboardInterrupt",
+    after=8192,
+    before=4096,
+)
+HEAD = "Traceback (most recent call last)"
+PRINTED = 60  # lines of a child's output that a parent's exception may quote
+_REGEXES = forms.regexes("blocks/exceptions")
+_FRAME, _NAMED, _ANY, _ORIGINAL = (_REGEXES[name] for name in ("frame", "named", "any", "original"))
+WRAPPERS = {
+    "ChildFailedError", "ProcessRaisedException", "ProcessExitedException", "CalledProcessError",
+    "SignalException", "WorkerGroupError", "TrainingFailedError", "RayTaskError", "RayActorError",
+    "ActorDiedError", "WorkerCrashedError", "BrokenProcessPool", "TuneError", "ControllerError",
+    "ExceptionGroup", "LauncherError",
+}  # fmt: skip
+Frame = tuple[str, int, str]
+
+
+@dataclass
+class _Reading:
+    """One traceback as read so far."""
+
+    frames: list[Frame] = field(default_factory=list)
+    exception: Line | None = None
+    original: bool = False  # the traceback of another process, quoted below the exception
+    chained: bool = False
+    open: bool = False  # the lines ended before the traceback did
+    last: int = 0
+    source: str = ""  # the code of the innermost frame
+
+
+def parse(excerpt: Excerpt) -> Iterator[Event]:
+    """Read the traceback that starts here."""
+    opener = excerpt.envelope.body
+    lead = opener[: opener.find(HEAD)].strip()
+    if "[repeated " in opener:
+        return  # Ray folds equal lines of several processes; the first copy is above, with its writer's name
+    if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
+        return  # part of a launcher's block, or of another traceback
+    reading = _read(excerpt)
+    if reading.exception is not None:
+        yield _event(excerpt, _own_exception(excerpt, reading))
+    elif reading.open and excerpt.to_the_end(OPENER.after):
+        yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
+
+
+def _own_exception(excerpt: Excerpt, reading: _Reading) -> _Reading:
+    """Ranks that raise at once on a console without prefixes write their heads together, and their exceptions:
+    the third exception belongs to the third head."""
+    heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
+    nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
+    below = (line for line in excerpt.following() if line.number > reading.last)
+    for line in islice(below, min(nth, 64)):
+        if line.envelope.key != excerpt.envelope.key or not _is_exception(line.envelope.body, True):
+            break
+        reading.exception, reading.last = line, line.number
+    return reading
+
+
+def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
+    """Read an exception line without the head of its traceback: below frames, or as the first line of a file."""
+    line = next(excerpt.following())
+    if recorded := _recorded(excerpt):
+        body = line.envelope._replace(body=recorded[1])
+        yield _event(excerpt, _Reading(exception=line._replace(envelope=body), last=line.number))
+        return
+    frames = _frames_above(excerpt, line) if _NAMED.match(line.envelope.body.strip()) else None
+    kind = "exception"
+    if frames is None:
+        named = _named_in(line.envelope.body)
+        if not named or _is_quoted(excerpt, line):
+            return
+        frames, kind = [], "exception" if _is_last(excerpt, line) else "uttered"
+        line = line._replace(envelope=line.envelope._replace(body=named))
+    event = _event(excerpt, _Reading(frames=frames, exception=line, last=line.number))
+    yield event._replace(kind=kind, fields={**event.fields, "headless": True})
+
+
+def _named_in(body: str) -> str:
+    """The exception that a line names, as `Class: message`: alone, by a logger, or by an excepthook. Empty if the
+    line has none, or dismisses it. Programs log caught exceptions too, so such a line counts as an exception only
+    where it is its writer's last, and else where nothing else explains the failure (`uttered`)."""
+    m = _REGEXES["uncaught"].search(body)
+    if m is None:
+        m = _REGEXES["alone"].match(body.strip()) or _REGEXES["logged"].search(body)
+        dismissed = m is None or _REGEXES["dismissed"].search(body) or _REGEXES["news"].search(m["said"].split(":")[0])
+        if m is None or dismissed:
+            return ""
+    as_code = _REGEXES["repr"].match(m["said"])
+    return f"{as_code['type']}: {as_code['message']}" if as_code else m["said"]
+
+
+def _is_quoted(excerpt: Excerpt, line: Line) -> bool:
+    """Whether the line is part of a traceback above: its block has read it."""
+    own = (back.envelope.body for back in excerpt.preceding() if back.envelope.key == line.envelope.key)
+    return any(_FRAME.match(body) or _ORIGINAL.search(body) for body in islice(own, 3))
+
+
+def _is_last(excerpt: Excerpt, line: Line) -> bool:
+    """Whether it is the last line of its writer, or right below it an end is reported."""
+    for other in islice(excerpt.following(), 1, None):
+        if not other.text.strip():
+            continue
+        if _REGEXES["epilogue"].search(other.text):
+            return True
+        if other.envelope.key == line.envelope.key:
+            return False
+    return excerpt.to_the_end(HEADLESS.after)
+
+
+def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
+    """The exception in the JSON over several lines that torchelastic's error handler prints."""
+    above = next(excerpt.preceding(), None)
+    if above is None or not above.text.rstrip().endswith('"message": {'):
+        return None
+    return _REGEXES["recorded"].match(excerpt.envelope.body.strip())
+
+
+def _frames_above(excerpt: Excerpt, line: Line) -> list[Frame] | None:
+    """The frames right before an exception's line. None if the line is prose, or if the head of the traceback is
+    there too: then its own block reads the line."""
+    frames: list[Frame] = []
+    tail = ""  # of a broken frame
+    flat = 0  # code and carets without indentation
+    raised = False  # by the code of the last frame, which may be unreadable itself
+    margin = line.envelope.body[: -len(line.envelope.body.lstrip())]  # of an indented traceback
+    for back in _single_spaced(excerpt.preceding()):
+        if back.envelope.key != line.envelope.key:
+            continue
+        if not back.envelope.body.startswith(margin):
+            break
+        body, tail = back.envelope.body[len(margin) :] + tail, ""
+        if not (frames or flat) and (code := _REGEXES["raise"].match(body)):
+            raised = line.envelope.body.strip().split(":")[0].split(".")[-1] == code[1]
+        if _ORIGINAL.search(body):
+            return None
+        if frame := _FRAME.match(body):
+            if flat if body[:1].isspace() else margin:
+                break
+            frames.append(_frame(frame))
+            flat = 0
+        elif _REGEXES["broken-frame"].match(body):
+            tail = body[:1000]
+        elif _REGEXES["quoting"].match(body) and not frames:
+            continue
+        elif body.strip() and body[:1] not in (" ", "\t") and flat < 2:
+            flat += 1
+        elif body[:1] not in (" ", "\t") or not body.strip():
+            break
+    else:
+        first = not margin and excerpt.number - len(excerpt.before) <= 1
+        if first and not frames and not flat and _REGEXES["class"].match(line.envelope.body):
+            return []
+    return frames[::-1] or ([] if raised else None)
+
+
+def _frame(m: re.Match[str]) -> Frame:
+    return m["file"], whole(m["line"]), (m["func"] or "").strip()[:200]
+
+
+def _single_spaced(lines: Iterator[Line]) -> Iterator[Line]:
+    """The lines without the empty lines that a paste has put between each two of them."""
+    first = list(islice(lines, 6))
+    doubled = len(first) > 3 and all(bool(line.text.strip()) == bool(i % 2) for i, line in enumerate(first))
+    return (line for line in chain(first, lines) if not doubled or line.text.strip())
+
+
+def _read(excerpt: Excerpt) -> _Reading:
+    reading = _Reading(last=excerpt.number)
+    block = iter(excerpt.block())
+    opener = next(block).envelope.body
+    lines = boxed.unboxed(opener, block) if boxed.opens(opener) else _same_lead(block, opener.partition(HEAD)[0])
+    indent = len(opener) - len(opener.lstrip()) if opener.lstrip().startswith("Traceback") else 0
+    for line in lines:
+        body = line.envelope.body
+        if not body.strip():
+            if reading.exception is not None and not reading.original:
+                reading.chained = any(_REGEXES["chain"].match(below.envelope.body) for below in islice(lines, 2))
+                return reading
+            continue
+        if not _take(reading, line, body[indent:] if body[:indent].isspace() else body):
+            return reading
+    reading.open = True
+    return reading
+
+
+def _same_lead(lines: Iterator[Line], lead: str) -> Iterator[Line]:
+    """The lines without a lead that no envelope knows (`stderr: `, `trainer-1  | `); lines without it are
+    skipped."""
+    led: bool | None = None if lead.strip() else False
+    for line in lines:
+        body = line.envelope.body
+        if led is None and body.strip():
+            led = body.startswith(lead)
+        if not led:
+            yield line
+        elif body.startswith(lead.rstrip()):
+            yield line._replace(envelope=line.envelope._replace(body=body[len(lead) :]))
+
+
+def _take(reading: _Reading, line: Line, body: str) -> bool:
+    """Add one line to the reading; False when the traceback is over."""
+    done = reading.exception is not None and not reading.original
+    if frame := _FRAME.match(body):
+        if done:
+            return False
+        reading.frames.append(_frame(frame))
+        reading.source = ""
+        if reading.original:  # the line that it raised may be cut off
+            reading.last = line.number
+    elif not reading.source and reading.frames and reading.exception is None and body[0] in " \t":
+        reading.source = cut(body.strip(), 200)
+    elif _REGEXES["chain"].match(body):
+        reading.chained = True
+        return False
+    elif _ORIGINAL.match(body):
+        if reading.exception is not None and _REGEXES["caught"].search(reading.exception.envelope.body):
+            reading.original, reading.frames = True, []
+        else:
+            return not reading.frames and reading.exception is None  # the head of another rank
+    elif body[0] not in " \t" and _is_exception(body, bool(reading.frames)):
+        if done:
+            return False
+        reading.exception, reading.last = line, line.number
+        if reading.original:
+            return False
+    elif line.envelope.stamp is not None and reading.exception is not None and body[0] not in " \t":
+        return False  # another record
+    return True
+
+
+def _is_exception(body: str, framed: bool) -> bool:
+    """Whether a line is that of an exception. Below frames any class before a colon is (`queue.Empty: `)."""
+    if _NAMED.match(body):
+        return True
+    m = _ANY.match(body)
+    if not framed or m is None or len(m["type"]) >= 120:
+        return False
+    return m["message"] is not None or bool(_REGEXES["bare"].fullmatch(body))
+
+
+# ── the event ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _event(excerpt: Excerpt, reading: _Reading) -> Event:
+    assert reading.exception is not None
+    body = reading.exception.envelope.body.strip()
+    m = _ANY.match(body)
+    kind = m["type"] if m else body.split(":")[0]
+    if doubled := _REGEXES["doubled"].fullmatch(kind):
+        kind, body = doubled[1], doubled[1] + body[len(kind) :]
+    outside = before_signal(reading.frames)
+    fields: dict[str, object] = {
+        "type": kind,
+        "message": cut(m["message"] or "" if m else "", 2000),
+        "line": cut(body, 2000),
+        "frames": tuple(reading.frames[-60:]),
+        "code": code_line(outside),
+        "collective": collective_of(outside) or collective_in(reading.source),
+        "opened": excerpt.number,
+    }
+    if fields["collective"]:
+        fields["own"] = tuple(is_own(file) for file, _, _ in reading.frames[-60:])
+    if reading.source:
+        fields["source"] = reading.source
+    if table := _rank_table(line for line in excerpt.block() if line.number > reading.last):
+        fields["table"] = table
+    handled = excerpt.handled(str(fields["message"]), reading.last)
+    flags = {
+        "interrupted": len(outside) < len(reading.frames),
+        "wrapper": _is_wrapper(excerpt, reading, kind, body),
+        "chained": reading.chained,
+        handled: bool(handled),
+        "carried": reading.original,
+        # torch >= 2.2 prefixes an uncaught exception (its excepthook)
+        "excepthook": "[rank" in "".join(excerpt.envelope.key),
+    }
+    fields |= {name: True for name, flag in flags.items() if flag}
+    if is_only_printed(reading.frames):
+        fields["ignored"] = True
+    rank = _reported_rank(excerpt)
+    pid = _reported_pid(excerpt, bool(reading.frames)) if rank is None else None
+    if rank is not None or pid is not None:
+        fields["reported_by"] = "parent"
+    else:
+        logger = excerpt.logger()
+        if logger is not None and reading.exception.envelope.rank is None:
+            rank = logger.rank
+            fields |= {"writer": logger.writer} if logger.writer else {}
+    event = excerpt.event(
+        "exception", reading.exception, severity="fatal", fields=fields, end=reading.last, rank=rank, pid=pid
+    )
+    if event.time is None and (stamp := excerpt.envelope.stamp) is not None:
+        event = event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)
+    return event
+
+
+def _rank_table(below: Iterator[Line]) -> tuple[tuple[object, ...], ...]:
+    """The rows (rank, value, line, line in the file, text) of a table with one value for each of several ranks."""
+    found: dict[int, tuple[object, ...]] = {}
+    for apart, line in enumerate(islice(below, 4096)):
+        if m := _REGEXES["rank-row"].match(line.envelope.body):
+            value = " ".join(m["value"].split()).rstrip(".,;")
+            row = (whole(m["rank"]), value, line.number, line.envelope.line, line.text[:1000])
+            found.setdefault(whole(m["rank"]), row)
+        elif found or apart >= 8:
+            break
+    return tuple(found[rank] for rank in sorted(found)) if len(found) > 2 else ()
+
+
+def _is_wrapper(excerpt: Excerpt, reading: _Reading, kind: str, body: str) -> bool:
+    """Whether an exception only reports that another process failed."""
+    if kind.split("(")[0].rsplit(".", 1)[-1] in WRAPPERS or _REGEXES["spawned"].match(body):
+        return True
+    ray = reading.frames and "ray/_private/worker.py" in reading.frames[-1][0]
+    if ray and reading.source.startswith("raise value"):
+        return True
+    if not _REGEXES["returned"].search(body):
+        return False
+    # the exit code of a program, and below it the output of that program with a traceback
+    behind = (line.envelope for line in excerpt.following() if line.number > reading.last)
+    printed = takewhile(lambda env: env.stamp is None, islice(behind, PRINTED))
+    return any(HEAD in env.body for env in printed)
+
+
+def _reported_rank(excerpt: Excerpt) -> int | None:
+    """The rank that raised, where its parent or the caller of its RPC reports the exception."""
+    if m := _REGEXES["gathered"].search(excerpt.text):
+        return number(m["rank"])
+    remote, spawn = _REGEXES["remote"], _REGEXES["spawn"]
+    found = next((m for line in islice(excerpt.preceding(), 3) if (m := remote.search(line.text))), None)
+    found = found or next((m for text in reversed(excerpt.before) if (m := spawn.search(text))), None)
+    return number(found["rank"]) if found else None
+
+
+def _reported_pid(excerpt: Excerpt, framed: bool) -> int | None:
+    """The process that raised, where Ray's driver shows the exception of an actor."""
+    for line in islice(excerpt.preceding(), 40):
+        if m := _REGEXES["ray-actor"].search(line.text):
+            return number(m["pid"])
+        if framed and _REGEXES["end-of-task"].search(line.text):
+            return None
+    return None

@@ -1,0 +1,150 @@
+"""What `analyze` writes, and where: formats paired with files, each written whole, and the verdict in words.
+
+--format html -o r.html --format json -o r.json --format md   ->   two files, and Markdown on standard output
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from postmortem.errors import PostmortemError, UsageError, ours
+from postmortem.system import output
+from postmortem.system.arguments import NOTIFY
+
+if TYPE_CHECKING:
+    from postmortem.analyze import Incident
+
+DEFAULT_REPORT = "postmortem-report.html"
+STANDARD = "-"
+
+
+class Format(StrEnum):
+    html = "html"
+    json = "json"
+    md = "md"
+    ndjson = "ndjson"
+    csv = "csv"
+    parquet = "parquet"
+    github = "github"
+    trace = "trace"
+    junit = "junit"
+
+
+BRIEF = (Format.json, Format.md)  # formats that have a short form
+_SUFFIXES = {"xml": "junit", "jsonl": "ndjson"}
+
+
+class Target(NamedTuple):
+    """One output. Without a path it goes to standard output."""
+
+    form: Format
+    path: Path | None
+
+
+def targets(forms: Sequence[Format], outputs: Sequence[str], inputs: Sequence[str]) -> list[Target]:
+    """Pair formats with files: by suffix where that decides, else in their order. A format without a file
+    goes to standard output, HTML to its usual file. Raise UsageError before anything is read."""
+    pairs = _paired(forms, outputs)
+    found = [Target(form, None if out == STANDARD else Path(out)) for form, out in pairs]
+    told = [target for target in found if target.path is None]
+    if len(told) > 1:
+        names = " and ".join(target.form.value for target in told)
+        raise UsageError(f"{names} would all go to standard output", "name a file for each: --output FILE")
+    if told and told[0].form is Format.parquet and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError("Parquet is binary, and standard output is a terminal", "say --output events.parquet")
+    seen: set[Path] = set()
+    for form, path in found:
+        if path is not None:
+            _check(path, inputs, named=path != Path(DEFAULT_REPORT) or str(path) in outputs)
+            if path.resolve() in seen:
+                raise UsageError(f"two formats would go to {path}", f"name another file for {form.value}")
+            seen.add(path.resolve())
+    return found
+
+
+def _paired(forms: Sequence[Format], outputs: Sequence[str]) -> list[tuple[Format, str]]:
+    left = list(forms)
+    chosen: dict[int, Format] = {}
+    for place, out in enumerate(outputs):
+        if (form := _by_suffix(out)) in left:
+            left.remove(form)
+            chosen[place] = form
+    open_ = [place for place in range(len(outputs)) if place not in chosen]
+    said = len(left) >= len(open_)  # what is said counts more than a suffix, where it is said of each
+    for place in open_:
+        form = _by_suffix(outputs[place])
+        chosen[place] = left.pop(0) if left and (said or form is None) else form or Format.html
+    pairs = [(chosen[place], out) for place, out in enumerate(outputs)]
+    if not pairs and not left:
+        left = [Format.html]
+    return pairs + [(form, DEFAULT_REPORT if form is Format.html else STANDARD) for form in left]
+
+
+def _by_suffix(out: str) -> Format | None:
+    suffix = Path(out).suffix.lstrip(".")
+    suffix = _SUFFIXES.get(suffix, suffix)
+    return Format(suffix) if suffix in Format.__members__ else None
+
+
+def _check(path: Path, inputs: Sequence[str], named: bool) -> None:
+    output.check_target(path)
+    if named and path.is_file() and any(Path(p).is_file() and path.samefile(p) for p in inputs):
+        raise UsageError(f"--output {path} would overwrite an input log", "name another file")
+
+
+def write(incident: Incident, chosen: Sequence[Target], brief: bool, verbose: bool, quiet: bool) -> None:
+    """Write each output, files first. One that fails costs no other; the first failure is raised at last."""
+    failed: list[PostmortemError] = []
+    written: list[Path] = []
+    for form, path in chosen:
+        if path is not None:
+            try:
+                output.write_file(path, _made(incident, form, brief))
+                written.append(path)
+            except PostmortemError as error:
+                failed.append(error)
+    _say(incident, written, verbose, quiet)
+    for form, path in chosen:
+        if path is None:
+            output.data(_made(incident, form, brief))
+    if failed:
+        raise failed[0]
+
+
+def notify(incident: Incident, given: Sequence[str], link: str) -> None:
+    """Notify who is to be told, if anybody is: most runs tell nobody, and import nothing for it."""
+    if given or os.environ.get(NOTIFY):
+        from postmortem.fleet import notify
+
+        notify.tell(incident, given, link)
+
+
+def _made(incident: Incident, form: Format, brief: bool) -> str | bytes:
+    from postmortem import report
+
+    if form is Format.github and (summary := os.environ.get("GITHUB_STEP_SUMMARY")):
+        output.append_file(Path(summary), report.render_markdown(incident))
+    return report.render(incident, form.value, brief and form in BRIEF)
+
+
+def _say(incident: Incident, files: Sequence[Path], verbose: bool, quiet: bool) -> None:
+    from postmortem import report
+
+    if verbose:
+        output.say(report.render_verbose(incident))
+    if files and not quiet:
+        output.say(_summary(incident, ", ".join(map(str, files))))
+
+
+def _summary(incident: Incident, files: str) -> str:
+    from postmortem import report
+
+    try:
+        return report.render_terminal(incident, width=output.width(), colour=output.colour(), report=files)
+    except Exception as e:  # the report is written, and that is what it is about
+        return f"{incident.document['verdict']['outcome'].upper()}\n  summary  {ours(e)}\n  report   {files}"

@@ -1,0 +1,1 @@
+"""Many incidents: history, comparison of runs, notifications, and the MCP server."""

@@ -1,0 +1,133 @@
+"""What an agent may name: files and folders below the given roots, by their own names.
+
+    Roots(["/scratch/jobs"]).find("job-17/logs")  ->  Path("/scratch/jobs/job-17/logs")
+    Roots(["/scratch/jobs"]).find("../secrets")   raises UsageError, a sentence with the next step
+
+No link is followed on the way, nothing but regular files and folders is opened.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from postmortem.errors import PathMissing, UsageError
+from postmortem.input.walk import SPECIAL
+
+LIST = "ask `incidents` for what is there"
+LONGEST = 4096
+
+
+class Roots:
+    """The folders of the command line, resolved once."""
+
+    def __init__(self, given: Sequence[Path]) -> None:
+        self.spelled = [Path(os.path.abspath(path)) for path in given]  # noqa: PTH100
+        self.folders = [Path(os.path.realpath(path)) for path in given]
+        for path, folder in zip(given, self.folders, strict=True):
+            if not folder.is_dir():
+                raise PathMissing(f"{path} is not a folder", "name an existing folder: --root DIR")
+
+    def find(self, given: str) -> Path:
+        """The file or folder of this name; UsageError or PathMissing where it may not be read."""
+        name = PurePosixPath(given)
+        if not given or "\0" in given or len(given) > LONGEST:
+            raise UsageError("that is no path", LIST)
+        if ".." in name.parts:
+            raise UsageError(f"{given}: `..` is not followed", "name the path from a root on")
+        root, inside = self._place(name)
+        path = root
+        for part in ("", *inside.parts):
+            path = path / part if part else root
+            self._check(path, given, root)
+        return path
+
+    def shown(self, path: Path) -> str:
+        """The name by which `find` finds it: short where there is one root."""
+        for root in self.folders:
+            if path.is_relative_to(root):
+                return str(path.relative_to(root)) if len(self.folders) == 1 else str(path)
+        return str(path)
+
+    def below(self, path: Path) -> Iterator[os.DirEntry[str]]:
+        """Every regular file in a folder and below it, no link among them."""
+        folders = [str(path)]
+        while folders:
+            try:
+                with os.scandir(folders.pop()) as entries:
+                    found = list(entries)
+            except OSError:  # whoever reads it tells of it
+                continue
+            for entry in found:
+                if entry.is_symlink():
+                    continue
+                if _is(entry, folder=True):
+                    folders.append(entry.path)
+                elif _is(entry, folder=False):
+                    yield entry
+
+    def stamp(self, paths: Sequence[Path]) -> str:
+        """What changes with any file below the paths: names, sizes, times. UsageError where one may not be
+        read by an agent."""
+        digest = hashlib.sha256()
+        for path in paths:
+            root = next(root for root in self.folders if path.is_relative_to(root))
+            entries = [(str(path), path.lstat())]
+            if path.is_dir():
+                entries = sorted((e.path, e.stat(follow_symlinks=False)) for e in self.below(path))
+            for name, info in entries:
+                _own(info, self.shown(Path(name)), root)
+                row = (name, info.st_size, info.st_mtime_ns, info.st_ino)
+                digest.update(repr(row).encode("utf-8", "surrogatepass"))
+        return digest.hexdigest()
+
+    def _place(self, name: PurePosixPath) -> tuple[Path, PurePosixPath]:
+        """The root that a name is below, and the rest of the name."""
+        if not name.is_absolute():
+            there = [root for root in self.folders if os.path.lexists(root / name)]
+            return (there or self.folders)[0], name
+        for spelled, folder in zip(self.spelled, self.folders, strict=True):
+            for root in (spelled, folder):
+                if name.is_relative_to(root):
+                    return folder, name.relative_to(root)
+        raise UsageError(
+            f"{name} is not below {', '.join(map(str, self.folders))}",
+            f"{LIST}; a person may start the server with one more --root",
+        )
+
+    def _check(self, path: Path, given: str, root: Path) -> None:
+        try:
+            info = path.lstat()
+        except FileNotFoundError:
+            inner = " (a member of an archive is a line's address; name the archive)" if "!/" in given else ""
+            raise PathMissing(f"{given}: no such file or folder{inner}", LIST) from None
+        except OSError as error:
+            raise UsageError(f"{given}: {os.strerror(error.errno or 0)}", LIST) from None
+        if stat.S_ISLNK(info.st_mode):
+            raise UsageError(f"{given} is or lies behind a link, which is not followed", "name its target")
+        if not stat.S_ISREG(info.st_mode) and not stat.S_ISDIR(info.st_mode):
+            what = SPECIAL.get(stat.S_IFMT(info.st_mode), "no regular file")
+            raise UsageError(f"{given} is a {what}: not read", "name a file or a folder")
+        if not os.access(path, os.R_OK | (os.X_OK if stat.S_ISDIR(info.st_mode) else 0)):
+            raise UsageError(f"{given} may not be read by this user", "a person has to make it readable")
+        _own(info, given, root)
+
+
+def _is(entry: os.DirEntry[str], *, folder: bool) -> bool:
+    try:
+        return entry.is_dir(follow_symlinks=False) if folder else entry.is_file(follow_symlinks=False)
+    except OSError:
+        return False
+
+
+def _own(info: os.stat_result, given: str, root: Path) -> None:
+    """The system lets a superuser read what others keep to themselves; an agent of theirs may not."""
+    if os.geteuid() or info.st_mode & stat.S_IROTH or info.st_uid in (0, root.stat().st_uid):
+        return
+    raise UsageError(
+        f"{given} belongs to another user (uid {info.st_uid}), who keeps it to himself",
+        "a person may start the server as that user, or with a --root of that user's",
+    )

@@ -1,0 +1,255 @@
+"""A hit and the lines around it, numbered and decoded; and the lines of one writer among several.
+
+Two ranks that share a console interleave their tracebacks line by line, so a block is the following lines with
+the same prefixes; lines of other writers are skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from postmortem.formats import forms
+from postmortem.formats.envelope import Envelope, Style, clean, peel
+from postmortem.formats.marks import bare
+from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
+from postmortem.privacy import cut
+
+CONTEXT = 5
+FRAMES = 60  # lines behind the begin of a stack: the user's own frame is below those of libraries
+MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
+MAX_BLOCK = 2000
+QUOTED = 12  # characters of a message that are no coincidence
+_REGEXES = forms.regexes("formats/excerpts")
+_LOGGED = _REGEXES["logged"]
+
+
+class Line(NamedTuple):
+    number: int
+    text: str
+    envelope: Envelope
+
+
+def decode(data: bytes) -> str:
+    """Bytes of a log as text. Invalid UTF-8 becomes \\xNN and stays visible."""
+    return clean(data.decode("utf-8", "backslashreplace"))
+
+
+def split(data: bytes) -> list[str]:
+    """Whole lines, ended by `\\n` only; of a progress bar the last visible state."""
+    return _texts(data.removesuffix(b"\n")) if data else []
+
+
+def starts_of_lines(data: bytes, first: int, last: int, all_of: int = 0) -> set[int]:
+    """The offsets of the first and the last lines; of all, if there are at most `first + last` or `all_of`."""
+    found: list[int] = []
+    at = 0
+    most = max(first + last, all_of)
+    while at < len(data) and len(found) <= most:
+        found.append(at)
+        at = data.find(b"\n", at) + 1 or len(data)
+    if len(found) <= most:
+        return set(found)
+    out, end = set(found[:first]), len(data) - data.endswith(b"\n")
+    for _ in range(last):
+        out.add(start := data.rfind(b"\n", 0, end) + 1)
+        end = start - 1
+    return out
+
+
+def first_lines(data: bytes, most: int) -> list[str]:
+    """The first lines; the others are not read."""
+    return _texts(b"\n".join(data.split(b"\n", most)[:most]))
+
+
+def _texts(data: bytes) -> list[str]:
+    lines = data.decode("utf-8", "backslashreplace").split("\n")
+    if b"\x1b" in data or b"\0" in data or b"\r" in data:
+        return [visible(clean(line)) for line in lines]
+    return lines
+
+
+def visible(line: str) -> str:
+    """The last state of a line that a progress bar rewrote with `\\r`; if an exception is among the states, that."""
+    if "\r" not in line:
+        return line
+    parts = [part for part in line.split("\r") if part.strip()]
+    raised = [part for part in parts if _REGEXES["raised"].match(part)]
+    return (raised or parts or [""])[-1]
+
+
+def _without_bar(line: str) -> str:
+    """A line with the begin of a traceback, without the progress bar before it."""
+    if "Traceback (most recent" not in line:
+        return line
+    line = next((part for part in line.split("\r") if "Traceback (most recent" in part), line)
+    head = _REGEXES["traceback"].search(line)
+    if head is not None and _REGEXES["bar"].search(line, 0, head.start()):
+        return line[head.start() :]
+    return line
+
+
+class Excerpt:
+    """One hit of one source with the lines around it; makes events from them."""
+
+    def __init__(self, source: Source, hit: Hit, style: Style) -> None:
+        self.source = source
+        self.style = style
+        self.number = hit.line
+        marked = _without_bar(decode(hit.text))
+        self.text = bare(marked)
+        self.before = split(hit.before)
+        self.after = split(hit.after)
+        self.envelope = peel(marked, style)
+        self._room = len(hit.after)
+
+    def to_the_end(self, most: int) -> bool:
+        """Whether the source ends with the lines after the hit, of which `most` bytes were requested."""
+        return self._room < most - 4096  # whole lines only, so the last may be missing
+
+    def following(self) -> Iterator[Line]:
+        """The hit's line, then all lines after it."""
+        yield Line(self.number, self.text, self.envelope)
+        for i, text in enumerate(self.after[:MAX_BLOCK], start=1):
+            yield Line(self.number + i, bare(text), peel(text, self.style))
+
+    def block(self) -> Iterator[Line]:
+        """The hit's line, then the following lines of the same writer."""
+        foreign = 0
+        for line in self.following():
+            if line.envelope.key == self.envelope.key:
+                yield line
+            elif line.text.strip():
+                foreign += 1
+                if foreign > MAX_FOREIGN:
+                    return
+
+    def above(self, most: int = 2) -> Line | None:
+        """The nearest line before the hit that is not empty, among `most` lines."""
+        return next((line for line in islice(self.preceding(), most) if line.text.strip()), None)
+
+    def handled(self, message: str, last: int) -> str:
+        """How an exception was handled: `ignored` where Python prints above the traceback that it continues;
+        `logged` where a logger wrote it, or where the line below the last one continues the work or repeats the
+        message (optuna, study/_optimize.py); else empty."""
+        for above in islice(self.preceding(), 2):
+            if _REGEXES["ignored"].match(above.envelope.body):
+                return "ignored"
+            if _LOGGED.search(above.text) and not above.text.startswith((" ", "\t")):
+                return "logged"
+        below = next((line for line in self.following() if line.number > last and line.text.strip()), None)
+        if below is None:
+            return ""
+        if _REGEXES["goes-on"].fullmatch(below.envelope.body[:200]):
+            return "logged"
+        quoted = below.envelope.stamp is not None and len(message) >= QUOTED
+        return "logged" if quoted and message[:80] in below.envelope.body else ""
+
+    def logger(self) -> Envelope | None:
+        """The prefixes of the log record right above a block without prefixes: `logging` and structlog write a
+        traceback below their line."""
+        above = None if self.envelope.key or self.envelope.rank is not None else self.above()
+        if above is None or not _LOGGED.search(above.text) or above.text[:1].isspace():
+            return None
+        return above.envelope
+
+    def dumper(self) -> Envelope | None:
+        """The prefixes of the line above a dump of stacks without prefixes, if it announces the dump."""
+        above = self.above(MAX_BLOCK)
+        named = above is not None and (above.envelope.rank is not None or above.envelope.writer)
+        if above is None or not named or self.envelope.rank is not None or self.envelope.key:
+            return None
+        return above.envelope if _REGEXES["dumps"].search(above.envelope.body) else None
+
+    def preceding(self) -> Iterator[Line]:
+        """The lines before the hit, nearest first."""
+        for i, text in enumerate(reversed(self.before), start=1):
+            yield Line(self.number - i, bare(text), peel(text, self.style))
+
+    def context(self, number: int, behind: int = CONTEXT) -> tuple[tuple[str, ...], int]:
+        """Up to five lines before line `number`, the line, `behind` lines after it; and the number of lines before."""
+        lines = [*self.before, self.text, *self.after]
+        at = len(self.before) + number - self.number
+        lo = max(0, at - CONTEXT)
+        return tuple(cut(bare(text), 2000) for text in lines[lo : at + behind + 1]), at - lo
+
+    def event(
+        self,
+        kind: str,
+        line: Line,
+        *,
+        pattern: str | None = None,
+        severity: Severity = "error",
+        fields: dict[str, object] | None = None,
+        end: int | None = None,
+        rank: int | None = None,
+        pid: int | None = None,
+        text: str | None = None,
+    ) -> Event:
+        """An event with the decisive line `line`, attributed by the line's prefixes, then by its file."""
+        env = line.envelope
+        stamp = env.stamp
+        context, before = self.context(line.number, _behind(kind, fields))
+        details = dict(fields or {})
+        local = env.local_rank if env.local_rank is not None else self.source.local_rank
+        if local is not None:
+            details.setdefault("local_rank", local)
+        if env.writer:
+            details.setdefault("writer", env.writer)
+        if env.quoted:
+            details["quoted"] = True
+        writer_rank = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
+        return Event(
+            kind=kind,
+            where=Where(self.source.path, line.number, end if end != line.number else None, env.line),
+            text=cut(line.text if text is None else text, 4000),
+            time=stamp.time if stamp else None,
+            clock=stamp.clock if stamp else "none",
+            sigma=stamp.sigma if stamp else 0.0,
+            raw_time=stamp.raw if stamp else "",
+            rank=writer_rank,
+            host=env.host or self.source.host,
+            pid=pid if pid is not None else env.pid,
+            attempt=self.source.attempt,
+            run=self.source.run,
+            pattern=pattern,
+            severity=severity,
+            fields=details,
+            context=context,
+            before=before,
+            source_kind=self.source.kind,
+            speaker=speaker_in(self.source.kind, env.kernel, writer_rank, env.program),
+        )
+
+
+def _behind(kind: str, fields: dict[str, object] | None) -> int:
+    """The number of context lines behind the decisive one: of a stack the frames too."""
+    frames = (fields or {}).get("frames") if kind == "stack" else None
+    return CONTEXT + min(len(frames), FRAMES) if isinstance(frames, tuple) else CONTEXT
+
+
+SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
+
+
+def document_event(
+    source: Source, kind: str, lines: list[str], at: int, fields: dict[str, object], pid: int | None
+) -> Event:
+    """An event of a whole document; line `at` (from 0) of `lines` is the decisive one."""
+    lo = max(0, at - CONTEXT)
+    return Event(
+        kind=kind,
+        where=Where(source.path, at + 1),
+        text=cut(lines[at], 4000),
+        rank=source.rank,
+        host=source.host,
+        pid=pid,
+        attempt=source.attempt,
+        run=source.run,
+        severity=SEVERITIES.get(kind, "info"),
+        fields=fields,
+        context=tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1]),
+        before=at - lo,
+        source_kind=source.kind,
+        speaker=speaker_in(source.kind),
+    )

@@ -1,0 +1,189 @@
+r"""A log that a collector wrapped: its lines as they were printed, each with the number of the file's line.
+
+    {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
+    __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export, -o verbose
+    [ {                                                                  a pretty-printed export, newest first
+        "textPayload": "[rank1]: ValueError: ..."
+    time,host,message                                                  a table with fields of several lines
+    2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
+    [36m(Worker pid=7)[0m ready                                         a paste that lost its escape bytes
+
+The first 64 KiB decide. The stages behind read plain lines; `marks` has the fields of the record in front of
+each. Bytes that cannot be unwrapped pass unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from postmortem.formats import exports, framing, journal_export, pasted, records, times
+from postmortem.formats.excerpt import decode, visible
+from postmortem.formats.framing import CHUNK, LINE, SOME, Framer, Group, Numbered
+from postmortem.formats.marks import head, marked
+from postmortem.model import Source
+from postmortem.scan.reader import Readable
+
+HEAD = 1 << 16
+FIRST = 40  # lines that decide whether records are written
+SEVERAL = 3  # consecutive records among the lines of a launcher
+PRINTED = frozenset({"kernel", "scheduler", "kubernetes"})  # kinds of which only journals are wrapped
+WRAPPED = frozenset({"console", "agent", "json-lines", "ray", "run"})  # kinds that a collector wraps
+
+
+def of(source: Source, stream: Readable) -> Unwrapped | Again:
+    """The stream of a source, unwrapped if its first bytes show that it is wrapped."""
+    if source.kind not in WRAPPED | PRINTED:
+        return Again(b"", stream)
+    first = _peek(stream)
+    again = Again(first, stream)
+    framer = learn(first) if source.kind in WRAPPED else _journal(first)
+    bare = first.rstrip(b"\r\n")
+    if bare.count(b"\r") >= 3 and b"\n" not in bare:
+        framer = framing.returned
+    return Unwrapped(again, framer) if framer is not None else again
+
+
+def _peek(stream: Readable) -> bytes:
+    first = b""
+    while len(first) < HEAD:
+        try:
+            piece = stream.read(HEAD - len(first))
+        except Exception:  # the next read raises it again
+            break
+        if not piece:
+            break
+        first += piece
+    return first
+
+
+class Again:
+    """A stream whose first bytes were read already."""
+
+    def __init__(self, first: bytes, stream: Readable) -> None:
+        self._first, self._stream = first, stream
+
+    def read(self, n: int, /) -> bytes:
+        if self._first:
+            piece, self._first = self._first[:n], self._first[n:]
+            return piece
+        return self._stream.read(n)
+
+
+class Unwrapped:
+    """The stream of a wrapped log: its lines as they were printed. `bytes` and `lines` are those of the file."""
+
+    def __init__(self, stream: Again, framer: Framer) -> None:
+        self.bytes = self.lines = 0
+        self._stream = stream
+        self._ready = b""
+        self._failure: Exception | None = None
+        self._groups = framer(self._numbered())
+
+    def read(self, n: int, /) -> bytes:
+        if len(self._ready) < n:
+            pieces, size = [self._ready], len(self._ready)
+            while size < n and (group := next(self._groups, None)) is not None:
+                pieces.append(_written(group))
+                size += len(pieces[-1])
+            self._ready = b"".join(pieces)
+        if not self._ready and self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+        piece, self._ready = self._ready[:n], self._ready[n:]
+        return piece
+
+    def _numbered(self) -> Iterator[Numbered]:
+        rest = b""
+        while piece := self._piece():
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                self.lines += 1
+                yield self.lines, _text(line)
+            while len(rest) > LINE:
+                yield self.lines + 1, _text(rest[:LINE])
+                rest = rest[LINE:]
+        if rest:
+            self.lines += 1
+            yield self.lines, _text(rest)
+
+    def _piece(self) -> bytes:
+        try:
+            piece = self._stream.read(CHUNK)
+        except Exception as failure:  # of a codec, or the ledger's row: raised again behind the lines read so far
+            self._failure, piece = failure, b""
+        self.bytes += len(piece)
+        return piece
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "backslashreplace").removesuffix("\r")
+
+
+def _written(group: Group) -> bytes:
+    out, known, shared = [], None, ""
+    for line in group:
+        if line.facts is not known:
+            known, shared = line.facts, head(line.facts)
+        out.append(marked(line.number, shared, line.text, line.lead))
+    return ("\n".join(out) + "\n").encode("utf-8", "backslashreplace") if out else b""
+
+
+# ── which format ────────────────────────────────────────────────────────────────────────────────────────────
+
+_TEXTS: tuple[tuple[Callable[[list[str]], bool], Framer], ...] = (
+    (journal_export.looks, journal_export.export),
+    (journal_export.looks_verbose, journal_export.verbose),
+    (framing.is_logfmt, framing.logfmt),
+    (framing.is_cut_by_cri, framing.cri),
+)
+
+
+def learn(first: bytes) -> Framer | None:
+    """The reader for a source that begins with these bytes; None for a plain one."""
+    whole = first if len(first) < HEAD else first[: first.rfind(b"\n") + 1]
+    text = decode(whole.removeprefix(b"\xef\xbb\xbf"))
+    undo = pasted.learn(text)
+    if undo is None:
+        return _framer(text)
+    return pasted.undone(undo, _framer("\n".join(map(undo, text.split("\n")))) or framing.plain)
+
+
+def _framer(text: str) -> Framer | None:
+    start = text.lstrip()[:1]
+    lines = [line for line in text.split("\n") if line.strip()]
+    if "\r" in text:
+        lines = [visible(line) for line in lines]
+    if len(lines) < 2 and start not in ("{", "["):
+        return None
+    framer: Framer | None = None
+    if start in ("{", "[") or any(line.startswith('{"') for line in lines[:FIRST]):
+        framer = _json(text, lines)
+    framer = framer or next((form for test, form in _TEXTS if test(lines)), None) or framing.table(lines)
+    if framer is None:
+        some = lines[:SOME]
+        backwards = framing.is_descending((times.find(line[:48]) for line in some), len(some))
+        return framing.newest_first(framing.singles) if backwards else None
+    numbered = enumerate(text.split("\n"), 1)
+    stamps = [group[0].facts.stamp for group in islice(framer(iter(list(numbered))), 400) if group]
+    return framing.newest_first(framer) if framing.is_descending(stamps, len(stamps)) else framer
+
+
+def _journal(first: bytes) -> Framer | None:
+    """A machine's journal as an export, or as JSON over several lines; its other forms are plain lines."""
+    text = decode(first)
+    lines = text[: 1 << 13].split("\n")[:-1]
+    if journal_export.looks(lines):
+        return journal_export.export
+    pretty = text[:1] in ("{", "[") and lines and records.load(lines[0]) is None
+    return framing.document if pretty and exports.looks(text) else None
+
+
+def _json(text: str, lines: list[str]) -> Framer | None:
+    found = [records.load(line) for line in lines[:FIRST]]
+    known = [n for n, it in enumerate(found, 1) if it is not None and records.body_of(it) is not None]
+    if len(known) * 2 > len(found):
+        return framing.json_lines
+    if len(known) >= SEVERAL and len(known) * 2 > known[-1] - known[0] + 1:
+        return framing.json_lines  # among lines of a launcher
+    return framing.document if text.lstrip()[:1] in ("{", "[") and exports.looks(text) else None

@@ -1,0 +1,57 @@
+"""What is found at a path, before it is opened: where it lies, how large it is, what packs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from postmortem.input.archives import is_tar, is_zip
+from postmortem.input.codecs import compression
+
+PACKED, IN_TAR, MOST = (
+    256,
+    1024,
+    100_000,
+)  # bytes that a small log takes at least in an archive, and logs in one
+OF_A_LOG = 400_000  # bytes of a large log that are read in the time of a small one
+TAR_NAMES = (".tar", ".tgz", ".tbz", ".tbz2", ".txz", ".tzst")
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One file on disk.
+
+    `label` is its path as the user reads it. `form` is what its first bytes (and, for tar inside compression,
+    its name) say: plain, gz, xz, bz2, zst, tar, tar+gz ..., zip.
+    """
+
+    path: Path
+    label: str
+    size: int
+    form: str
+    url: str = ""  # where it does not lie on this machine
+
+    @property
+    def is_archive(self) -> bool:
+        return self.form == "zip" or self.form.startswith("tar")
+
+    @property
+    def weight(self) -> int:
+        """How long it may take to read, as the bytes of one plain log: an archive may hold a log in each 256
+        bytes, and how many there are nobody knows before it is read."""
+        if not self.is_archive:
+            return self.size
+        return self.size + OF_A_LOG * min(MOST, self.size // (IN_TAR if self.form == "tar" else PACKED))
+
+
+def form_of(label: str, head: bytes) -> str:
+    """Say what packs a file, by its first bytes."""
+    if is_tar(head):
+        return "tar"
+    if is_zip(head):
+        return "zip"
+    packed = compression(head)
+    if packed is None:
+        return "plain"
+    name = label.lower()
+    return f"tar+{packed}" if ".tar." in name or name.endswith(TAR_NAMES) else packed

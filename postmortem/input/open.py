@@ -1,0 +1,246 @@
+"""Container -> its sources with their streams:
+a plain or compressed file has one, an archive one for each member.
+
+    bundle.tar.gz -> (Source("bundle.tar.gz!/node-a/rank0.log", "console", rank=0), <Readable>), ...
+
+Whatever cannot be read is a source all the same, whose stream raises Incomplete with the ledger's row:
+so the reader has one place to look for losses, and none of them is silent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from postmortem.input import names, sniff
+from postmortem.input.archives import Member, Tar, is_tar, is_zip, spooled, zip_members
+from postmortem.input.binary import magic
+from postmortem.input.codecs import compression
+from postmortem.input.container import Container
+from postmortem.input.remote import Remote
+from postmortem.input.streams import (
+    Budget,
+    Bytes,
+    Decoded,
+    Descriptor,
+    File,
+    Incomplete,
+    Limits,
+    Readable,
+    Refused,
+    Utf16,
+    utf16_order,
+)
+from postmortem.model import Source
+from postmortem.model.vocabulary import WRITTEN_REASON
+
+HEAD = 1 << 16
+NAME_MAX = 1024
+SURVEYED, MANY = 16 << 20, 256  # bytes of an archive in which logs are counted, and logs that are many
+FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Stream:
+    """A source's bytes. Reads like a file;
+    raises Incomplete, with its path, once nothing more can be read."""
+
+    def __init__(self, inner: Bytes, path: str, budget: Budget | None = None) -> None:
+        self._inner, self._path, self._budget = inner, path, budget
+
+    def read(self, n: int) -> bytes:
+        if self._budget is not None and (why := self._budget.late()):
+            raise Incomplete(why, self._inner.left(), self._path)
+        try:
+            return self._inner.read(n)
+        except Incomplete as failure:
+            failure.path = self._path
+            raise
+
+
+def open_regular(path: str | Path) -> int:
+    """Open a file without following a link or waiting for a FIFO's writer.
+    One retry where a file server lost its handle."""
+    try:
+        return os.open(path, FLAGS)
+    except OSError as error:
+        if error.errno != errno.ESTALE:
+            raise
+        return os.open(path, FLAGS)
+
+
+@contextmanager
+def _opened(container: Container, at: int = 0) -> Iterator[Bytes]:
+    """Open a file where it lies, at byte `at`. Raise OSError."""
+    if container.url:
+        yield Remote(container.url, container.size, at)
+        return
+    fd = Descriptor(open_regular(container.path))
+    try:
+        yield File(fd, container.size, at)
+    finally:
+        fd.close()
+
+
+def open_sources(container: Container, limits: Limits | None = None) -> Iterator[tuple[Source, Readable]]:
+    """Yield every source of a container with its stream, in stored order.
+    A stream is valid until the next one is asked for."""
+    limits = limits or Limits()
+    with ExitStack() as stack:
+        try:
+            stream = stack.enter_context(_opened(container))
+        except OSError as error:
+            reason = f"cannot be opened: {os.strerror(error.errno or 0)}"
+            yield _refused(container.label, reason, container.size, container)
+            return
+        yield from _Opening(container, limits).sources(container.label, stream, container.size, 0)
+
+
+def divisible(container: Container) -> Source | None:
+    """Say what a plain text file is that can be read from the middle;
+    None for archives, compressed, sparse, binary and UTF-16 files."""
+    if container.form != "plain":
+        return None
+    try:
+        with _opened(container) as stream:
+            sparse = isinstance(stream, File) and stream.is_sparse()
+            head = b"" if sparse else stream.peek(HEAD)
+    except OSError:
+        return None
+    kind, _ = sniff.kind(container.label, head)
+    if not head or kind == "binary" or utf16_order(head):
+        return None
+    return names.source(container.label, kind, container.size, container.path, head)
+
+
+def logs_in(container: Container) -> int:
+    """About how many logs a container holds. Of an archive those in its first 16 MiB; where they are many, and
+    so small, the rest is taken to have as many for its size."""
+    if not container.is_archive or container.url:
+        return 1
+    try:
+        with _opened(container) as file:
+            return _counted(file, container.size)
+    except OSError:  # whoever reads it tells of it
+        return 1
+
+
+def _counted(file: Bytes, size: int) -> int:
+    limits = Limits()
+    budget = Budget(limits)
+    form = compression(file.peek(16))
+    members: Iterable[Member] = Tar(Decoded(file, form, budget) if form else file)
+    look = SURVEYED
+    if isinstance(file, File) and is_zip(file.peek(4)):
+        members, look = (
+            zip_members(File(file.fd, size), budget),
+            limits.total,
+        )  # a directory tells of them all
+    found = seen = 0
+    for member in members:
+        found, seen = found + 1, seen + member.size
+        if found == limits.members or seen > look:
+            rest = file.left() * found // max(1, size - file.left())
+            return found + (rest if found >= MANY else 0)
+    return max(1, found)
+
+
+@contextmanager
+def open_at(container: Container, source: Source, at: int) -> Iterator[Readable]:
+    """Open a divisible file at byte `at`."""
+    with _opened(container, at) as stream:
+        yield Stream(stream, source.path)
+
+
+def _refused(path: str, reason: str, lost: int, container: Container, meant: bool = False) -> tuple[Source, Readable]:
+    return names.source(path, "binary", lost, container.path), Stream(Refused(reason, lost, meant), path)
+
+
+class _Opening:
+    """One container being opened: what it may expand to, and the names given so far."""
+
+    def __init__(self, container: Container, limits: Limits) -> None:
+        self.container, self.limits = container, limits
+        self.budget = Budget(limits)
+        self.members = 0
+        self.copies: dict[str, int] = {}  # by name: the last number given to a copy of it
+
+    def sources(self, path: str, stream: Bytes, stored: int, depth: int) -> Iterator[tuple[Source, Readable]]:
+        """Peel compression, walk archives, yield what is left.
+        `stored` is what the file or member takes where it lies."""
+        raw = stream
+        # `rank0.log.gz` compressed once more by a collector happens, more than that is a trap
+        for _ in range(2):
+            form = compression(stream.peek(16))
+            if form is None:
+                break
+            stream = Decoded(stream, form, self.budget)
+        head = stream.peek(512)
+        if is_tar(head):
+            yield from self._archive(path, stream, stored, depth, "tar")
+        elif is_zip(head) and not magic(head):
+            yield from self._archive(path, stream, stored, depth, "zip")
+        else:
+            if stream is raw and isinstance(raw, File):
+                raw.expect_holes()
+            yield self._leaf(path, stream, stored)
+
+    def _leaf(self, path: str, stream: Bytes, stored: int) -> tuple[Source, Readable]:
+        head = stream.peek(HEAD)
+        if not head and isinstance(stream, Refused):
+            return names.source(path, "binary", stored, self.container.path), Stream(stream, path)
+        if (order := utf16_order(head)) and not magic(head):
+            stream = Utf16(stream, order)
+            head = stream.peek(HEAD)
+        kind, reason = sniff.kind(path, head)
+        if kind == "binary":
+            stream = Refused(reason, stored, meant=True)
+        return names.source(path, kind, stored, self.container.path, head), Stream(stream, path, self.budget)
+
+    def _archive(
+        self, path: str, stream: Bytes, stored: int, depth: int, form: str
+    ) -> Iterator[tuple[Source, Readable]]:
+        if depth >= self.limits.depth:
+            yield _refused(path, f"{form} inside {depth} archives: read no deeper", stored, self.container)
+            return
+        tar = Tar(stream)
+        try:
+            for member in tar if form == "tar" else self._zip(stream):
+                self.members += 1
+                if self.members > self.limits.members:
+                    raise Incomplete(f"more than {self.limits.members} members", stream.left())
+                if why := self.budget.late():
+                    raise Incomplete(why, stream.left())
+                name = self._name(path, member.name)
+                if not names.PASSED_BY.isdisjoint(name.split("/")[:-1]):
+                    yield _refused(name, names.PASSED_BY_REASON, member.stored, self.container, meant=True)
+                elif names.WRITTEN.search(name):
+                    yield _refused(name, WRITTEN_REASON, member.stored, self.container, meant=True)
+                else:
+                    yield from self.sources(name, member.stream, member.stored, depth + 1)
+        except Incomplete as failure:
+            tar.failure = failure
+        if tar.failure is not None:
+            yield _refused(path, tar.failure.reason, tar.failure.lost, self.container)
+
+    def _zip(self, stream: Bytes) -> Iterator[Member]:
+        if isinstance(stream, File):
+            return zip_members(File(stream.fd, stream.size), self.budget)
+        held = spooled(stream, self.limits)
+        if held is None:
+            raise Incomplete(f"zip inside another archive, larger than {self.limits.spool} bytes", stream.left())
+        return zip_members(held, self.budget)
+
+    def _name(self, archive: str, member: bytes) -> str:
+        """Name a member. Two of the same name stay two."""
+        inside = names.printable(member if len(member) <= NAME_MAX else member[:NAME_MAX] + b"...")
+        while inside.startswith(("./", "/")):
+            inside = inside.removeprefix("./").lstrip("/")
+        name = path = f"{archive}!/{inside or '?'}"
+        while path in self.copies:
+            self.copies[name] += 1
+            path = f"{name}~{self.copies[name]}"
+        self.copies[path] = 1
+        return path

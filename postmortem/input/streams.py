@@ -1,0 +1,394 @@
+"""Bytes of a log from wherever they lie: a file on disk, a compressed file, a member of an archive.
+
+    File(fd, size) -> Decoded(File, "gz") -> Utf16(Decoded) -> .read(n)
+
+Everything is read once, in order, in bounded pieces. Nothing here guesses: what cannot be delivered is told
+by `Incomplete`, raised once all that could be read has been delivered, with the number of stored bytes that
+are lost.
+"""
+
+from __future__ import annotations
+
+import codecs
+import errno
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from postmortem.input.codecs import CODECS, Codec
+from postmortem.model import Skip
+
+FEED = 1 << 14
+# A small output step loses little where a stream is damaged:
+# a decoder that fails gives nothing of its last step.
+STEP = 1 << 14
+HOLE = 1 << 20
+# a hole is delivered as this many NULs, so that the text before and after it is not one word
+HOLE_SHOWN = 1 << 12
+
+
+class Readable(Protocol):
+    """What the scan reads: `read` returns n bytes, fewer only at the end,
+    b"" after it; it may raise Incomplete."""
+
+    def read(self, n: int) -> bytes: ...
+
+
+class Incomplete(OSError):
+    """Not all of a source could be read. Raised after everything readable was delivered;
+    `skip` is the ledger's row."""
+
+    def __init__(self, reason: str, lost: int, path: str = "", meant: bool = False) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.lost = max(lost, 0)
+        self.path = path
+        self.meant = meant  # see `Skip`
+
+    def __str__(self) -> str:
+        return self.reason
+
+    @property
+    def skip(self) -> Skip:
+        return Skip(self.path, self.lost, self.reason, self.meant)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Where reading one container stops. They bound work and memory, not how well a file packs: a log of
+    repeated lines packs 2,000 times, and the line that matters is its last."""
+
+    total: int = 16 << 30  # bytes that a compressed container may expand to
+    seconds: float = math.inf  # for all of a container
+    members: int = 100_000
+    depth: int = 2  # archives in archives
+    # a zip inside another archive has to be held in memory, its directory stands at its end
+    spool: int = 64 << 20
+
+
+class Bytes:
+    """A stream that can be peeked into. Subclasses deliver pieces by `_pull`."""
+
+    def __init__(self) -> None:
+        self._ahead = b""
+        self._failure: Incomplete | None = None
+
+    def _pull(self, n: int) -> bytes:
+        """Return some bytes, about n, or b"" at the end. May raise Incomplete, which ends the stream."""
+        raise NotImplementedError
+
+    def left(self) -> int:
+        """Count the stored bytes that were not taken yet."""
+        raise NotImplementedError
+
+    def peek(self, n: int) -> bytes:
+        """Return the next n bytes, fewer at the end, without taking them."""
+        if len(self._ahead) < n:
+            self._ahead = self._gather(n)
+        return self._ahead[:n]
+
+    def read(self, n: int) -> bytes:
+        out = self._gather(n)
+        if len(out) > n:
+            out, self._ahead = out[:n], out[n:]
+        else:
+            self._ahead = b""
+            if not out and self._failure is not None:
+                raise self._failure
+        return out
+
+    def pass_over(self, n: int) -> int:
+        """Take about n bytes, at most n, without looking at them. Return how many; 0 at the end."""
+        return len(self.read(min(n, 1 << 18)))
+
+    def _gather(self, n: int) -> bytes:
+        have = len(self._ahead)
+        if have >= n or self._failure is not None:
+            return self._ahead
+        parts = [self._ahead] if have else []
+        while have < n:
+            try:
+                piece = self._pull(n - have)
+            except Incomplete as failure:
+                self._failure = failure
+                break
+            if not piece:
+                break
+            parts.append(piece)
+            have += len(piece)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+class Descriptor:
+    """An open file. Closing forgets the number:
+    a stream kept too long fails, instead of reading what got its number next."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def close(self) -> None:
+        number, self.number = self.number, -1
+        os.close(number)
+
+
+class File(Bytes):
+    """A regular file on disk, read through its descriptor up to the size it had when it was found.
+
+    mmap is not used: a log that is truncated while it is read would kill the process with SIGBUS.
+    """
+
+    def __init__(self, fd: Descriptor, size: int, at: int = 0) -> None:
+        super().__init__()
+        self.fd, self.at, self.size = fd, at, size
+        self._holes = 0
+        self._data_until = size
+
+    def is_sparse(self) -> bool:
+        return os.fstat(self.fd.number).st_blocks * 512 < self.size
+
+    def expect_holes(self) -> None:
+        """Pass over the holes of a sparse file:
+        `truncate -s 1T` and power losses make them, and they hold no line."""
+        if self.is_sparse():
+            self._data_until = self.at
+
+    def left(self) -> int:
+        return self.size - self.at
+
+    def pass_over(self, n: int) -> int:
+        if self._ahead:
+            return super().pass_over(min(n, len(self._ahead)))
+        passed = min(n, self.left())
+        self.at += passed
+        return passed
+
+    def _pull(self, n: int) -> bytes:
+        try:
+            if self.at >= self._data_until and self.at < self.size:
+                return self._next_extent()
+            n = min(n, self._data_until - self.at)
+            if n <= 0:
+                return self._end()
+            piece = os.pread(self.fd.number, n, self.at)
+        except Incomplete:
+            raise
+        except OSError as error:
+            raise Incomplete(
+                f"read error at offset {self.at}: {os.strerror(error.errno or 0)}", self.left() + self._holes
+            ) from None
+        if not piece:
+            raise Incomplete(
+                f"shrank while it was read: ends at {self.at} of {self.size} bytes", self.left() + self._holes
+            )
+        self.at += len(piece)
+        return piece
+
+    def _next_extent(self) -> bytes:
+        start = self.at
+        data, self._data_until = _extent(self.fd.number, start, self.size)
+        if data - start < HOLE:
+            return self._pull(HOLE)
+        self._holes += data - start - HOLE_SHOWN
+        self.at = data
+        return bytes(HOLE_SHOWN)
+
+    def _end(self) -> bytes:
+        if self._holes:
+            raise Incomplete("holes of a sparse file, no data on disk", self._holes, meant=True)
+        return b""
+
+
+def _extent(fd: int, at: int, size: int) -> tuple[int, int]:
+    """Return where the next data starts and ends;
+    all is data where the file system does not say, or the file is in flux."""
+    try:
+        data = min(os.lseek(fd, at, os.SEEK_DATA), size)
+        return data, min(max(os.lseek(fd, data, os.SEEK_HOLE), at + 1), size) if data < size else size
+    except OSError as error:
+        if error.errno == errno.ENXIO and os.fstat(fd).st_size >= size:  # no data from here on
+            return size, size
+        return at, size
+
+
+class Held(Bytes):
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__()
+        self._ahead = data
+
+    def _pull(self, n: int) -> bytes:
+        return b""
+
+    def left(self) -> int:
+        return len(self._ahead)
+
+
+class Refused(Bytes):
+    """A source of which nothing is read, with the reason."""
+
+    def __init__(self, reason: str, lost: int, meant: bool = False) -> None:
+        super().__init__()
+        self._failure = Incomplete(reason, lost, meant=meant)
+
+    def left(self) -> int:
+        return 0
+
+
+class Budget:
+    """What one container may still expand to, and how long it may take."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.total = 0
+        self.ends = time.monotonic() + limits.seconds
+
+    def spend(self, n: int) -> str | None:
+        """Count n more bytes. Return why to stop, if it is time to."""
+        self.total += n
+        return f"stopped at {self.limits.total} decompressed bytes" if self.total > self.limits.total else None
+
+    def late(self) -> str | None:
+        """Return why to stop, if it has taken too long."""
+        if time.monotonic() > self.ends:
+            return f"stopped after {self.limits.seconds:.0f} seconds"
+        return None
+
+
+class Decoded(Bytes):
+    """A compressed stream: members, frames or streams one after the other."""
+
+    def __init__(self, inner: Bytes, form: str, budget: Budget, codec: Callable[[], Codec] | None = None) -> None:
+        super().__init__()
+        self._inner, self._form, self._budget = inner, form, budget
+        self._single = codec is not None  # a zip member is one deflate stream, whatever follows it
+        self._members = 1
+        self._new = codec or CODECS[form]
+        self._codec = self._new()
+        self._unused = b""
+        self._taken = self._out = self._fed_last = 0
+
+    def left(self) -> int:
+        return self._inner.left()
+
+    def _pull(self, n: int) -> bytes:
+        while True:
+            if self._codec.eof:
+                if not self._advance():
+                    return b""
+                continue
+            piece = self._decode(self._fed() if self._codec.needs_input else b"")
+            if piece:
+                return piece
+
+    def _fed(self) -> bytes:
+        data, self._unused = self._unused or self._stored(), b""
+        self._taken += len(data)
+        self._fed_last = len(data)  # where a decoder fails, this much is not decoded to its end
+        if not data:
+            raise Incomplete(
+                f"{self._form} ends early: truncated at offset {self._taken}, {self._out} bytes decompressed",
+                0,
+            )
+        return data
+
+    def _decode(self, data: bytes) -> bytes:
+        try:
+            piece = self._codec.decompress(data, STEP)
+        except MemoryError:
+            raise
+        except Exception as error:  # each codec has its own error class, and none of them means anything else
+            lost = len(self._codec.unused_data) if self._codec.eof else self._fed_last
+            what = " ".join(str(error).split())[:80] or type(error).__name__
+            where = f"near offset {self._taken}, {self._out} bytes decompressed"
+            raise Incomplete(f"{self._form} damaged {where}: {what}", lost + self.left()) from None
+        self._out += len(piece)
+        if why := self._budget.spend(len(piece)):
+            raise Incomplete(f"{self._form} {why}", self.left())
+        return piece
+
+    def _advance(self) -> bool:
+        """Go on with the next member, if there is one;
+        padding with NULs is allowed between and after members."""
+        rest = self._codec.unused_data
+        self._taken -= len(rest)
+        while not (rest := rest.lstrip(b"\0")):
+            rest = self._stored()
+            if not rest:
+                return False
+        if self._single:
+            return False
+        self._members += 1
+        if not _opens(self._form, rest):
+            raise Incomplete(
+                f"bytes after the end of the {self._form} data, at offset {self._taken}",
+                len(rest) + self.left(),
+            )
+        if self._members > self._budget.limits.members:
+            raise Incomplete(f"{self._form}: more than {self._budget.limits.members} members", len(rest) + self.left())
+        self._unused, self._codec = rest, self._new()
+        return True
+
+    def _stored(self) -> bytes:
+        try:
+            return self._inner.read(FEED)
+        except Incomplete as failure:
+            raise Incomplete(f"{self._form}: {failure.reason}", failure.lost) from None
+
+
+def _opens(form: str, data: bytes) -> bool:
+    """True where `data` may start another member; a cut magic counts, it is a truncated member."""
+    magics = {"gz": b"\x1f\x8b\x08", "xz": b"\xfd7zXZ\0", "bz2": b"BZh", "zst": b"\x28\xb5\x2f\xfd"}
+    magic = magics.get(form, b"")
+    head = data[: len(magic)]
+    return magic.startswith(head) or (form == "zst" and data[1:4] == b"\x2a\x4d\x18"[: len(data) - 1])
+
+
+class Utf16(Bytes):
+    """UTF-16 text as UTF-8. PowerShell's `>` and some Windows collectors write it,
+    with a byte order mark or without."""
+
+    def __init__(self, inner: Bytes, order: str) -> None:
+        super().__init__()
+        self._inner = inner
+        self._decoder = codecs.getincrementaldecoder(f"utf-16-{order}")("backslashreplace")
+        self._first = True
+        self._done = False
+
+    def left(self) -> int:
+        return self._inner.left()
+
+    def _pull(self, n: int) -> bytes:
+        while not self._done:
+            try:
+                data = self._inner.read(max(1 << 16, n))
+            except Incomplete:
+                self._done = True
+                raise
+            self._done = not data
+            text = self._decoder.decode(data, final=not data)
+            if self._first and text:
+                text, self._first = text.removeprefix("\ufeff"), False
+            if text:
+                return text.encode("utf-8", "surrogatepass")
+        return b""
+
+
+def utf16_order(head: bytes) -> str | None:
+    """Say in which byte order a head is UTF-16 ("le", "be"), or None:
+    by its mark, else by NULs at every other place."""
+    if head[:2] == b"\xff\xfe" and head[2:4] != b"\0\0":
+        return "le"
+    if head[:2] == b"\xfe\xff":
+        return "be"
+    sample = head[:4096]
+    if len(sample) < 8 or b"\0" not in sample:
+        return None
+    half = len(sample) // 2
+    even, odd = sample[::2].count(0) / half, sample[1::2].count(0) / half
+    if odd > 0.6 and even < 0.05:
+        return "le"
+    return "be" if even > 0.6 and odd < 0.05 else None

@@ -1,0 +1,1 @@
+"""Beside a running job: run, watch, collect, and the hooks in its processes."""

@@ -1,0 +1,92 @@
+"""The folder of a run and its journal.
+
+    postmortem-runs/20261123-070512-x7k2/
+        run.jsonl                  what the wrapper saw, one JSON object a line, with a sentence in `message`
+        stdout.log  stderr.log     both streams, each line behind the time at which it came
+        dmesg.txt                  the kernel's new lines, where this user may read them
+        error.json  fr_0 ...       what torch wrote on its way out
+        rank1.pid6940.*            what a rank wrote of itself: an exception, and its stacks when asked
+        report.html                the analysis, after a failure
+
+Each record is one write to a file opened for appending: what is in it is whole, whoever kills the wrapper.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+RUNS = "postmortem-runs"
+JOURNAL = "run.jsonl"
+REPORT = "report.html"
+_LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
+
+
+def say(text: str) -> None:
+    """One line on standard error, if anybody listens."""
+    try:
+        sys.stderr.write(f"postmortem: {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def stamp(moment: float) -> str:
+    """`2026-11-23T07:05:12.123456Z`"""
+    seconds, rest = divmod(int(moment * 1e6), 1_000_000)
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:06d}Z"
+
+
+def make(parent: Path) -> Path | None:
+    """A new folder of its own below `parent`; None, and the reason said, where none can be made."""
+    began = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    for _ in range(8):
+        folder = parent / f"{began}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
+        try:
+            folder.mkdir(parents=True, mode=0o700)
+            return folder.absolute()
+        except FileExistsError:  # another host of the job, in the same second
+            continue
+        except OSError as error:
+            say(f"nothing is kept of this run: {folder}: {error.strerror}")
+            return None
+    return None
+
+
+class Journal:
+    """`run.jsonl`: appends records, and never raises. Without a folder it writes nothing."""
+
+    def __init__(self, folder: Path | None, host: str) -> None:
+        self.host = host
+        self._file = -1
+        if folder is not None:
+            try:
+                self._file = os.open(folder / JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                say(f"no {JOURNAL} in {folder}: {error.strerror}")
+
+    def write(self, event: str, message: str, facts: Mapping[str, object] | None = None) -> None:
+        if self._file < 0:
+            return
+        record = {
+            "time": stamp(time.time()),
+            "host": self.host,
+            "event": event,
+            "message": message,
+            **(facts or {}),
+        }
+        try:
+            os.write(self._file, (json.dumps(record) + "\n").encode("ascii"))
+        except OSError as error:
+            self.close()
+            say(f"{JOURNAL} ends here: {error.strerror}")
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1

@@ -1,0 +1,134 @@
+"""`--format json --brief`: the verdict in at most 8 KB."""
+
+from __future__ import annotations
+
+from typing import Literal, NotRequired, TypedDict
+
+from postmortem.model import Confidence, Outcome, Role
+from postmortem.model.contract.words import Category, Count, Time
+
+SCHEMA: Literal["postmortem/brief/1"] = "postmortem/brief/1"
+
+
+class Blamed(TypedDict):
+    """The document's `verdict.culprit`, without what is empty; `more` counts what long lists lost."""
+
+    ranks: NotRequired[list[Count]]
+    """Global ranks, ascending"""
+    hosts: NotRequired[list[str]]
+    """Their hosts, or the host at fault"""
+    gpus: NotRequired[list[str]]
+    """PCI bus addresses"""
+    pids: NotRequired[list[Count]]
+    """Process ids"""
+    code: NotRequired[str]
+    """The line of code where the failure shows, `file:line`"""
+
+
+class Proof(TypedDict):
+    """One line of proof; a field that nothing is known of is absent."""
+
+    where: str
+    """`path:line`; the path alone in binary and JSON files"""
+    text: str
+    """The line, shortened"""
+    time: NotRequired[Time]
+    """UTC"""
+    rank: NotRequired[Count]
+    """Global rank"""
+    host: NotRequired[str]
+    """Host of the rank, or of the file"""
+    pattern: NotRequired[str]
+    """Id of the pattern that matched"""
+
+
+class Link(TypedDict):
+    """One link of the causal chain; an empty field is absent."""
+
+    role: Role
+    """The root is a `cause`; what follows from it is a `symptom`"""
+    who: NotRequired[str]
+    """For people: `rank 3 on node-b`"""
+    pattern: str
+    """Id of the pattern"""
+    because: NotRequired[str]
+    """A sentence, shortened"""
+    evidence: NotRequired[list[str]]
+    """`path:line` of at most two lines"""
+
+
+class Wanted(TypedDict):
+    """Evidence that would decide between the readings that remain."""
+
+    what: str
+    """What to get"""
+    how: str
+    """The command or switch that yields it"""
+
+
+class More(TypedDict):
+    """How many items of a list were left out to stay within 8 KB; a list that is whole is absent."""
+
+    because: NotRequired[Count]
+    """Of `because`"""
+    evidence: NotRequired[Count]
+    """Of `evidence`"""
+    chain: NotRequired[Count]
+    """Of `chain`"""
+    missing: NotRequired[Count]
+    """Of `missing`"""
+    ranks: NotRequired[Count]
+    """Of `culprit.ranks`"""
+    hosts: NotRequired[Count]
+    """Of `culprit.hosts`"""
+    gpus: NotRequired[Count]
+    """Of `culprit.gpus`"""
+    pids: NotRequired[Count]
+    """Of `culprit.pids`"""
+
+
+class Brief(TypedDict):
+    """The verdict for agents and chat. Texts are shortened, long lists cut; what is empty is absent."""
+
+    schema: Literal["postmortem/brief/1"]
+    """The version of this shape"""
+    outcome: Outcome
+    """As in the incident document"""
+    category: Category | None
+    """What the job died of; null where nothing tells"""
+    pattern: str | None
+    """Id of the root's pattern; null where there is no root"""
+    confidence: Confidence
+    """How sure the verdict is"""
+    headline: str
+    """Who, what, where and when, in one sentence"""
+    culprit: NotRequired[Blamed]
+    """Absent where nobody is to blame"""
+    attempt: NotRequired[Count]
+    """The attempt that the verdict is about, where there were several"""
+    collective: NotRequired[str]
+    """What the ranks were stuck in, in one sentence"""
+    attempts: NotRequired[list[str]]
+    """A sentence for each of the last attempts, where there were several"""
+    because: NotRequired[list[str]]
+    """The reasons, most telling first"""
+    actions: NotRequired[list[str]]
+    """What to do, most urgent first"""
+    evidence: NotRequired[list[Proof]]
+    """Lines of proof, strongest first"""
+    chain: NotRequired[list[Link]]
+    """The root and what follows from it"""
+    missing: NotRequired[list[Wanted]]
+    """Evidence to get next"""
+    incomplete: NotRequired[str]
+    """What was not read, where anything was not"""
+    fingerprint: str | None
+    """As in the incident document"""
+    job: NotRequired[str]
+    """Of what `--notify` sends alone: as the launcher or the scheduler names it"""
+    report: NotRequired[str]
+    """Of what `--notify` sends alone: where the report is, as `--report-url` says"""
+    history: NotRequired[str]
+    """How often the same was seen before, where the verdict was filed: one sentence"""
+    more: NotRequired[More]
+    """What was left out"""

@@ -1,0 +1,161 @@
+"""The verdict, and the rows of `attempts`, which are short ones."""
+
+from __future__ import annotations
+
+from typing import NotRequired, TypedDict
+
+from postmortem.model import Confidence, Outcome
+from postmortem.model.contract.words import ActionKind, Category, Count, LineNumber, Seconds, Time
+
+
+class Culprit(TypedDict):
+    """Who or what is to blame; empty where nobody is."""
+
+    ranks: list[Count]
+    """Global ranks, ascending"""
+    hosts: list[str]
+    """Their hosts, or the host at fault"""
+    gpus: list[str]
+    """PCI bus addresses"""
+    pids: list[Count]
+    """Process ids, at most 64"""
+    code: str | None
+    """The line of code where the failure shows, `file:line`"""
+
+
+class Evidence(TypedDict):
+    """A line of proof with its surroundings. Others point at it by its index."""
+
+    source: str
+    """`path` of its source"""
+    line: LineNumber | None
+    """Counts from 1; null in binary and JSON files"""
+    end_line: LineNumber | None
+    """Last line, where it has several"""
+    text: str
+    """The decisive line, secrets masked"""
+    time: Time | None
+    """On the job's one clock; null where it is not known to the minute"""
+    uncertainty_s: Seconds | None
+    """One standard deviation of `time`, in seconds; null where no clock places the line"""
+    rank: Count | None
+    """Whose line it is, or the one rank that it speaks of"""
+    host: str | None
+    """Host of the line, or of its rank"""
+    pattern: str | None
+    """Id of the pattern that it shows"""
+    attempt: Count | None
+    """Where the logs number attempts"""
+    context: list[str]
+    """The lines around it, itself included; may be empty"""
+    context_before: Count
+    """How many of `context` stand before it"""
+
+
+class Action(TypedDict):
+    """What to do now."""
+
+    kind: ActionKind
+    """For filters; `none` where the text alone tells"""
+    text: str
+    """A sentence with the exact command or switch"""
+
+
+class Missing(TypedDict):
+    """Evidence that would decide between the readings that remain. What could not be read stands first;
+    nothing that is here is asked for."""
+
+    what: str
+    """What to get"""
+    would_tell: str
+    """What it would decide"""
+    how: str
+    """The exact command or switch that yields it"""
+
+
+class Collective(TypedDict):
+    """The collective that ranks were stuck in, as watchdogs, flight recorders, fingerprints, stacks and
+    tracebacks tell it. Of a rank in none of `entered`, `missing` and `elsewhere` nothing is known. Numbers of
+    two groups have nothing to do with each other. At most 1,024 ranks are listed."""
+
+    op: str | None
+    """`ALLREDUCE` of a watchdog, `all_reduce` of a recorder or a stack, `backward` for DDP's own"""
+    seq: int | None
+    """Its number in its process group"""
+    group: str | None
+    """The process group; null where no line names it"""
+    size: Count | None
+    """Number of the group's ranks"""
+    numel_in: Count | None
+    """Elements that each rank puts in"""
+    numel_out: Count | None
+    """Elements that each rank gets out"""
+    dtype: str | None
+    """Type of the elements, in the words of whoever tells"""
+    timeout_s: Seconds | None
+    """The timeout that was set, in seconds"""
+    waited_s: Seconds | None
+    """The longest that a rank waited, in seconds"""
+    entered: list[Count]
+    """Ranks that had entered it"""
+    missing: list[Count]
+    """Ranks known not to have, by a number or by the verdict"""
+    elsewhere: dict[str, str]
+    """Rank (a JSON key, so text) to the other collective that it was in"""
+    completed: dict[str, int]
+    """Rank to the last collective of this group that it had completed"""
+
+
+class Verdict(TypedDict):
+    """What failed, why, and what to do."""
+
+    outcome: Outcome
+    """`recovered` failed and went well later; `undetermined` may be either"""
+    category: Category | None
+    """What the job died of; null where nothing tells"""
+    pattern: str | None
+    """Id of the root's pattern; null where there is no root"""
+    confidence: Confidence
+    """How sure the verdict is, see `docs/confidence.md`"""
+    headline: str
+    """Who, what, where and when, in one sentence"""
+    culprit: Culprit
+    """Who or what is to blame"""
+    attempt: NotRequired[Count | None]
+    """The attempt that it is about, where there were several; null where nobody numbers them"""
+    because: list[str]
+    """The reasons, most telling first"""
+    evidence: list[Evidence]
+    """Lines of proof, strongest first, at most 40"""
+    collective: NotRequired[Collective]
+    """Where the verdict is a hang or a mismatch, or ranks timed out"""
+    actions: list[Action]
+    """What to do, most urgent first; empty where all is well"""
+    missing: list[Missing]
+    """Evidence to get next; empty where the verdict is established"""
+
+
+class Attempt(TypedDict):
+    """One life of the job. Its number is torchrun's, or counted where nobody counts: behind a launcher's
+    report of a death, or behind the scheduler's stop of the whole job, where the ranks begin anew."""
+
+    number: Count | None
+    """From 0; null where there was but one and nobody numbers it"""
+    begin: Time | None
+    """Null where the first line that is known of it is one from its middle"""
+    end: Time | None
+    """Time of its last line"""
+    outcome: Outcome
+    """Of this attempt alone"""
+    ranks: list[Count]
+    """Ranks to blame, at most 64"""
+    hosts: list[str]
+    """Hosts to blame, at most 64"""
+    category: Category | None
+    """What it died of"""
+    pattern: str | None
+    """Id of its root's pattern"""
+    why: str | None
+    """In one sentence; null where nothing failed"""
+    ended: str | None
+    """How the rank at fault ended, otherwise the job; null where nothing tells"""

@@ -1,0 +1,305 @@
+"""Solution -> the incident document, the one value in the middle that every output is a function of (schema
+postmortem/incident/1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from postmortem.align.years import YEARLESS_END
+from postmortem.diagnose import Diagnosis, blame, collective, confidence, order, traits
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.stacks import stacks
+from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
+from postmortem.model import Event, Source
+from postmortem.model.contract import incident as contract
+from postmortem.model.contract import verdict
+from postmortem.say import accounts, attempts_table, headline, hint, missing, reasons
+from postmortem.say.evidence import Evidence, own_frame
+from postmortem.version import __version__
+
+PER_CLAIM = 3  # lines of proof
+FINDINGS, ROWS, HELPERS, TRACE = 200, 12, 6, 500
+ORDER = ("cause", "symptom", "confirms", "context")
+COLLECT: verdict.Action = {"kind": "none", "text": "Collect what is missing, then analyze again."}
+Row = dict[str, Any]
+
+
+def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) -> contract.Document:
+    """Write the whole document."""
+    solution, others, timeline = found
+    case, root = solution.case, solution.root
+    evidence = Evidence(case)
+    chain = _chain(solution, evidence)
+    findings = [_row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])]
+    scenario = (root.pattern.replay or None) if root else None
+    told, ranks = _verdict(solution, evidence), accounts.ranks(solution)
+    return {
+        "schema": contract.SCHEMA,
+        "verdict": told,
+        "chain": chain,
+        "alternatives": reasons.alternatives(solution),
+        "unexplained": [_unexplained(c, against) for c, against in solution.account.rest[:ROWS]],
+        "findings": findings,
+        "ranks": ranks,
+        "stacks": stacks(case, solution.ranks),
+        "clocks": [accounts.clock(c) for c in timeline.clocks_at(_moment(root))],
+        "sources": accounts.sources(timeline, sources),
+        "ledger": ledger,
+        "job": _job(solution),
+        "attempts": attempts_table.rows(solution),
+        "other_jobs": [_other(s) for s in others],
+        "replay": {"scenario": scenario, "arguments": hint.arguments(solution) if root else {}},
+        "fingerprint": traits.printed(solution, told, ranks),
+        "tool": {"version": __version__, "library": case.library.digest},
+        "trace": [{"step": i + 1, "text": text} for i, text in enumerate(list(case.notes)[:TRACE])],
+    }
+
+
+def _job(solution: Solution) -> contract.Job:
+    registry = solution.case.registry
+    named = {s.host for s in solution.case.sources.values() if s.host}
+    return {
+        "id": solution.job,
+        "world_size": registry.world or _all_seen(registry.ranks),
+        "hosts": sorted(named | set(registry.host_of.values())),
+        "torch": registry.torch,
+        "nccl": registry.nccl,
+        "attempts": solution.attempts,
+    }
+
+
+def _all_seen(ranks: Sequence[int]) -> int | None:
+    """The size of a job that nobody states: as many as ranks are seen, where none between them is missing."""
+    return len(ranks) if ranks and max(ranks) + 1 == len(ranks) else None
+
+
+def _moment(root: Claim | None) -> float | None:
+    """When the verdict's first evidence was written: what a clock was off by then is what matters."""
+    if root is None or root.at is None or root.at <= YEARLESS_END or root.event.at_sigma >= BROAD:
+        return None
+    return root.at
+
+
+def _order(c: Claim) -> tuple[int, str, int]:
+    return ORDER.index(c.role), c.event.where.source, c.event.where.line or 0
+
+
+# ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
+    for e in solution.leads:
+        evidence.add(e, None)
+    told: Row = {
+        "outcome": solution.outcome,
+        "category": None,
+        "pattern": None,
+        "headline": headline.headline(solution),
+    }
+    told |= {"culprit": _culprit(solution), "evidence": evidence.items}
+    if (stuck := collective.stuck_in(solution)) is not None:
+        told["collective"] = stuck
+    told |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
+    lost = solution.lost.wanted() if solution.lost and told["confidence"] != "established" else []
+    return cast(verdict.Verdict, told | {"missing": lost + told["missing"]})
+
+
+def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) -> Row:
+    hosts = blame.hosts(solution.case, root, solution.ranks, solution.claims)
+    sure = confidence.of(solution.case, root, solution.ranks)
+    category = root.pattern.category
+    still = missing.Open(solution.case, solution.claims, root, category, hosts, solution.ranks, stuck)
+    doc: Row = {
+        "category": root.pattern.category,
+        "pattern": root.pattern.id,
+        "confidence": sure,
+        "because": reasons.because(solution, str(own_frame(root.event).where)),
+        "actions": list(_actions(solution.case, root, sure)) or [COLLECT],
+        "missing": missing.missing(still) if sure != "established" else [],
+    }
+    if solution.outcome == "recovered" or solution.attempts > 1:
+        doc["attempt"] = solution.case.attempt
+    return doc
+
+
+def _actions(case: Case, root: Claim, sure: str) -> Iterator[verdict.Action]:
+    """What to do, but for what asks for evidence that is here. Code is fixed where it is known to be at fault: not on
+    a guess, nor for a hang of which nobody can say in which line."""
+    open_ = sure == "hypothesis" or (root.pattern.category == "hang" and _code(root) is None)
+    for a in root.pattern.actions:
+        if not a.unless or not case.at_hand(a.unless):
+            yield {"kind": "none" if open_ and a.kind == "fix-code" else a.kind, "text": a.text}
+
+
+def _rootless(solution: Solution) -> Row:
+    healthy = solution.outcome == "healthy"
+    undetermined = solution.outcome == "undetermined"
+    category = _of_symptoms(solution.claims) if undetermined and solution.unread is None else None
+    return {
+        "category": category,
+        "confidence": "supported" if healthy else "hypothesis",
+        "because": reasons.because(solution, ""),
+        "actions": [] if healthy else [COLLECT],
+        "missing": _missing(solution, category) if undetermined else [],
+    }
+
+
+def _missing(solution: Solution, category: str | None) -> list[verdict.Missing]:
+    if solution.unread is not None:
+        return []
+    return missing.missing(missing.Open(solution.case, solution.claims, None, category))
+
+
+def _of_symptoms(claims: Sequence[Claim]) -> str | None:
+    """What kind of failure the complaints are of."""
+    found = [c.pattern.category for c in claims if c.role == "symptom" and c.pattern.category]
+    for category in ("hang", "peer-lost", "rendezvous", "network"):
+        if category in found:
+            return category
+    return min(found, default=None)
+
+
+def _culprit(solution: Solution) -> verdict.Culprit:
+    root, case = solution.root, solution.case
+    if root is None:
+        return {"ranks": [], "hosts": [], "gpus": [], "pids": [], "code": None}
+    pids = list(root.pids) or [p for r in solution.ranks[:64] for p in case.registry.pids.get(r, [])[:1]]
+    return {
+        "ranks": list(solution.ranks),
+        "hosts": blame.hosts(case, root, solution.ranks, solution.claims),
+        "gpus": list(root.gpus),
+        "pids": pids[:64],
+        "code": _code(root),
+    }
+
+
+def _code(root: Claim) -> str | None:
+    """The line of code where the failure shows, that of a culprit before any other's."""
+    placed = [e for e in root.events if e.fields.get("code")]
+    return next((str(e.fields["code"]) for e in sorted(placed, key=lambda e: e.rank not in root.ranks)), None)
+
+
+def _other(solution: Solution) -> contract.OtherJob:
+    category = solution.root.pattern.category if solution.root else None
+    if solution.root is None and solution.outcome == "undetermined" and solution.unread is None:
+        category = _of_symptoms(solution.claims)
+    told = headline.headline(solution)
+    return {"id": solution.job, "outcome": solution.outcome, "category": category, "headline": told}
+
+
+# ── the chain ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _chain(solution: Solution, evidence: Evidence) -> list[contract.Finding]:
+    """The root, what confirms it, and what it explains."""
+    root = solution.root
+    if root is None:
+        return [_row(f"f{i + 1}", c, evidence) for i, c in enumerate(_by_pattern(reasons.loudest(solution))[:8])]
+    rows = [_row("f1", root, evidence)]
+    rows[0]["because"] = " ".join(filter(None, (rows[0]["because"], root.pattern.why)))
+    announced = _announcement(solution.case, root)
+    if announced is not None and (n := evidence.add(announced, None, root.ranks)) is not None:
+        rows[0]["evidence"].append(n)
+    for c in _helpers(solution, root)[:HELPERS]:
+        rows.append(_row(f"f{len(rows) + 1}", c, evidence) | {"role": "confirms"})
+    linked = {id(link.effect) for link in solution.account.links}
+    for c in _by_pattern([c for c in reasons.loudest(solution) if id(c) in linked])[:ROWS]:
+        row = _row(f"f{len(rows) + 1}", c, evidence)
+        if when := order.elsewhere(root, c):
+            row["because"] = f"{capital(when)}. {row['because']}"
+        rows.append(row)
+        rows[0]["explains"].append(row["id"])
+    return rows
+
+
+def _helpers(solution: Solution, root: Claim) -> list[Claim]:
+    """What strengthens the root: confirmations and comparisons about its ranks, but for the one that it
+    rests on."""
+    found: dict[tuple[object, ...], Claim] = {}  # what two files tell of one rank is one fact
+    for c in solution.claims:
+        helps = c.role == "confirms" or (c.pattern.derived and c.role != "symptom")
+        same = (c.pattern.id, c.ranks) == (root.pattern.id, root.ranks)
+        if helps and not same and (not c.ranks or set(c.ranks) & set(solution.ranks)):
+            found.setdefault((c.pattern.id, c.ranks, c.hosts, c.gpus, c.pids), c)
+    return list(found.values())
+
+
+def _announcement(case: Case, root: Claim) -> Event | None:
+    """The log line right above a traceback that somebody caught and logged: `ERROR bad batch 8, skipping
+    it`."""
+    opened = root.event.fields.get("opened")
+    if not isinstance(opened, int) or root.event.fields.get("excepthook"):
+        return None
+    for e in case.of_kind("notice"):
+        if e.where.source == root.event.where.source and e.where.line == opened - 1:
+            return e
+    return None
+
+
+def _by_pattern(claims: Sequence[Claim]) -> list[Claim]:
+    """Symptoms of one pattern on many ranks are one row."""
+    groups: dict[str, list[Claim]] = {}
+    for c in claims:
+        groups.setdefault(c.pattern.id, []).append(c)
+    rows = []
+    for members in groups.values():
+        first = min(members, key=lambda c: (c.at is None, c.at or 0.0))
+        events = tuple(e for c in members for e in c.events)[:64]
+        rows.append(replace(first, events=events, ranks=tuple(sorted({r for c in members for r in c.ranks}))))
+    return rows
+
+
+def _row(name: str, c: Claim, evidence: Evidence) -> contract.Finding:
+    shown = c.events[:PER_CLAIM] if c.role != "context" else ()
+    numbers = [n for e in shown if (n := evidence.add(e, c.pattern.id, c.ranks)) is not None]
+    return {
+        "id": name,
+        "pattern": c.pattern.id,
+        "title": c.pattern.title,
+        "role": c.role,
+        "entity": _entity(c, evidence.case),
+        "time": _time(c, evidence, numbers),
+        "explains": [],
+        "because": sentence(c.because) if c.because else c.pattern.what,
+        "evidence": list(dict.fromkeys(numbers)),
+        "count": len(c.events),
+    }
+
+
+def _entity(c: Claim, case: Case) -> contract.Entity:
+    entity: contract.Entity = {}
+    if len(c.ranks) == 1:
+        entity["rank"] = c.ranks[0]
+    elif c.ranks:
+        entity["ranks"] = list(c.ranks)
+    own = case.registry.host_of.get(c.ranks[0]) if len(c.ranks) == 1 else None
+    hosts = (own,) if own else c.hosts  # who complains of a missing rank is elsewhere
+    if len(hosts) == 1:
+        entity["host"] = hosts[0]
+    if len(c.gpus) == 1:
+        entity["gpu"] = c.gpus[0]
+    if len(c.pids) == 1:
+        entity["pid"] = c.pids[0]
+    return entity
+
+
+def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
+    """When the first of its shown lines was written that has a time; of what shows none, the earliest line."""
+    shown = [evidence.items[n]["time"] for n in numbers]
+    if not numbers:
+        return iso(min((e.at for e in c.events if e.at is not None and e.at_sigma <= INHERITED), default=None))
+    return next((t for t in shown if t), None)
+
+
+def _unexplained(c: Claim, against: str) -> contract.Unexplained:
+    """A symptom that the root does not account for, and the fact that stands against it."""
+    return {
+        "pattern": c.pattern.id,
+        "title": c.pattern.title,
+        "where": str(c.event.where),
+        "because": against,
+    }

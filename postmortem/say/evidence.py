@@ -1,0 +1,77 @@
+"""The numbered list of lines that claims point at; a line stands in it once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.wording import INHERITED, iso
+from postmortem.model import Event
+from postmortem.model.contract import verdict as contract
+
+MOST = 40
+AROUND = 5  # lines shown on each side of a frame
+
+
+class Evidence:
+    """Grows while the document is written. `items` are rows of `verdict.evidence`."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.items: list[contract.Evidence] = []
+        self.index: dict[tuple[str, int | None, str], int] = {}
+
+    def add(self, e: Event, pattern: str | None, spoken_of: Sequence[int] = ()) -> int | None:
+        """The number of this line in the list; None where the list is full."""
+        e = own_frame(e)
+        key = (e.where.source, e.where.line, e.text[:200])
+        if key in self.index:
+            return self.index[key]
+        if len(self.items) >= MOST:
+            return None
+        self.index[key] = len(self.items)
+        self.items.append(self._row(e, pattern, spoken_of))
+        return self.index[key]
+
+    def _row(self, e: Event, pattern: str | None, spoken_of: Sequence[int]) -> contract.Evidence:
+        rank = self.case.rank_of(e)
+        if rank is None and len(spoken_of) == 1:
+            rank = spoken_of[0]
+        return {
+            "source": e.where.source,
+            "line": e.where.shown,
+            "end_line": e.where.shown_end,
+            "text": e.text,
+            "time": iso(e.at) if e.at_sigma <= INHERITED else None,
+            "uncertainty_s": round(e.at_sigma, 6) if iso(e.at) else None,
+            "rank": rank,
+            "host": e.host or (self.case.registry.host_of.get(rank) if rank is not None else None),
+            "pattern": pattern,
+            "attempt": e.attempt,
+            "context": list(e.context),
+            "context_before": e.before,
+        }
+
+
+def own_frame(e: Event) -> Event:
+    """Of a stack, the line of the user's code that it stands in: `Thread 21965 (idle)` by itself shows
+    nothing."""
+    if e.kind != "stack":
+        return e
+    place = _frame(e)
+    if place is None:
+        return e._replace(context=e.context[: e.before + AROUND + 1])
+    where = e.where._replace(line=(e.where.line or 0) + place - e.before, file_line=None)
+    low = max(0, place - AROUND)
+    shown = e.context[low : place + AROUND + 1]
+    return e._replace(where=where, text=e.context[place], context=shown, before=place - low)
+
+
+def _frame(e: Event) -> int | None:
+    """Where in its context the user's own frame stands."""
+    if not e.fields.get("code") or e.where.line is None:
+        return None
+    file, _, number = str(e.fields["code"]).rpartition(":")
+    frame = re.compile(rf"{re.escape(file)}(?::|\", line ){number}\b")
+    return next((i for i in range(e.before + 1, len(e.context)) if frame.search(e.context[i])), None)

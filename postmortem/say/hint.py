@@ -1,0 +1,45 @@
+"""Solution -> what a replay can take over from the incident: `{"collective": "allreduce", "rank": 2,
+"timeout_s": 600.0, "world_size": 8}`.
+
+Plain numbers and names only; whoever replays checks each against the type and the range of the scenario's
+own parameter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postmortem.diagnose.solution import Solution
+from postmortem.model.digits import whole
+
+STATED = (
+    ("op", "collective"),
+    ("dtype", "dtype"),
+    ("port", "port"),
+    ("step", "step"),
+    ("timeout_ms", "timeout_s"),
+    ("bytes", "bytes"),
+)
+NAME = 40  # characters of a name that is taken over
+
+
+def arguments(solution: Solution) -> dict[str, Any]:
+    """The values that the lines of the root state, else those of its symptoms, and the signal that ended the
+    rank at fault."""
+    found: dict[str, Any] = {name: _value(solution, field) for field, name in STATED}
+    timeout = found["timeout_s"]
+    found["timeout_s"] = timeout / 1000 if isinstance(timeout, int) else None
+    found["world_size"] = solution.case.registry.world or None
+    found["rank"] = solution.ranks[0] if solution.ranks else None
+    end = solution.case.end_of(found["rank"])
+    found["signal"] = end.signal.removeprefix("SIG") if end and end.signal else None
+    return {name: value for name, value in sorted(found.items()) if value is not None}
+
+
+def _value(solution: Solution, field: str) -> int | str | None:
+    claims = [solution.root] if solution.root else []
+    claims += [c for c in solution.claims if c.role == "symptom"]
+    value = next((v for c in claims if (v := c.event.fields.get(field)) not in (None, "")), None)
+    if isinstance(value, str) and value.isascii() and len(value) <= NAME:
+        return whole(value) if value.isdecimal() else value.lower()
+    return value if isinstance(value, int) else None

@@ -1,0 +1,342 @@
+"""The evidence that would settle what is open, and the command or setting that yields it for the versions at
+hand. What `postmortem collect` would have taken is asked for with the command that it takes it with.
+
+    killed with SIGKILL       by the OOM killer or by somebody    the kernel's log, around the time
+    ended with SIGSEGV        in which call                       the kernel's line, a stack of the crash
+    named by silence          stuck, slow, or in another branch   its stack, and the recorders' dumps
+    seen where it stands      nothing is open                     but a loader's stack, the workers' tell
+    had finished early        uneven data, or a branch            how many batches each rank had
+
+Where a line states the cause and whom it hit, nothing is asked for; nor is what would decide nothing, or what is
+here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+
+from postmortem.diagnose import endings
+from postmortem.diagnose.case import Case, moment
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
+from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.same import same_host
+from postmortem.diagnose.wording import DATED, listed, ranks_text
+from postmortem.model import Event
+from postmortem.model.collected import (
+    KERNEL_DMESG,
+    KERNEL_JOURNAL,
+    PREVIOUS,
+    PY_SPY,
+    SACCT,
+    filled,
+    shown,
+)
+from postmortem.model.contract.verdict import Collective, Missing
+from postmortem.model.digits import number, whole
+
+_TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
+_ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")
+FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # of which the kernel logs a line
+LOADER = "torch/utils/data/"
+WAITED = ("hang", "collective-mismatch")
+LOST = ("peer-lost", "network", "hang")
+OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and those that nobody gave
+NEAR = 4  # hosts that are named
+PEERS = 2  # addresses that are asked for
+JOURNAL = "journalctl -o short-iso-precise"  # of more than the kernel: too much to take unasked
+AROUND_S = 300  # seconds of a log before and after a moment
+
+
+@dataclass(frozen=True)
+class Open:
+    """What is known and what is not. `category` is the root's, or of the complaints where no cause was
+    found."""
+
+    case: Case
+    claims: Sequence[Claim]
+    root: Claim | None
+    category: str | None
+    hosts: Sequence[str] = ()
+    ranks: Sequence[int] = ()  # whom the verdict names
+    stuck: Collective | None = None  # the document's `verdict.collective`
+
+    @property
+    def end(self) -> Ending | None:
+        """How the process at fault ended, as the decisive line or the launcher tells."""
+        told = endings.told(self.root.event) if self.root is not None else None
+        own = (end for r in self.ranks if (end := self.case.end_of(r)) is not None)
+        return told or next(own, None)
+
+    @cached_property
+    def stacked(self) -> set[int]:
+        """Ranks of which a stack is here."""
+        return self.case.ranks_of(e for e in self.case.of_kind("stack") if not e.fields.get("child"))
+
+    @property
+    def seen(self) -> bool:
+        """Whether it is known where each rank that the verdict names stood: by its stack, by another collective
+        that it was in; or that all waited for each other in calls that two ranks share."""
+        if self.root is not None and len(_places(self.root)) > 1:
+            return True
+        elsewhere = {number(rank) for rank in (self.stuck["elsewhere"] if self.stuck else ())}
+        if self.ranks:
+            return {*self.stacked, *elsewhere} >= set(self.ranks)
+        calls = {str(e.fields.get("collective")) for e in self.root.events} if self.root else set()
+        return bool(calls) and calls <= set(POINT_TO_POINT)
+
+
+def _places(root: Claim) -> set[tuple[object, object]]:
+    """The calls, with their lines of code, that the proof of a comparison shows side by side."""
+    if root.strength != "compared":
+        return set()
+    return {(e.fields.get("collective"), e.fields["code"]) for e in root.events if e.fields.get("code")}
+
+
+def missing(open_: Open) -> list[Missing]:
+    """What to get next, most telling first."""
+    steps = (
+        _peers, _kernel, _sender, _crash, _recorder, _stacks, _workers, _batches, _link, _logs, _scheduler, _pods,
+        _reason,
+    )  # fmt: skip
+    return [item for step in steps for item in step(open_)]
+
+
+def _item(what: str, would_tell: str, how: str) -> Missing:
+    return {"what": what, "would_tell": would_tell, "how": how}
+
+
+def _peers(o: Open) -> Iterator[Missing]:
+    """The other side of connections that were lost, where nothing of that host is here."""
+    if o.category not in (*LOST, None) or (o.root is not None and o.root.ranks):
+        return
+    complaints: dict[str, list[Event]] = {}
+    for c in o.claims:
+        if c.role == "symptom" and c.pattern.category in LOST:
+            for address in _ADDRESS.findall(c.event.text):
+                complaints.setdefault(address, []).append(c.event)
+    known = {s.host for s in o.case.sources.values() if s.host}
+    counted = Counter({a: len(events) for a, events in complaints.items() if not _here(o, a, known)})
+    for address, n in sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:PEERS]:
+        first = complaints[address][0]
+        yield _item(
+            f"logs of the host at {address}",
+            f"why it disconnected: {n} line{'s' if n > 1 else ''} report{'' if n > 1 else 's'} it, first {first.where}",
+            f"on {address}: the rank's log, its launcher's, and {JOURNAL}{_window(first)} > journal.txt",
+        )
+
+
+def _here(o: Open, address: str, known: set[str]) -> bool:
+    host = o.case.registry.by_address.get(address, address)
+    return address.startswith(OWN) or any(same_host(host, h) for h in known)
+
+
+def _kernel(o: Open) -> Iterator[Missing]:
+    """Where the kernel may know of an end what nobody else says."""
+    if o.case.has_kernel_log or not _may_be_the_kernels(o):
+        return
+    event = o.root.event if o.root is not None else None
+    yield _item(
+        f"kernel log of {_host_of_the_dead(o)}{_when(event)}",
+        "whether the kernel's OOM killer or a crash in native code ended the process",
+        f"{shown(KERNEL_JOURNAL)}{_window(event)} > kernel.txt   (or: {shown(KERNEL_DMESG)} > dmesg.txt)",
+    )
+
+
+def _may_be_the_kernels(o: Open) -> bool:
+    """Its log tells of a kill, of a fault of the program, and why a host or a peer was lost. Who interrupts, or
+    asks to stop, or aborts is not in it."""
+    if o.category in ("host-oom", "peer-lost"):
+        return True
+    if o.category == "external-signal":
+        return o.end is not None and o.end.kind == "kill" and not (o.root and o.root.tells("killed"))
+    return o.category == "native-crash" and o.end is not None and o.end.signal in FAULTS
+
+
+def _crash(o: Open) -> Iterator[Missing]:
+    """In which call a process crashed, where no stack of it is here."""
+    if o.category != "native-crash" or o.case.of_kind("stack") or _has_frames(o):
+        return
+    yield _item(
+        f"a stack of the crash of {ranks_text(o.ranks) if o.ranks else 'the process'}",
+        "in which native call it ended",
+        "PYTHONFAULTHANDLER=1 and ulimit -c unlimited, then gdb -batch -ex 'thread apply all bt' PYTHON CORE"
+        "   (or: coredumpctl gdb PID)",
+    )
+
+
+def _has_frames(o: Open) -> bool:
+    return any(e.fields.get("frames") for e in (*o.case.of_kind("crash"), *(o.root.events if o.root else ())))
+
+
+def _sender(o: Open) -> Iterator[Missing]:
+    """Who asked one process to stop, where its end is all that tells."""
+    if o.category != "external-signal" or o.root is None or o.root.strength != "ended" or _may_be_the_kernels(o):
+        return
+    yield _item(
+        f"system log of {_host_of_the_dead(o)}{_when(o.root.event)}",
+        "who or what sent the signal: a service manager, an agent of the platform, somebody who was logged in",
+        f"{JOURNAL}{_window(o.root.event)} > journal.txt",
+    )
+
+
+def _host_of_the_dead(o: Open) -> str:
+    """By name, by the rank that died, or any host of the job where nobody is known to have died."""
+    waited = o.case.ranks_of(o.case.telling("wait"))  # a watchdog that times out aborts its own process
+    died = [r for r in o.case.ended("kill", "crash") if r not in waited]
+    return o.hosts[0] if o.hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
+
+
+def _moment(e: Event | None) -> float | None:
+    at = moment(e) if e is not None else None
+    return at if at is not None and at > DATED else None
+
+
+def _when(e: Event | None) -> str:
+    """` around 13:18`"""
+    at = _moment(e)
+    return f" around {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at is not None else ""
+
+
+def _window(e: Event | None) -> str:
+    """The minutes around a moment, as journalctl has it."""
+    at = _moment(e)
+    if at is None:
+        return ""
+    since, until = (datetime.fromtimestamp(t, UTC) for t in (at - AROUND_S, at + AROUND_S))
+    return f" --since '{since:%Y-%m-%d %H:%M:%S} UTC' --until '{until:%Y-%m-%d %H:%M:%S} UTC'"
+
+
+def _recorder(o: Open) -> Iterator[Missing]:
+    if o.category in WAITED and not o.case.at_hand("recorder") and not o.seen and not _left(o):
+        yield _item(
+            "flight-recorder dumps of all ranks",
+            "which collective each rank was in, and with which arguments",
+            recorder_settings(o.case.registry.torch),
+        )
+
+
+def _stacks(o: Open) -> Iterator[Missing]:
+    """Of those whom the others wait for, else of all, as many as have none."""
+    if o.category != "hang" or o.seen:
+        return
+    asked = [r for r in o.ranks or o.case.registry.ranks if r not in o.stacked]
+    nameless = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) is None]
+    if nameless and len(nameless) >= len(asked):
+        return  # any of them may be theirs
+    who = ranks_text(asked) if o.ranks or o.stacked else "the other ranks" if nameless else "all ranks"
+    yield _item(
+        f"stacks of {who} while they hang",
+        "where the rank that the others wait for is stuck",
+        f"postmortem collect   on each host, before the job is killed   (or: {shown(PY_SPY)} for every rank)",
+    )
+
+
+def _workers(o: Open) -> Iterator[Missing]:
+    """What the workers of a loader did, where the rank that feeds itself by them is known to wait for them."""
+    stacks = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) in o.ranks]
+    loading = [e for e in stacks if any(LOADER in str(frame[0]) for frame in _frames(e))]
+    if o.category == "hang" and loading and not any(e.fields.get("child") for e in stacks):
+        yield _item(
+            f"stacks of the DataLoader workers of {ranks_text(o.case.ranks_of(loading))}",
+            "whether they wait for storage or for a lock, or are only slow",
+            "py-spy dump --subprocesses --pid PID   for this rank, before the job is killed",
+        )
+
+
+def _frames(e: Event) -> Sequence[Sequence[object]]:
+    frames = e.fields.get("frames")
+    return frames if isinstance(frames, tuple) else ()
+
+
+def _left(o: Open) -> bool:
+    """Whether those whom the verdict names had said goodbye."""
+    return bool(o.ranks) and o.case.finished >= set(o.ranks)
+
+
+def _batches(o: Open) -> Iterator[Missing]:
+    if o.category in WAITED and _left(o):
+        yield _item(
+            "the number of batches of every rank",
+            "whether its data was shorter, or a branch left the loop",
+            "print(dist.get_rank(), len(loader)) in front of the loop, on every rank",
+        )
+
+
+def _link(o: Open) -> Iterator[Missing]:
+    """Whether data passes between hosts, where silence is all that speaks for it."""
+    hosts = sorted({*o.hosts, *o.case.registry.host_of.values()})
+    if o.category == "network" and o.root is not None and o.root.strength == "silent":
+        yield _item(
+            f"the state of the network between {listed(hosts) if 1 < len(hosts) <= NEAR else 'the hosts'}",
+            "whether large packets pass, and whether an interface counts errors",
+            "ping -c 5 -M do -s 1472 OTHER_HOST; ip -s link; ethtool -S IFACE   on each of them",
+        )
+
+
+def _logs(o: Open) -> Iterator[Missing]:
+    """Ranks of which nothing is here: by number, or as many as the launcher's word leaves."""
+    ranks = o.case.registry.ranks
+    silent = [r for r in ranks if r not in o.case.by_rank]
+    if not silent or len(silent) == len(ranks):
+        return
+    yield _item(
+        f"logs of {ranks_text(silent)}",
+        "what these ranks did last",
+        "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank",
+    )
+
+
+def _scheduler(o: Open) -> Iterator[Missing]:
+    """Who ended a job, where a scheduler's number is known and its account is not here."""
+    if o.category not in ("external-signal", "scheduler", None) or any(
+        s.kind == "scheduler" for s in o.case.sources.values()
+    ):
+        return
+    for c in o.claims:
+        job = str(c.event.fields.get("job_id") or "")
+        if job.isdecimal():
+            yield _item(
+                f"the scheduler's accounting of job {job}",
+                "whether a limit, a person or a failed node ended it",
+                f"{shown(filled(SACCT, JOB=job))} > sacct.txt",
+            )
+            return
+
+
+def _pods(o: Open) -> Iterator[Missing]:
+    """What the containers said before they were started again."""
+    cluster = [c for c in o.claims if c.speaker == "cluster" and c.accuses]
+    if cluster and not (o.root is not None and o.root.speaker == "cluster"):
+        yield _item(
+            "logs of the containers' previous run, including init containers",
+            f"what the process printed before the cluster's report ({cluster[0].event.where})",
+            f"{shown(PREVIOUS)} > previous.log",
+        )
+
+
+def _reason(o: Open) -> Iterator[Missing]:
+    if o.root is not None and o.root.strength == "ended" and o.root.pattern.category == "python-exception":
+        yield _item(
+            f"the traceback or reason of {ranks_text(o.root.ranks) if o.root.ranks else 'the rank'}",
+            "why it exited",
+            "from torch.distributed.elastic.multiprocessing.errors import record; @record above main()"
+            "   (and torchrun --redirects 3 --log-dir DIR)",
+        )
+
+
+def recorder_settings(version: str | None) -> str:
+    """The environment variables that switch the flight recorder on, for this torch (TORCH_NCCL_* before 2.9,
+    TORCH_FR_* from then on)."""
+    m = _TORCH.match(version or "")
+    if m and (whole(m[1]), whole(m[2])) < (2, 9):
+        return (
+            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 "
+            "TORCH_NCCL_DEBUG_INFO_TEMP_FILE=/shared/nccl_trace_rank_"
+        )
+    return "TORCH_FR_BUFFER_SIZE=2000 TORCH_FR_DUMP_ON_TIMEOUT=1 TORCH_FR_DUMP_TEMP_FILE=/shared/fr_rank_"

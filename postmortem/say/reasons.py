@@ -1,0 +1,187 @@
+"""Why this verdict and not another: the reasons, each a sentence that names a line or a fact, and the
+alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from postmortem.diagnose import endings, order
+from postmortem.diagnose.choose import tier
+from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.explain import declared
+from postmortem.diagnose.solution import Solution
+from postmortem.diagnose.wording import capital, ranks_text, sentence
+from postmortem.formats.lineform import gist
+from postmortem.library.titles import inside
+from postmortem.model.contract.incident import Alternative
+from postmortem.privacy import cut
+from postmortem.say import attempts_table, headline
+
+NAMED = 4  # culprits whose end is told
+GUESS = "Whether it belongs to this job is a guess: it has no date and no job id, and no line of a rank confirms it."
+KINDS = (  # what a claim of each tier tells, for the sentence that weighs two of them
+    (0.5, "states what the kernel, the driver or the scheduler did"),
+    (1.0, "states why a process died"),
+    (2.0, "reports only another rank's failure"),
+    (3.0, "names only the rank that others waited for"),
+    (9.0, "reports only that something was wrong"),
+)
+
+
+def because(solution: Solution, proof: str) -> list[str]:
+    """What was observed here: what the line states, what the ranks show, and how they ended. `proof` is the line's
+    address. What its pattern means in general stands in the chain."""
+    if solution.root is None:
+        return [*_rootless(solution), *_leads(solution)]
+    root = solution.root
+    found = [
+        *_proof(root, proof),
+        *attempts_table.told(solution),
+        *_comparisons(solution, root),
+        *_joins(solution, root),
+        *_effects(solution, root),
+    ]
+    return _news(found, headline.headline(solution))
+
+
+def _news(found: Sequence[str], said: str) -> list[str]:
+    """What neither the headline nor a reason before it has said already."""
+    kept: list[str] = []
+    for reason in found:
+        words = reason.rstrip(".").lower()
+        if not any(words in before.lower() for before in (said, *kept)):
+            kept.append(reason)
+    return kept
+
+
+def _proof(root: Claim, proof: str) -> Iterator[str]:
+    compared = root.strength in ("compared", "silent") and root.because
+    if compared and not root.pattern.derived:  # the headline tells of the comparison, not of the line
+        yield f"{proof}: {inside(root.pattern.title)}."
+    if root.because and not compared:
+        yield sentence(root.because)
+    if root.guess:
+        yield GUESS
+
+
+def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
+    """What other comparisons of the ranks say of the same ranks."""
+    for c in solution.claims:
+        if (
+            c.pattern.derived
+            and c.because
+            and c.because != root.because
+            and not _same_scene(c.because, root.because)
+            and set(c.ranks) & set(solution.ranks)
+        ):
+            yield sentence(c.because)
+
+
+def _same_scene(one: str, other: str) -> bool:
+    """Whether two sentences end in the same `while the others waited in a collective`: stacks, and what else tells
+    where a rank was."""
+    return "" != one.partition(" while ")[2] == other.partition(" while ")[2]
+
+
+def _joins(solution: Solution, root: Claim) -> Iterator[str]:
+    """How the entity was joined, and how the launcher saw it end."""
+    case, ranks = solution.case, solution.ranks
+    known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
+    if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
+        yield f"Pid {root.pids[0]} is rank {ranks[0]} in the launcher's and the rank's lines."
+    for rank in ranks[:NAMED]:
+        end = case.end_of(rank)
+        if end is not None and not (root.strength == "ended" and end.kind == "kill"):
+            yield f"The launcher reported {end} for rank {rank}."
+
+
+def _effects(solution: Solution, root: Claim) -> Iterator[str]:
+    for ranks, verb in solution.victims.told():
+        yield f"{capital(ranks_text(ranks))} {verb}."
+    other = order.first_elsewhere(root, (link.effect for link in solution.account.links))
+    if other is not None:
+        where = (order.first_of(other) or other.event).where
+        yield f"First report from another host ({where}): {order.elsewhere(root, other)}."
+    for claim, against in solution.account.rest[:NAMED]:
+        yield f"Unexplained: {claim.event.where}, {inside(claim.pattern.title)}; {against}."
+
+
+def _rootless(solution: Solution) -> list[str]:
+    if solution.unread is not None:
+        return solution.unread.told()
+    if solution.outcome == "healthy":
+        handled = [c for c in solution.claims if c.role == "context" and c.because]
+        if handled:
+            return [f"{c.event.where}: {c.because}" for c in handled[:5]]
+        return ["No line reports a failure, and no launcher reports a failed rank."]
+    first: dict[str, Claim] = {}
+    for c in loudest(solution):
+        first.setdefault(c.pattern.id, c)
+    return [f"{c.event.where}: {inside(c.pattern.title)}." for c in first.values()][:6]
+
+
+def loudest(solution: Solution) -> list[Claim]:
+    """The complaints, earliest first: what failed before what was only told to stop."""
+    complaints = [c for c in solution.claims if c.role == "symptom"]
+    quiet = ("warning", "info")
+    return sorted(
+        complaints,
+        key=lambda c: (c.pattern.severity in quiet, c.pattern.category is None, c.at is None, c.at or 0.0),
+    )
+
+
+def _leads(solution: Solution) -> Iterator[str]:
+    """What one rank alone printed, where no pattern knows the failure."""
+    for e in solution.leads:
+        rank = solution.case.rank_of(e)
+        who = f"Only rank {rank} printed" if rank is not None else "Not seen in a healthy run"
+        yield f"{who}: `{cut(gist(e.text), 160)}` ({e.where})."
+
+
+# ── alternatives ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def alternatives(solution: Solution) -> list[Alternative]:
+    """The other causes, each with the fact that decides against it; null where none does."""
+    root = solution.root
+    if root is None:
+        return []
+    rows = []
+    end = endings.told(root.event) if root.strength == "ended" else None
+    if end is not None and end.kind == "kill":
+        rows.append(_oom_killer(solution))
+    for c in solution.alternatives:
+        if c.pattern.id != root.pattern.id:
+            rows.append(_row(c.pattern.category, c.pattern.id, c.ranks, str(c.event.where), why_not(root, c)))
+    return rows
+
+
+def _row(category: str | None, pattern: str, ranks: tuple[int, ...], where: str | None, why: str | None) -> Alternative:
+    return {"category": category, "pattern": pattern, "ranks": list(ranks), "where": where, "why_not": why}
+
+
+def _oom_killer(solution: Solution) -> Alternative:
+    """A SIGKILL without a sender is most often the kernel's."""
+    why = "these logs contain no kernel log that could show it"
+    if solution.case.has_kernel_log:
+        why = "the kernel log shows no kill of this process"
+    return _row("host-oom", "kernel-oom-killed-process", solution.ranks, None, why)
+
+
+def why_not(root: Claim, c: Claim) -> str | None:
+    """The fact that decides between two causes: a link, the order in time, or the kind of proof."""
+    if how := declared(root, c):
+        return f"it follows from {root.pattern.id} at {root.event.where} ({how})"
+    if order.before(root, c):
+        return f"it came {order.later(root, c)}"
+    if tier(root) < tier(c):
+        return f"{c.event.where} {_kind(c)}; {root.event.where} {_kind(root)}"
+    return "which came first is not determined" if order.first_of(c) and root.at is not None else None
+
+
+def _kind(c: Claim) -> str:
+    if c.strength == "silent":
+        return "shows only who fell silent"
+    if c.strength == "ended":
+        return "shows only how a process ended"
+    return next(words for limit, words in KINDS if tier(c) <= limit)

@@ -1,0 +1,1 @@
+"""Files, processes and caches of this machine; nothing here knows a log."""

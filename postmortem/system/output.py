@@ -1,0 +1,210 @@
+"""Where bytes and words go: whole files or nothing, data on standard output, words on standard error.
+
+An output file is the old one or a complete new one, whatever happens on the way: written beside its target,
+synced, then renamed over it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import stat
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from postmortem.errors import PostmortemError, UsageError
+
+Progress = Callable[[int, int, str], None]
+BAR = 14  # columns of the progress bar
+TOLD = 62  # columns that all but a file's name take: `reading ━━━ 122.1/655.8 MiB 104.3 MiB/s 0:00:05`
+
+
+def check_target(target: Path) -> None:
+    """Raise UsageError now if `target` cannot be written, not after minutes of reading."""
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder", f"name a file: --output {target / 'report.html'}")
+    folder = target.parent
+    if not folder.is_dir():
+        raise UsageError(f"the folder of {target} does not exist", f"create it: mkdir -p {folder}")
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"the folder of {target} is not writable", "name a file in another folder with --output FILE")
+
+
+def check_key(key: Path, target: Path | None, paths: Sequence[str]) -> None:
+    """Refuse to write the key of the pseudonyms over the report or a log."""
+    check_target(key)
+    others = [p for p in (target, *map(Path, paths)) if p is not None and p.is_file()]
+    if key == target or (key.is_file() and any(map(key.samefile, others))):
+        raise UsageError(f"--anonymise-map {key} would overwrite the report or a log", "name another file")
+
+
+def write_file(target: Path, made: str | bytes, private: bool = False) -> None:
+    """Write what was made to `target`: all of it, or the old file stays. What is private, nobody else may
+    read."""
+    data = _bytes(made)
+    check_target(target)
+    try:
+        if target.exists() and not target.is_file():  # /dev/null, a FIFO: nothing to replace
+            target.write_bytes(data)
+        else:
+            _replace(target.resolve(), data, 0o600 if private else 0o666)
+    except OSError as e:
+        hint = "free space there, or name another file with --output FILE"
+        raise PostmortemError(f"could not write {target}: {e.strerror}", hint) from None
+
+
+def _bytes(made: str | bytes) -> bytes:
+    return made if isinstance(made, bytes) else made.encode("utf-8", "backslashreplace")
+
+
+def append_file(target: Path, text: str) -> None:
+    """Add `text` to a file that others write too, such as $GITHUB_STEP_SUMMARY."""
+    try:
+        with target.open("ab") as file:
+            file.write(text.encode("utf-8", "backslashreplace"))
+    except OSError as e:
+        raise PostmortemError(
+            f"could not write {target}: {e.strerror}", "unset GITHUB_STEP_SUMMARY, or free space there"
+        ) from None
+
+
+def _replace(target: Path, data: bytes, mode: int) -> None:
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        if not _appears(temporary, target, data, mode):
+            # os.open with 0666 leaves the umask to the kernel;
+            # mkstemp's 0600 would hide the report from the colleague who needs it
+            _fill(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), target, data, mode)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def _appears(temporary: Path, target: Path, data: bytes, mode: int) -> bool:
+    """Write a file that has no name until it is whole, so that whoever is killed leaves nothing behind.
+    False where the file system has no such files (NFS)."""
+    try:
+        descriptor = os.open(temporary.parent, os.O_TMPFILE | os.O_WRONLY, mode)
+    except (AttributeError, OSError):
+        return False
+    held = os.dup(descriptor)
+    try:
+        _fill(descriptor, target, data, mode)
+        # with a folder's descriptor, because Python calls link() without, which does not follow
+        os.link(f"/proc/self/fd/{held}", temporary, src_dir_fd=held, follow_symlinks=True)
+    except (FileNotFoundError, PermissionError):  # no /proc here, or a sandbox that allows no such link
+        return False
+    finally:
+        os.close(held)
+    return True
+
+
+def _fill(descriptor: int, target: Path, data: bytes, mode: int) -> None:
+    with open(descriptor, "wb") as file:
+        if target.exists() and mode & 0o077:
+            os.fchmod(descriptor, stat.S_IMODE(target.stat().st_mode))
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def data(made: str | bytes) -> None:
+    """Write to standard output, a text with a line end. A reader that has gone (`| head`) has seen enough: no
+    error."""
+    if sys.stdout is None:
+        raise PostmortemError("standard output is closed", "name a file with --output FILE")
+    try:
+        sys.stdout.buffer.write(_bytes(made))
+        if isinstance(made, str) and not made.endswith("\n"):
+            sys.stdout.buffer.write(b"\n")
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        _plug(sys.stdout.fileno())
+    except OSError as e:
+        _plug(sys.stdout.fileno())
+        raise PostmortemError(
+            f"could not write to standard output: {e.strerror}", "free space there, or use --output FILE"
+        ) from None
+
+
+def say(text: str) -> None:
+    """Write words to standard error, in whatever encoding it has; where nobody listens, nothing is lost."""
+    if sys.stderr is None:
+        return
+    if os.environ.get("GITHUB_ACTIONS"):
+        # the runner obeys any line of output that begins like this (ActionCommand.cs),
+        # and some of our lines quote logs
+        text = re.sub(r"(?m)^(\s*)(::|##\[)", r"\1\\\2", text)
+    try:
+        encoding = sys.stderr.encoding or "utf-8"
+        sys.stderr.write(text.rstrip("\n").encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        sys.stderr.flush()
+    except (OSError, ValueError):  # closed, full, or its reader has gone
+        with suppress(OSError, ValueError):
+            _plug(sys.stderr.fileno())
+
+
+def width() -> int:
+    """Return how many columns standard error has; 80 where it is no terminal."""
+    return shutil.get_terminal_size().columns if _is_terminal() or "COLUMNS" in os.environ else 80
+
+
+def _is_terminal() -> bool:
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def colour() -> bool:
+    """Say whether standard error takes colours, and whether its reader wants them (no-color.org)."""
+    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _plug(descriptor: int) -> None:
+    # else the interpreter's own flush at exit fails once more, loudly
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+@contextmanager
+def progress_bar(quiet: bool = False) -> Iterator[Progress | None]:
+    """Yield a callable that draws progress on standard error; None where that is no terminal, or `quiet`."""
+    if quiet or not _is_terminal() or os.environ.get("TERM") == "dumb":
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    told = (DownloadColumn(binary_units=True), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("reading"), BarColumn(BAR), *told, TextColumn("{task.description}"))
+    room = max(width() - TOLD, 8)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(done: int, total: int, label: str) -> None:
+            # a path's end tells more than its start
+            end = label if len(label) <= room else f"…{label[1 - room :]}"
+            bar.update(task, completed=done, total=total or None, description=end)
+
+        yield show
+
+
+def browse(target: Path) -> None:
+    """Open a report in the user's browser."""
+    import webbrowser
+
+    webbrowser.open(target.resolve().as_uri())

@@ -1,0 +1,1 @@
+"""Tools for authors of patterns: lint, trial, skeleton, catalog."""

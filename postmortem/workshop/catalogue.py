@@ -1,0 +1,116 @@
+"""Pattern -> text a person reads: the list, one pattern in full, and its explanation.
+
+postmortem explain kernel-oom-killed-process
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from postmortem.errors import UsageError
+from postmortem.library import load
+from postmortem.model import Example, Pattern
+
+WIDTH = 100
+ROLE_MEANS = {
+    "cause": "may be the root cause: the line states what happened",
+    "symptom": "follows from something on another rank or host",
+    "confirms": "supports a cause and says whose it is",
+    "context": "never a root cause",
+}
+ENTITY_MEANS = {
+    "self": "The rank that printed it",
+    "rank": "The rank it names, not the one that printed it",
+    "pid": "The process whose pid it names",
+    "gpu": "The GPU it names",
+    "host": "The host it names, or the host of its log",
+    "peer": "The other side of the connection, not the rank that printed it",
+    "missing-ranks": "The ranks that were missing, not the one that printed it",
+    "job": "The whole job: no rank is to blame",
+}
+
+
+def find(pattern_id: str, folders: Iterable[Path] = ()) -> Pattern:
+    """Return the pattern of this id, or raise UsageError that names the nearest ids."""
+    library = load(*folders)
+    if pattern := library.get(pattern_id):
+        return pattern
+    from difflib import get_close_matches
+
+    words = [p for p in library.patterns if pattern_id in p] or get_close_matches(pattern_id, library.patterns, 5, 0.5)
+    near = f"did you mean {', '.join(words[:5])}?" if words else "`postmortem patterns list` names all of them"
+    raise UsageError(f"there is no pattern {pattern_id}", near)
+
+
+def listing(folders: Iterable[Path] = (), as_json: bool = False) -> str:
+    """Return all patterns, one a line, aligned; or as a JSON list."""
+    patterns = sorted(load(*folders).patterns.values(), key=lambda p: (p.family, p.id))
+    if as_json:
+        keys = ("id", "family", "role", "category", "severity", "status", "title")
+        return json.dumps([{k: getattr(p, k) for k in keys} for p in patterns], indent=1, ensure_ascii=False)
+    wide = max((len(p.id) for p in patterns), default=0)
+    rows = [f"{p.id:{wide}}  {p.role:8}  {p.category or '-':20} {p.title}" for p in patterns]
+    return "\n".join([f"{'PATTERN':{wide}}  {'ROLE':8}  {'CATEGORY':20} TITLE", *rows, f"{len(rows)} patterns"])
+
+
+def explain(pattern: Pattern) -> str:
+    """Return what an engineer on call wants to know of one pattern."""
+    return "\n".join(_explanation(pattern)).rstrip() + "\n"
+
+
+def show(pattern: Pattern) -> str:
+    """Return the explanation, and what the program makes of the pattern."""
+    return "\n".join([*_explanation(pattern), *_mechanics(pattern)]).rstrip() + "\n"
+
+
+def _section(title: str, *paragraphs: str) -> Iterator[str]:
+    filled = [textwrap.fill(p, WIDTH, initial_indent="  ", subsequent_indent="  ") for p in paragraphs if p]
+    if filled:
+        yield from (title, *filled, "")
+
+
+def _explanation(p: Pattern) -> Iterator[str]:
+    yield from (p.id, f"  {p.title}", "")
+    yield from _section("What it means", p.what, p.why)
+    yield from _looks("How it looks", p.matches)
+    yield from _section("Usual culprit", f"{ENTITY_MEANS[p.entity]}." if p.role != "context" else "")
+    yield from _section("What to do", *(f"{a.text} [{a.kind}]" for a in p.actions))
+    yield from _section("Not to be confused with", p.not_to_be_confused_with)
+    yield from _looks("Lines that do not match", p.no_matches)
+    yield from _section("Reproduce it with", f"postmortem replay {p.replay}" if p.replay else "")
+    yield from _section("References", *p.references)
+
+
+def _looks(title: str, examples: Iterable[Example]) -> Iterator[str]:
+    texts = [e for e in examples if e.text]
+    if texts:
+        yield title
+        for e in texts:
+            yield from (f"  | {line}" for line in e.text.splitlines())
+            if e.origin or e.because:
+                yield f"    {e.because}" if e.because else f"    from {e.origin}"
+        yield ""
+
+
+def _mechanics(p: Pattern) -> Iterator[str]:
+    yield "How it is used"
+    yield f"  status {p.status}, severity {p.severity}, category {p.category or 'none'}, family {p.family}"
+    yield f"  role {p.role}: {ROLE_MEANS[p.role]}"
+    yield f"  read in {', '.join(p.sources) or 'every source'}" + (f", on {p.on} events" if p.on else "")
+    if p.derived:
+        yield "  found by reasoning over several ranks, not by one line"
+    for v in p.variants:
+        since = f"  since {', '.join(f'{k} {v}' for k, v in v.since.items())}" if v.since else ""
+        yield f"  regex {v.regex}{since}" + (f"  on {v.on} events" if v.on and not p.on else "")
+        if v.gate:
+            yield f"  gate  {v.gate}"
+    for link in p.explains:
+        within = f" within {link.within_s:g} s" if link.within_s else ""
+        yield f"  explains {link.id} ({link.join}{within})"
+    for example in p.matches:
+        for name, value in example.captures.items():
+            yield f"  captures {name} = {value}"
+    yield f"  file {p.path}"

@@ -1,0 +1,125 @@
+"""The examples in pattern files -> does the real scanner, and do the real parsers,
+read them as the file says?
+
+match:    [{text: '… Killed process 32688 (python) …', captures: {pid: '32688'}}]   must be read as this
+pattern no_match: [{text: '… killed=0 …', because: a counter}]                              must not; other
+patterns may
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from postmortem.errors import UsageError
+from postmortem.library import Library, load
+from postmortem.model import Example, Pattern
+from postmortem.system import resources
+
+BLOCK = 'Traceback (most recent call last):\n  File "train.py", line 31, in <module>\n    main()\n'
+
+
+class Trial(NamedTuple):
+    """One example of one pattern; prints as its address."""
+
+    pattern: Pattern
+    expected: bool
+    number: int
+    example: Example
+
+    def __str__(self) -> str:
+        which = "match" if self.expected else "no_match"
+        return f"{self.pattern.family}/{self.pattern.id}::{which}[{self.number}]"
+
+
+def trials(library: Library, ids: tuple[str, ...] = ()) -> Iterator[Trial]:
+    """Return every example of the library, or of the patterns `ids`."""
+    if unknown := [i for i in ids if not library.get(i)]:
+        raise UsageError(f"there is no pattern {unknown[0]}", "`postmortem patterns list` names all of them")
+    for pattern in library.patterns.values():
+        if not ids or pattern.id in ids:
+            yield from (Trial(pattern, True, n, e) for n, e in enumerate(pattern.matches))
+            yield from (Trial(pattern, False, n, e) for n, e in enumerate(pattern.no_matches))
+
+
+def run(folders: tuple[Path, ...] = (), ids: tuple[str, ...] = ()) -> tuple[int, list[str]]:
+    """Run the examples; return how many there are,
+    and one sentence for each that is not read as its file says."""
+    library = load(*folders)
+    results = [(t, failure(t, library)) for t in trials(library, ids)]
+    return len(results), [f"{t.pattern.path}: {t}: {why}" for t, why in results if why]
+
+
+def failure(trial: Trial, library: Library) -> str:
+    """Say how the example is misread; empty if it is read as its file says."""
+    if trial.example.incident:
+        return _incident(trial)
+    if trial.pattern.derived:
+        return _written(trial)
+    seen = _captures(trial, library)
+    if seen is None:
+        return "is not read as this pattern" if trial.expected else ""
+    if not trial.expected:
+        return "is read as this pattern"
+    wrong = [f"{k} is {seen.get(k)!r}, not {v!r}" for k, v in trial.example.captures.items() if str(seen.get(k)) != v]
+    return "; ".join(wrong)
+
+
+def _captures(trial: Trial, library: Library) -> dict[str, Any] | None:
+    from postmortem.blocks import read_text
+
+    pattern, example = trial.pattern, trial.example
+    kind = example.source or (pattern.sources[0] if pattern.sources else "")
+    for event in read_text(_in_its_block(trial), kind, library):
+        if event.pattern == pattern.id:
+            return dict(event.fields)
+    return None
+
+
+def _in_its_block(trial: Trial) -> str:
+    """A pattern `on: exception` reads the last line of a traceback;
+    its examples may leave out the lines before."""
+    text = trial.example.text
+    bare = trial.pattern.on == "exception" and "Traceback (most recent call last)" not in text
+    return BLOCK + text if bare else text
+
+
+def _incident(trial: Trial) -> str:
+    """A derived pattern has no line of its own: its example is a whole incident."""
+    logs = resources.PACKAGE.parent / "sample_logs" / trial.example.incident / "logs"
+    if not logs.is_dir():
+        checkout = (resources.PACKAGE.parent / "pyproject.toml").is_file()
+        # a wheel has no samples
+        return f"there is no sample_logs/{trial.example.incident}" if checkout else ""
+    found = trial.pattern.id in _findings(logs)
+    if found == trial.expected:
+        return ""
+    return f"is {'' if found else 'not '}found in sample_logs/{trial.example.incident}"
+
+
+def _written(trial: Trial) -> str:
+    """A small incident that stands in the file itself:
+    `==> path <==` starts each log, as `head` prints several."""
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        parts = _FILE.split(trial.example.text)
+        for path, text in zip(parts[1::2], parts[2::2], strict=True):
+            file = Path(folder, Path(path).name)
+            file.write_text(text)
+        found = trial.pattern.id in _findings.__wrapped__(Path(folder))
+    return "" if found == trial.expected else f"is {'' if found else 'not '}found in these logs"
+
+
+_FILE = re.compile(r"^==> (\S+) <==\n", re.MULTILINE)
+
+
+@lru_cache(maxsize=64)
+def _findings(logs: Path) -> frozenset[str]:
+    from postmortem.analyze import analyze
+
+    document = analyze([str(logs)]).document
+    return frozenset(str(f["pattern"]) for f in document.get("findings", []))
