@@ -22,6 +22,7 @@ _INIT = {
     "init_process_group", "_store_based_barrier", "rendezvous", "_create_c10d_store", "_env_rendezvous_handler",
     "_new_process_group_helper",
 }  # fmt: skip
+_NO_WAIT = {"destroy_process_group", "_shutdown_backend", "abort", "get_rank", "get_world_size", "new_group"}
 Frames = list[tuple[str, int, str]]
 
 
@@ -63,7 +64,20 @@ def collective_of(frames: Frames) -> str | None:
     for name in reversed(names):
         if name in _COLLECTIVES:
             return name
-    return "backward" if any(name in _BACKWARD for name in names) else None
+    return _by_its_module(frames) or ("backward" if any(name in _BACKWARD for name in names) else None)
+
+
+def _by_its_module(frames: Frames) -> str | None:
+    """A collective by the module that defines it, whatever its name: torch 2.13 has `all_gather_single`, `wait_tensor`
+    and `_wait_batch_p2p`."""
+    for file, _, func in frames:
+        path, name = file.replace(chr(92), "/"), func.split(".")[-1]
+        if path.endswith("torch/distributed/distributed_c10d.py") and name not in _NO_WAIT:
+            return name
+        if "torch/distributed/pipelining/" in path and "p2p" in name:
+            return "recv"
+    last = frames[-1] if frames else ("", 0, "")
+    return "wait_tensor" if last[0].endswith("torch/distributed/_functional_collectives.py") else None
 
 
 def collective_in(code: str) -> str | None:

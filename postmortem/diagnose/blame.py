@@ -6,21 +6,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from postmortem.diagnose import owners
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
 from postmortem.diagnose.derive.hangs.views import minority
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
-from postmortem.diagnose.wording import listed, ranks_text
-from postmortem.formats.lineform import gist
+from postmortem.diagnose.wording import ranks_text
 from postmortem.model.digits import number
 
 OF_THE_GROUP = (
     "collective-mismatch",
     "hang",
 )  # one rank's line speaks of them, the comparison of all tells who
-MOST_ON_A_HOST = 16  # GPUs
 Ranks = tuple[int, ...]
 
 
@@ -41,10 +40,15 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _of_its_kind(root, claims)
     if root.pattern.entity != "self":
         return ()
-    found = _whole_nodes(case, root, claims) or _who_follows(root, claims) or _nameless(case, root, claims)
-    if found or root.strength == "suffered":  # a complaint accuses only those that its line names
-        return found
-    return _twin(case, root, claims) or _on_gpus(case, root, claims) or _all_listed(case, root, claims)
+    return _of_a_nameless_error(case, root, claims)
+
+
+def _of_a_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks that raised an error whose line has no rank; a complaint accuses only those that its line names."""
+    ways: list[owners.Way] = [_whole_nodes, lambda _, root, claims: _who_follows(root, claims), _nameless]
+    if root.strength != "suffered":
+        ways += owners.WAYS
+    return next((ranks for way in ways if (ranks := way(case, root, claims))), ())
 
 
 def _first_nan(claims: Sequence[Claim]) -> Ranks:
@@ -159,61 +163,6 @@ def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return ()
     case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
     return (failed[0],)
-
-
-def _twin(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The rank of the copy that a launcher's report gives of the same error, where there are no more copies without a
-    rank than with one: torch.multiprocessing.spawn prints the traceback of its process again."""
-    alike = [c for c in claims if c.pattern.id == root.pattern.id and _begins_alike(c, root)]
-    nameless = {e.where for c in alike if not c.ranks for e in c.events}
-    named = {e.where for c in alike if c.ranks for e in c.events}
-    ranks = _ranks(alike)
-    if not ranks or len(nameless) > len(named):
-        return ()
-    case.note(f"{root.event.where} and the report on {ranks_text(ranks)} are copies of one error")
-    return tuple(sorted(ranks))
-
-
-def _begins_alike(a: Claim, b: Claim) -> bool:
-    """Whether two claims rest on copies of one line; a report may break a long message into lines."""
-    one, other = gist(a.event.text), gist(b.event.text)
-    return one.startswith(other) or other.startswith(one)
-
-
-def _on_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks on the GPUs that the copies of an error name, in a job on one host: `GPU 3 has a total capacity of`.
-    The number is an index inside CUDA_VISIBLE_DEVICES, so one number alone may be that of any rank."""
-    alike = [c for c in claims if c.pattern.category == root.pattern.category and c.role == "cause"]
-    numbers = {n for c in alike for e in c.events if (n := number(e.fields.get("gpu"))) is not None}
-    alone = case.registry.world == 1 and numbers == {0}
-    several_hosts = len({h for c in alike for h in c.hosts} | set(case.registry.host_of.values())) > 1
-    if several_hosts or not (len(numbers) > 1 or alone) or max(numbers) >= (case.registry.limit or MOST_ON_A_HOST):
-        return ()
-    case.note(
-        f"the errors name GPU{'s' if len(numbers) > 1 else ''} {listed([str(n) for n in sorted(numbers)])} of one host"
-    )
-    return tuple(sorted(numbers))
-
-
-def _all_listed(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """All ranks that the launcher saw exit with the same code, where the logs have the error several times without a
-    rank, and no other: each of them raised it."""
-    ends = case.ends or exits.told_of(claims)
-    failed = sorted(r for r, end in ends.items() if end.kind == "own" and end.code > 0)
-    blaming = [
-        c for c in claims if c.role in ("cause", "symptom") and c.pattern.entity == "self" and not c.pattern.derived
-    ]
-    others = [c for c in blaming if c.ranks or c.pattern.category != root.pattern.category]
-    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
-    if len(failed) < 2 or len({ends[r].code for r in failed}) > 1 or len(copies) < 2 or _unlike(others):
-        return ()
-    case.note(f"the error is there several times without a rank, and {ranks_text(failed)} exited with the same code")
-    return tuple(failed)
-
-
-def _unlike(others: Sequence[Claim]) -> bool:
-    """Whether any of them is a failure of its own, and not the general name of an exception."""
-    return any(not c.pattern.generic for c in others)
 
 
 def _without_a_line(case: Case) -> list[int]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from postmortem.diagnose.claims import Claim, Link
-from postmortem.diagnose.order import surely_before
+from postmortem.diagnose.order import before, surely_before
 from postmortem.diagnose.same import same_host
 
 SLACK = 60.0  # seconds beside an edge's `within_s`, for stamps that inherit their time from another line
@@ -75,7 +75,7 @@ def declared(a: Claim, b: Claim) -> str:
             continue
         if edge.within_s is not None and _apart(a, b) > edge.within_s + SLACK:
             continue
-        if a.strength in MOMENT and surely_before(b, a):
+        if a.strength in MOMENT and before(b, a):
             continue
         mutual = any(back.id == a.pattern.id for back in b.pattern.explains)
         if not mutual or (a.event.where.line or 0, a.event.text) < (b.event.where.line or 0, b.event.text):
