@@ -15,6 +15,7 @@ from postmortem.diagnose.case import moment
 from postmortem.diagnose.claims import Claim
 from postmortem.model import Event
 
+ONE_REPORT = 3  # lines
 BUFFERED = 0.05  # seconds by which two processes of one host may write late
 
 
@@ -42,11 +43,12 @@ def surely_before(a: Claim, b: Claim) -> bool:
 
 
 def above(a: Claim, b: Claim) -> bool:
-    """Whether `a` stands above `b` in the same file, where clocks cannot tell."""
+    """Whether `a` is above `b` in the same file, where clocks cannot decide. Lines of one report have no order in time:
+    the kernel prints `oom-kill:constraint=` right above `Killed process` (mm/oom_kill.c)."""
     ea, eb = first_of(a) or a.event, first_of(b) or b.event
     if ea.where.source != eb.where.source or ea.where.line is None or eb.where.line is None:
         return False
-    return ea.where.line < eb.where.line and not surely_before(b, a)
+    return ea.where.line + ONE_REPORT < eb.where.line and not surely_before(b, a)
 
 
 def came_before(a: Event, b: Event) -> bool:

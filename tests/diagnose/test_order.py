@@ -46,11 +46,12 @@ def test_a_moment_known_badly_has_no_place() -> None:
 
 
 def test_in_one_file_the_line_tells_if_the_clocks_do_not_contradict() -> None:
-    assert order.above(said(None, line=3), said(None, line=5))
-    assert not order.above(said(None, line=5), said(None, line=5))
-    assert not order.above(said(None, line=3), said(None, "b.log", line=5))
-    assert not order.above(said(None, line=None), said(None, line=5))
-    assert not order.above(said(99, line=3), said(0, line=5))
+    assert order.above(said(None, line=30), said(None, line=50))
+    assert not order.above(said(None, line=50), said(None, line=50))
+    assert not order.above(said(None, line=30), said(None, line=31))  # one report of the kernel
+    assert not order.above(said(None, line=30), said(None, "b.log", line=50))
+    assert not order.above(said(None, line=None), said(None, line=50))
+    assert not order.above(said(99, line=30), said(0, line=50))
 
 
 def test_the_earliest_event_of_a_claim_that_has_a_time() -> None:
