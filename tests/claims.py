@@ -7,7 +7,6 @@ case(reset.event, event(kind="finished", rank=0), ranks=(0, 1)).finished == {0}
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, get_args
 
 from postmortem.diagnose.case import Case
@@ -94,10 +93,6 @@ def steps(rank: int, *numbers: int, at: float | None = None, **more: Any) -> lis
 def bye(rank: int | None, line: int = 99, **more: Any) -> Event:
     return event("Training finished.", more.pop("file", f"rank{rank or 0}.log"), line, "finished", rank=rank,
                  source_kind="console", **more)  # fmt: skip
-
-
-def with_role(c: Claim, role: str) -> Claim:
-    return replace(c, role=role)  # type: ignore[arg-type]
 
 
 def parts(defeats: Iterable[Defeat]) -> dict[int, str]:

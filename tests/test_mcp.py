@@ -27,7 +27,6 @@ from conftest import ROOT, SAMPLES, needs
 pytestmark = needs("mcp")
 
 OOM = SAMPLES / "oom-on-second-host" / "logs"
-TOLD_ALL = ("rows", "found", "left_out", "next")
 SERVER = (sys.executable, "-m", "postmortem", "mcp")
 
 

@@ -41,10 +41,6 @@ class Ending:
     told_by: Event | None = None
 
     @property
-    def by_itself(self) -> bool:
-        return self.kind == "own"
-
-    @property
     def signal(self) -> str:
         """`SIGTERM`; empty where it left with a code of its own."""
         return SHOWN.get(_signal(self.code) or 0, "")

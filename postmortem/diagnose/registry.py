@@ -118,6 +118,3 @@ class Registry:
             if b == bus_key(bus) and (host is None or h is None or same_host(h, host))
         }
         return found.pop() if len(found) == 1 else None
-
-    def ranks_on(self, host: str) -> tuple[int, ...]:
-        return tuple(sorted(r for r, h in self.host_of.items() if same_host(h, host)))

@@ -33,11 +33,6 @@ def test_a_line_on_a_pid_tells_of_its_ranks_end() -> None:
     assert told.ends[1].told_by.pid == 101
 
 
-def test_a_line_without_a_known_pid_tells_of_its_own_rank() -> None:
-    line = event("failed", "agent.err", 3, pattern="worker-ended", exitcode="1", rank=0)
-    assert case(line, ranks=(0, 1), patterns=[EXIT]).ends[0].by_itself
-
-
 def test_nobody_is_harmed_of_whom_nobody_tells_a_bad_end() -> None:
     told = case(*exits(r0=0, r1=1), ranks=(0, 1, 2))
     assert [told.unharmed(rank) for rank in (0, 1, 2, None)] == [True, False, True, True]

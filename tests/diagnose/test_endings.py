@@ -50,11 +50,6 @@ def test_a_signal_without_a_name_of_its_own_is_a_stop() -> None:
     assert endings.of(-40).signal == ""
 
 
-def test_only_a_code_of_its_own_is_an_end_by_itself() -> None:
-    assert endings.of(1).by_itself
-    assert not any(endings.of(code).by_itself for code in (0, -9, -11, -15, 137, -24))
-
-
 @pytest.mark.parametrize(
     "named, short",
     [("Killed", "SIGKILL"), ("SIGSEGV", "SIGSEGV"), ("Segmentation fault", "SIGSEGV"), ("Terminated", "SIGTERM"),

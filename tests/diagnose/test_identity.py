@@ -82,10 +82,6 @@ def test_two_streams_of_one_process_have_one_stem(path: str) -> None:
     assert stem(path) == "p/proc1"
 
 
-def test_ranks_on_a_host() -> None:
-    assert known(who(2, host="a"), who(0, host="a.x"), who(1, host="b")).ranks_on("a") == (0, 2)
-
-
 # ── whom an event speaks for ─────────────────────────────────────────────────────────────────────────────────────────
 
 

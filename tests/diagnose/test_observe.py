@@ -11,8 +11,6 @@ from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.observe import group, numbers, observe
 from postmortem.model import Event, Pattern, ReadsAs
 
-BUS = {(None, "48000"): 3}
-
 
 def seen(p: Pattern, e: Event, **known: Any) -> Claim:
     """The one claim that this line makes."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, explains, parts, pattern, source, steps
+from claims import NOON, bye, case, claim, event, exits, explains, parts, pattern, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import foreign
@@ -36,35 +36,6 @@ ROWS = [
     row("| 991.batch | train | TIMEOUT", 2),
     row("992_4 train", 3),
 ]
-
-
-def test_rows_of_other_jobs_are_none_of_this_one_where_a_files_name_tells() -> None:
-    seen = case(*ROWS, sources=[source("sacct.txt"), source("slurm-991.out")])
-    assert fallen(foreign.rows_of_other_jobs, seen, *(claim(LIMIT, e) for e in ROWS)) == {
-        0: "context",
-        2: "context",
-    }
-
-
-def test_a_line_outside_of_the_tables_may_tell_the_jobs_number() -> None:
-    own = event("srun: job 990 queued", "out.log", fields={"job_id": "990"})
-    assert fallen(foreign.rows_of_other_jobs, case(*ROWS, own), *(claim(LIMIT, e) for e in ROWS)) == {
-        1: "context",
-        2: "context",
-    }
-
-
-def test_a_bare_number_in_a_name_counts_if_a_row_has_it() -> None:
-    for name, others in (("990.out", {1: "context", 2: "context"}), ("2026.out", {})):
-        seen = case(*ROWS, sources=[source("sacct.txt"), source(name)])
-        assert fallen(foreign.rows_of_other_jobs, seen, *(claim(LIMIT, e) for e in ROWS)) == others
-
-
-def test_without_a_number_no_row_is_excluded_but_all_are_in_doubt() -> None:
-    seen = case(*ROWS, *steps(0, 1, 2), ranks=(0,))
-    said = claim(LIMIT, ROWS[0])
-    assert fallen(foreign.rows_of_other_jobs, seen, said) == {}
-    assert foreign.unbound(seen, [said]) == [said]
 
 
 def test_the_only_row_is_this_jobs() -> None:

@@ -29,20 +29,6 @@ def test_a_quoted_line_speaks_of_another_place() -> None:
     assert fallen(reading.quoted, raised(), claim(RAISED, event(quoted=True), role="symptom")) == []
 
 
-def test_who_raises_in_a_handler_was_being_stopped() -> None:
-    assert fallen(reading.in_a_handler, raised(), raised(interrupted=True)) == [(1, "symptom")]
-
-
-@pytest.mark.parametrize("type", ["KeyboardInterrupt", "SystemExit", "builtins.SystemExit"])
-def test_an_exit_is_how_a_process_is_asked_to_stop(type: str) -> None:
-    assert fallen(reading.stopped_by_request, raised(type)) == [(0, "symptom")]
-    assert fallen(reading.stopped_by_request, raised(type, of=pattern())) == []  # it has a name of its own
-
-
-def test_other_exceptions_are_no_requests() -> None:
-    assert fallen(reading.stopped_by_request, raised("ValueError")) == []
-
-
 @pytest.mark.parametrize(
     "type, line",
     [
@@ -109,11 +95,3 @@ def test_a_library_that_only_carries_what_a_rank_raised() -> None:
     assert opens(head, said("ValueError", 9, of=pattern(), **parent)) == [(0, "symptom")]
     assert opens(head, said("ValueError", 9, of=RAISED, **parent)) == []
     assert opens(head, said("ValueError", 9, of=pattern())) == []
-
-
-def test_what_python_ignores_and_what_follows_from_a_ctrl_c() -> None:
-    assert fallen(reading.ignored, raised(ignored=True), raised()) == [(0, "context")]
-    assert fallen(reading.ignored, claim(RAISED, event(ignored=True), role="confirms")) == []
-    assert fallen(reading.while_interrupted, raised(during="KeyboardInterrupt")) == [(0, "symptom")]
-    assert fallen(reading.while_interrupted, raised(during="torch.SignalException")) == [(0, "symptom")]
-    assert fallen(reading.while_interrupted, raised(during="ValueError"), raised()) == []

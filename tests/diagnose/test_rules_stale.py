@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, parts, pattern, steps
+from claims import NOON, case, claim, event, exits, parts, pattern, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules import stale
@@ -39,69 +39,11 @@ def test_what_ranks_are_called(comm: str, may_be: bool) -> None:
 # ── the life of the job ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "at, sigma, is_outside",
-    [
-        (NOON + 2, 0.0, False),
-        (NOON + 1 - 120, 0.0, False),
-        (NOON + 1 - 121, 0.0, True),
-        (NOON + 1 - 121, 1.0, False),  # a day's log known to a second
-        (NOON + 3 + 900, 0.0, False),
-        (NOON + 3 + 901, 0.0, True),
-        (NOON - 99999, 30.0, False),  # no place on the clock
-        (None, 0.0, False),
-    ],
-)
-def test_what_lies_well_outside_of_the_jobs_life(at: float | None, sigma: float, is_outside: bool) -> None:
-    seen = case(*WORK)
-    assert stale.outside(seen, event(at=at, at_sigma=sigma)) is is_outside
-    assert fallen(stale.other_lives, seen, kill(at=at, at_sigma=sigma)) == ({0: "context"} if is_outside else {})
-
-
 def test_nothing_is_outside_of_an_unknown_life() -> None:
     assert not stale.outside(case(*steps(0, 1)), event(at=NOON))
 
 
-def test_only_the_kernels_claims_without_a_rank_are_in_doubt() -> None:
-    seen, at = case(*WORK), NOON - 9999
-    assert fallen(stale.other_lives, seen, kill(at=at, ranks=(1,))) == {}
-    assert fallen(stale.other_lives, seen, kill(at=at, role="symptom")) == {}
-    assert fallen(stale.other_lives, seen, kill(at=at, role="confirms")) == {0: "context"}
-    assert fallen(stale.other_lives, seen, claim(OOM, event(at=at))) == {}
-
-
 # ── nobody left ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_nobody_was_killed_where_all_finished() -> None:
-    seen = case(*WORK, bye(0), bye(1), ranks=(0, 1))
-    assert fallen(stale.nobody_left, seen, kill()) == {0: "context"}
-    assert fallen(stale.nobody_left, seen, kill(at=NOON + 2)) == {0: "context"}
-
-
-def test_somebody_may_have_been_where_a_rank_did_not() -> None:
-    assert fallen(stale.nobody_left, case(*WORK, bye(0), ranks=(0, 1)), kill()) == {}
-    assert fallen(stale.nobody_left, case(*WORK), kill()) == {}
-
-
-def test_or_where_the_launcher_saw_a_sigkill() -> None:
-    assert fallen(stale.nobody_left, case(bye(0), bye(1), *exits(r1=-9), ranks=(0, 1)), kill()) == {}
-
-
-def test_who_raised_was_not_killed_at_an_unknown_time() -> None:
-    seen = case(*WORK, bye(0), ranks=(0, 1))
-    raised = claim(RAISED, ranks=(1,))
-    assert fallen(stale.nobody_left, seen, raised, kill()) == {1: "context"}
-    assert fallen(stale.nobody_left, seen, raised, kill(at=NOON + 2)) == {}
-    assert fallen(stale.nobody_left, seen, raised, kill(at=NOON + 2, at_sigma=30.0)) == {1: "context"}
-    for own in (claim(RAISED, ranks=(1,), role="symptom"), claim(pattern(severity="error"), ranks=(1,)),
-                claim(pattern(entity="rank"), ranks=(1,))):  # fmt: skip
-        assert fallen(stale.nobody_left, seen, own, kill()) == {}
-
-
-def test_a_gpu_may_fail_though_everybody_is_accounted_for() -> None:
-    seen = case(bye(0), ranks=(0,))
-    assert fallen(stale.nobody_left, seen, kill(p=pattern("xid", "gpu-hardware", entity="gpu"))) == {}
 
 
 # ── among strangers ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -177,24 +177,6 @@ def test_nor_if_it_is_not_the_last_one_there() -> None:
 # ── it finished ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_rank_that_finished_normally_got_over_it() -> None:
-    done = [bye(1, file="b.log")]
-    assert fallen(survived.finished, raised(rank=1), events=done, ranks=(1,)) == {0: "context"}
-    assert fallen(survived.finished, raised(rank=2), events=done, ranks=(1,)) == {}
-    assert fallen(survived.finished, raised(), events=done, ranks=(1,)) == {}
-    assert fallen(survived.finished, raised(rank=1), events=[*done, *exits(r1=1)], ranks=(1,)) == {}
-    assert fallen(survived.finished, raised(rank=1, excepthook=True), events=done, ranks=(1,)) == {}
-
-
-def test_what_ended_its_process_after_the_goodbye_was_not_got_over() -> None:
-    script = {"frames": (("a.py", 1, "<module>"),)}
-    before = [bye(1, 3, file="a.log")]
-    assert fallen(survived.finished, raised(rank=1, fields=script), events=before, ranks=(1,)) == {}
-    assert fallen(survived.finished, raised(rank=1), events=before, ranks=(1,)) == {0: "context"}
-    after = [bye(1, 7, file="a.log")]
-    assert fallen(survived.finished, raised(rank=1, fields=script), events=after, ranks=(1,)) == {0: "context"}
-
-
 def done(rule_claim: Claim, *byes: Event, **known: Any) -> bool:
     return bool(fallen(survived.job_done, rule_claim, events=byes, **known))
 
@@ -301,17 +283,3 @@ def restored(*others: Claim, at: int = 9, file: str = "a.log", **more: Any) -> b
     back = event("ok", file, at, pattern="back")
     seen = case(back, patterns=[BACK])
     return any(d.claim == 0 for d in survived.restored(View(seen, (raised(5, p=SLOW, **more), *others))))
-
-
-def test_a_server_that_answers_again_was_only_slow() -> None:
-    assert restored()
-    assert not restored(at=3)
-    assert not restored(at=5)
-    assert not restored(file="b.log")
-
-
-def test_not_where_something_failed_meanwhile_but_in_a_list_of_events() -> None:
-    assert not restored(raised())
-    assert restored(raised(role="context"))
-    assert restored(raised(p=SLOW))
-    assert restored(raised(), speaker="cluster")

@@ -17,38 +17,20 @@ from postmortem.diagnose.rules.view import Rule, settle
 
 BEFORE: tuple[tuple[Rule, ...], ...] = (
     (
-        foreign.rows_of_other_jobs,
         reading.quoted,
         reading.ignored,
-        reading.in_a_handler,
-        reading.while_interrupted,
-        reading.stopped_by_request,
     ),
     (reading.transport, reading.lists_who, reading.abort_of_a_collective, reading.opens_a_message),
     (
         survived.went_on,
-        survived.finished,
         survived.job_done,
         survived.while_leaving,
         survived.caught,
-        survived.fell_back,
-        survived.with_its_chain,
     ),
-    (stale.other_lives, stale.nobody_left, stale.among_strangers, stale.unknown_process),
+    (stale.among_strangers, stale.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
-    (survived.restored,),
-    (
-        aftermath.peers_lost_before,
-        aftermath.stopped_after_time_out,
-        aftermath.import_was_optional,
-        aftermath.node_was_lost,
-        aftermath.library_said_why,
-        aftermath.abort_after_reason,
-        aftermath.nan_that_spread,
-        aftermath.single_nan,
-        aftermath.only_tried_again,
-    ),
+    (aftermath.peers_lost_before,),
     (foreign.harmless,),
 )
 

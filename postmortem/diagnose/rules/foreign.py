@@ -37,18 +37,6 @@ ON_GPUS = (*GPU, "gpu-memory", "nccl")  # families of patterns in which a rank s
 # ── rows of tables ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rows_of_other_jobs(view: View) -> Iterator[Defeat]:
-    """A table's rows of other jobs, where a file's name or a line outside of the tables tells this job's
-    number."""
-    told = _rows(view.case)
-    own = _own_numbers(view.case, told)
-    these = ", ".join(sorted(own)[:3])
-    for at, claim in view.numbered():
-        row = told.get(claim.event.where)
-        if own and row is not None and row not in own:
-            yield Defeat(at, "context", f"the row belongs to job {row}, these logs to job {these}")
-
-
 def _rows(case: Case) -> dict[Where, str]:
     """The number of the job of which each of a table's telling rows speaks."""
     told = {}

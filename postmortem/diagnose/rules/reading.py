@@ -21,7 +21,6 @@ _TRANSPORT = re.compile(
 _ABORT = re.compile(r"c10::Dist|c10d|gloo::|ProcessGroup|NCCL|[Ww]atchdog")
 _RESULT = re.compile(r"NCCL (?:error|Async Error|\w+ failed)|\bnccl[A-Z]\w+(?:Error|Usage|Argument)\b")
 FAR = 40  # lines of a message below its head
-REQUESTS = ("KeyboardInterrupt", "SystemExit")
 DISTRIBUTED = (  # torch/distributed and Ray: what these say of is a peer or the store
     "DistBackendError",
     "DistNetworkError",
@@ -46,27 +45,6 @@ def ignored(view: View) -> Iterator[Defeat]:
     for number, claim in view.numbered("cause", "symptom"):
         if claim.event.fields.get("ignored"):
             yield Defeat(number, "context", "Python ignored it: a destructor or an exit handler raised it")
-
-
-def in_a_handler(view: View) -> Iterator[Defeat]:
-    for number, claim in view.numbered("cause"):
-        if claim.event.fields.get("interrupted"):
-            why = "it was raised in a signal handler, so the rank was already being stopped"
-            yield Defeat(number, "symptom", why)
-
-
-def while_interrupted(view: View) -> Iterator[Defeat]:
-    """What fails in the handler of a Ctrl-C follows from the Ctrl-C."""
-    for number, claim in view.numbered("cause"):
-        during = str(claim.event.fields.get("during") or "").rsplit(".", 1)[-1]
-        if during in ("KeyboardInterrupt", "SignalException"):
-            yield Defeat(number, "symptom", f"it was raised while {during} was handled")
-
-
-def stopped_by_request(view: View) -> Iterator[Defeat]:
-    for number, claim in view.numbered("cause"):
-        if claim.pattern.generic and exception(claim) in REQUESTS:
-            yield Defeat(number, "symptom", f"{exception(claim)} is a request to stop")
 
 
 def transport(view: View) -> Iterator[Defeat]:

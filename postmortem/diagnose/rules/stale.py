@@ -46,31 +46,6 @@ def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     return out
 
 
-def other_lives(view: View) -> Iterator[Defeat]:
-    for at, claim in _loose(view):
-        if outside(view.case, claim.event):
-            yield Defeat(at, "context", "it is outside the lifetime of this job")
-
-
-def nobody_left(view: View) -> Iterator[Defeat]:
-    """Nobody is left who could have been killed: all finished or, of a kill at no known time, said why they
-    ended."""
-    case = view.case
-    ranks = set(case.registry.ranks)
-    if case.ended("kill"):
-        return
-    raised = {r for c in view.claims if _own_reason(c) for r in c.ranks}
-    for at, claim in _loose(view):
-        undated = moment(claim.event) is None or case.start is None
-        ends = case.finished | raised if undated else case.finished
-        if _about_processes(claim) and ends >= ranks and (ends or case.of_kind("finished")):
-            yield Defeat(at, "context", "every rank's end is known, and none was killed")
-
-
-def _own_reason(c: Claim) -> bool:
-    return c.role == "cause" and c.pattern.entity == "self" and c.pattern.severity == "fatal"
-
-
 def among_strangers(view: View) -> Iterator[Defeat]:
     """The kernel's table of tasks shows that this kill was in another job's memory cgroup, and another one
     in this job's."""

@@ -18,7 +18,6 @@ _OVERCOME = re.compile(
     r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE
 )  # `read failed, retry 1/3`
 _GAVE_UP = re.compile(r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE)
-_INSTEAD = re.compile(r"\b(?:falling back|fall ?back) (?:on|to)\b|\busing \S+ instead\b", re.IGNORECASE)
 _AT_EXIT = re.compile(r"resource_tracker|^ *warnings\.warn\(")  # multiprocessing's helper outlives its process
 BATCH = (
     "scheduler",
@@ -31,7 +30,6 @@ RUNNERS = (*THREADS, "_run_module_as_main", "main")
 FAR = 12  # lines
 CHAIN = 5  # lines between the tracebacks of a chain
 _LOW = re.compile(r"\b(?:INFO|DEBUG|WARNING|WARN)\b(?!.{0,200}\bERROR\b)")
-SURVIVED = ("went_on", "finished", "job_done", "caught", "with_its_chain")
 OF_RANKS = ("self", "rank", "missing-ranks")
 
 
@@ -50,14 +48,6 @@ def went_on(view: View) -> Iterator[Defeat]:
         yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
 
 
-def finished(view: View) -> Iterator[Defeat]:
-    for at, claim in view.numbered():
-        rank = _whose(view.case, claim)
-        well = rank in view.case.finished and view.case.unharmed(rank) and _may_be_handled(view.case, claim)
-        if well and not (life.uncaught(claim.event) and _after_goodbye(view.case, claim)):
-            yield Defeat(at, "context", f"rank {rank} finished normally")
-
-
 def caught(view: View) -> Iterator[Defeat]:
     """An exception that did not end its process: a library's own code raised and caught it, and the log goes
     on below it; or a logger wrote it and called it no error."""
@@ -74,31 +64,6 @@ def caught(view: View) -> Iterator[Defeat]:
             yield Defeat(at, "symptom", "a library raised and caught it, and continued")
         elif not e.fields.get("code") and _shrugged(view.case, e):
             yield Defeat(at, "symptom", "it was caught and not logged as an error")
-
-
-def fell_back(view: View) -> Iterator[Defeat]:
-    """An error in one line, right above one that says what is done instead."""
-    for at, claim in view.numbered("cause", "symptom"):
-        e = claim.event
-        below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
-        if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
-            yield Defeat(at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`")
-
-
-def with_its_chain(view: View) -> Iterator[Defeat]:
-    """Who got over the last exception of a chain got over those that it was raised from."""
-    survived = [c.event for c in view.claims if c.fell_by in SURVIVED]
-    for at, claim in view.numbered("cause", "symptom"):
-        e = claim.event
-        below = (x for x in survived if e.fields.get("chained") and x.where.source == e.where.source)
-        if last := next((x for x in below if _raised_from(x, e)), None):
-            yield Defeat(at, "context", f"the rank got over what was raised from it ({last.where})")
-
-
-def _raised_from(x: Event, e: Event) -> bool:
-    """Whether the traceback of `x` opens right below that of `e`."""
-    gap = (number(x.fields.get("opened")) or 0) - (e.where.end_line or e.where.line or 0)
-    return 0 < gap <= CHAIN
 
 
 def _wrote_on(case: Case, e: Event) -> bool:
@@ -266,22 +231,3 @@ def _left_with_a_code(case: Case) -> set[int | None]:
 def _launchers(e: Event) -> bool:
     """Raised by torchrun itself, to tell of a child."""
     return "ChildFailedError" in e.text or "CalledProcessError" in e.text
-
-
-def restored(view: View) -> Iterator[Defeat]:
-    """A file server that answers again was only slow, as was a volume, where nothing failed meanwhile. In a
-    list of a cluster's events, what comes after it says that it passed, whatever failed later."""
-    failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
-    for at, claim in view.numbered("cause", "symptom"):
-        end = _end_of(view.case, claim)
-        if end is not None and (claim.speaker == "cluster" or not failed):
-            yield Defeat(at, "context", f"it passed: {end.where}")
-
-
-def _end_of(case: Case, claim: Claim) -> Event | None:
-    """The line that says that the trouble is over, below it in the same log."""
-    e = claim.event
-    for x in case.seen(claim.pattern.restored_by):
-        if x.where.source == e.where.source and (x.where.line or 0) > (e.where.line or 0):
-            return x
-    return None
