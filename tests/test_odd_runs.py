@@ -156,14 +156,6 @@ DOWNLOAD = (
 )
 
 
-def test_a_chain_is_survived_as_a_whole(tmp_path: Path) -> None:
-    """A download that failed is logged with its traceback, which has two exceptions; a mirror has the file, and
-    both ranks come to their end. The first exception of the two is no lost peer."""
-    steps = "".join(f"2026-11-23 14:23:1{s},595 INFO rank {r} step {s}0 loss 0.4{s}\n" for s in (6, 7) for r in (0, 1))
-    end = "".join(f"2026-11-23 14:23:18,594 INFO rank {r}: epoch 1/1 complete, val_acc 0.83\n" for r in (0, 1))
-    assert verdict(tmp_path, c__log=steps + DOWNLOAD + end)["outcome"] == "healthy"
-
-
 AGENT = (
     "E1123 14:18:{s}.105000 {pid} torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1)"
     " local_rank: {failed} (pid: 1{s}{failed}) of binary: /opt/venv/bin/python\n"

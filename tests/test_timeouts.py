@@ -239,13 +239,6 @@ SITUATIONS = [
         says="still waited in a collective",
     ),
     Situation(
-        "one rank says that it was asked to stop, and the others lose it",
-        each(3, lambda r: [*steps(r, 3), *(lost(r) if r != 1 else asked(r))]),
-        "external-signal",
-        (1,),
-        says="asked to stop",
-    ),
-    Situation(
         "most had said goodbye, and one came to a barrier of its own",
         each(3, lambda r: [*steps(r, 3), *(gloo(r, call="barrier") if r == 1 else bye(r))]),
         "collective-mismatch",
@@ -339,26 +332,6 @@ SITUATIONS = [
         says="data.py:71",
     ),
     Situation(
-        "stacks of processes whose ranks only their words tell",
-        {
-            "job.log": [
-                f"[INFO|run.py:33] 2026-11-21 11:50:{50 + 2 * n + k}.1{r} >> process {r}: {said} at step {n}0"
-                for n in range(3)
-                for k, said in enumerate(("decoding samples", "samples decoded"))
-                for r in range(2)
-                if (n, k, r) != (2, 1, 1)
-            ],
-            "pyspy.txt": [
-                line.replace("4711", str(4711 + r))
-                for r in range(2)
-                for line in (pyspy("decode", 37) if r else pyspy("all_gather", 43))
-            ],
-        },
-        "hang",
-        (1,),
-        says="decode (train.py:37)",
-    ),
-    Situation(
         "the job was stopped when its stacks had been taken",
         {
             "job.log": [
@@ -416,21 +389,6 @@ SITUATIONS = [
         each(4, lambda r: [*steps(r, 4, 40 if r != 3 else 30), *gloo(r)]),
         "hang",
         (3,),
-    ),
-    Situation(
-        "two are silent, and one opened what all others closed",
-        each(
-            5,
-            lambda r: [
-                *(["building groups", "building expert groups"]),
-                *(["expert groups ready"] if r != 3 else []),
-                *(["warm-up"] if r not in (3, 4) else []),
-                *(gloo(r) if r < 3 else []),
-            ],
-        ),
-        "hang",
-        (3,),
-        says="Rank 3 stopped at `building expert groups`",
     ),
     Situation(
         "a guard of the team speaks for all ranks but one",

@@ -32,7 +32,6 @@ OPENER = Signature(
 DEPTH = 60  # lines of a stack
 _REGEXES = forms.regexes("blocks/faults")
 _HOLDERS = [(row["held_by"], _REGEXES[name]) for name, row in forms.rows("blocks/faults").items() if "held_by" in row]
-STORAGE = tuple(holder for holder, _ in _HOLDERS if holder != "nvidia")
 
 
 def parse(excerpt: Excerpt) -> Iterator[Event]:

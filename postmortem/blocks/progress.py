@@ -62,7 +62,6 @@ class _Writer:
     steps: list[Line] = field(default_factory=list)  # lines that may have a step
     goodbyes: list[Line] = field(default_factory=list)
     milestones: list[Line] = field(default_factory=list)
-    statements: sentences.Statements = field(default_factory=sentences.Statements)
     shapes: tuple[int, ...] = ()  # of its last ordinary lines
     facts: dict[str, object] = field(default_factory=dict)
     facts_line: Line | None = None
@@ -85,7 +84,6 @@ def parse(source: Source, samples: tuple[Sample, ...], style: Style, most: int =
             line,
             marks,
             env.rank is not None or (rank is not None and env.gpu is not None),
-            most >= LINES,
         )
         counters.read(line, rank, not whole)
         yield from _pairs(source, line)
@@ -124,17 +122,14 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
             yield Line(number, bare(text), peel(text, style)), marks.of(start, start + len(raw)) | forced
 
 
-def _read(writer: _Writer, line: Line, marks: int, own: bool, compared: bool) -> None:
-    """`own`: the pid of the line is that of the rank. `compared`: enough lines of each log are read to compare
-    the sentences of ranks."""
+def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
+    """Update a writer by a line; `own`: the pid of the line is that of the rank."""
     body = line.envelope.body
     if not signs.is_foreign(body):
         if line.envelope.stamp is not None and writer.first is None:
             writer.first = line
         writer.last = line
         writer.tail.append(line)
-        if compared:
-            writer.statements.read(line)
         _open(writer, line)
     if marks & interest.STEP:
         if writer.first_step is None and (step := signs.step(body)) is not None:
@@ -290,7 +285,6 @@ def _events(source: Source, rank: int | None, writer: _Writer) -> Iterator[Event
         fields: dict[str, object] = (
             {"last": True} | ({"words": writer.shapes} if writer.shapes else {}) | _error(writer.last)
         )
-        fields |= {"stated": found} if (found := writer.statements.found()) else {}
         yield _event(source, "line", writer.last, rank, fields)
 
 

@@ -27,7 +27,7 @@ from postmortem.diagnose import (
 )
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill, statements, tables
+from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill, tables
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
@@ -211,7 +211,6 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     claims += exits.derive(case, stated)
     claims += joining.derive(case, stated)
     claims += tables.derive(case, stated)
-    claims += statements.derive(case, stated)
     loose = foreign.unbound(case, claims)
     still = standstill.derive(case, stated)
     claims += still

@@ -30,7 +30,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
     (stale.among_strangers, stale.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
-    (aftermath.peers_lost_before,),
+    (aftermath.peers_lost_before, aftermath.nan_that_spread),
     (foreign.harmless,),
 )
 

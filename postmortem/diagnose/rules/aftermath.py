@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
+from postmortem.model.digits import number
 
 LOUD = ("fatal", "error")
 COMPLAINTS = ("peer-lost", "network", "hang", "rendezvous", "collective-mismatch")  # what ranks say of others
@@ -88,3 +89,23 @@ def _on(node: Claim, claim: Claim) -> bool:
 
 def _meet(a: Claim, b: Claim) -> bool:
     return not a.ranks or not b.ranks or bool(set(a.ranks) & set(b.ranks))
+
+
+def _spreading(view: View) -> list[tuple[int, Claim]]:
+    """Claims of what reaches all ranks with the next collective, whatever part is left to them."""
+    return [(at, c) for at, c in view.numbered("cause", "symptom") if c.pattern.spreads]
+
+
+def nan_that_spread(view: View) -> Iterator[Defeat]:
+    """NaN spreads to all ranks with the next all-reduce: the rank that showed it first has it."""
+    nans = _spreading(view)
+    steps = [step for _, c in nans if (step := number(c.event.fields.get("step"))) is not None]
+    moments = [c.event.at for _, c in nans if c.event.at is not None]
+    for at, claim in nans:
+        e = claim.event
+        if steps:
+            first = number(e.fields.get("step")) == min(steps)
+        else:
+            first = not moments or (e.at is not None and e.at <= min(moments) + AT_ONCE)
+        if not first:
+            yield Defeat(at, "symptom", "NaN spreads with the gradients")

@@ -12,12 +12,10 @@ from dataclasses import replace
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import (
-    PROOF,
     Scene,
     View,
     at_odds,
     minority,
-    overtaken_ranks,
 )
 from postmortem.diagnose.wording import capital, listed, ranks_text
 from postmortem.model import Event
@@ -55,25 +53,6 @@ def stacks(scene: Scene) -> Claim | None:
     return scene.make("ranks-in-different-collectives", odd, proof, at_odds(odd, majority, _told(groups)))
 
 
-def witnessed(scene: Scene) -> Claim | None:
-    """Who was seen elsewhere in the moment in which those that waited gave up. Where all others waited,
-    nothing is left to deduce."""
-    views = scene.views.values()
-    outside = {v.rank: v.stack for v in views if v.stack and _was_seen(v, v.stack)}
-    others = [v for v in views if v.rank not in outside]
-    if not (outside and scene.waiting and scene.complete and all(map(_waits, others))):
-        return None
-    claim = _elsewhere(scene, outside, list(outside))
-    proof = [*(claim.events if claim else ()), *filter(None, (v.proof for v in others))]
-    return claim and replace(claim, witnessed=True, events=tuple(proof[:PROOF]))
-
-
-def _was_seen(view: View, stack: Event) -> bool:
-    """Whether a rank was asked when another had ended, and stood in no collective."""
-    asked = "after" in stack.fields or stack.fields.get("state") == "T"
-    return view.silent and asked and not _waits(view)
-
-
 def _waits(view: View) -> bool:
     """Whether a rank says that it waited, or was seen in a collective."""
     if view.complaint is not None or view.lost is not None:
@@ -88,34 +67,6 @@ def _elsewhere(scene: Scene, stacked: dict[int, Event], outside: list[int]) -> C
     proof = [*(stacked[r] for r in outside), *children]
     because = f"{', '.join(places)} while the others waited in a collective"
     return scene.make("rank-never-arrived", outside, proof, because)
-
-
-def sampled(scene: Scene) -> Claim | None:
-    """Stacks that a tool took of processes whose ranks nobody says: one runs the script's own code, and the
-    others wait in a collective. Whose last words all others went beyond is that process."""
-    script = {_script(e) for e in scene.sampled if e.fields.get("collective")}
-    own = [e for e in scene.sampled if _script(e) in script]
-    outside = [e for e in own if not e.fields.get("collective")]
-    if len(outside) != 1 or len(own) < 2:
-        return None
-    odd, behind = outside[0], _first_to_fall_silent(scene)
-    who = ranks_text(behind) if behind else f"process {odd.pid}"
-    because = f"{who} was {_doing(odd)} while the others waited in a collective"
-    return scene.make("rank-never-arrived", behind, [odd, *own], because)
-
-
-def _first_to_fall_silent(scene: Scene) -> list[int]:
-    """The rank beyond which all others went. Of a loop's two lines each may seem to be beyond the other."""
-    last = {r: scene.views[r].last for r in overtaken_ranks(scene)}
-    fell = {r: e.at for r, e in last.items() if e is not None and e.at is not None}
-    first = [r for r, at in fell.items() if at == min(fell.values())]
-    return first if len(first) == 1 else []
-
-
-def _script(e: Event) -> str:
-    """The file of a stack's outermost frame."""
-    frames = e.fields.get("frames")
-    return str(frames[-1][0]) if isinstance(frames, tuple) and frames else ""
 
 
 def _doing(e: Event) -> str:

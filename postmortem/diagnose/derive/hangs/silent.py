@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import statements
 from postmortem.diagnose.derive.hangs.views import Scene, View, overtaken_ranks, words_of
 from postmortem.diagnose.wording import ranks_text
 from postmortem.formats.lineform import message, shape
@@ -48,19 +47,6 @@ def _gone(scene: Scene, views: Mapping[int, View], suspects: Sequence[int]) -> C
         return scene.make("rank-gave-up", suspects, [told, *proof], because)
     because = f"{ranks_text(suspects)} fell silent, and {ranks_text(shouting)} lost the connection"
     return scene.make("rank-vanished", suspects, proof, because)
-
-
-def asked_to_stop(scene: Scene) -> Claim | None:
-    """One rank says that it was asked to stop, and all others lost it: nobody who stops a job asks only one."""
-    asked = {
-        rank: c.event for c in scene.claims if c.tells("asked") and (rank := scene.case.rank_of(c.event)) is not None
-    }
-    lost = [r for r, v in scene.views.items() if v.lost is not None]
-    if len(asked) != 1 or not lost or scene.case.ends or len(lost) + 1 != len(scene.views) or set(asked) & set(lost):
-        return None
-    because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
-    proof = [*asked.values(), *(scene.views[r].lost for r in lost)]
-    return scene.make("rank-was-stopped", asked, proof, because)
 
 
 def _gave_up(view: View) -> Event | None:
@@ -112,15 +98,6 @@ def elsewhere(scene: Scene, quiet: Sequence[int]) -> list[int]:
     return odd if all(r in words for r in quiet) else []
 
 
-def overtaken(scene: Scene) -> Claim | None:
-    """Ranks that stand where all others went on: their last words opened what the others closed
-    (`writing shard` without `wrote`), or stand earlier in what all say."""
-    behind = stuck(scene) if scene.waiting else {}
-    if not behind:
-        return None
-    return scene.make("rank-never-arrived", behind, [*behind.values(), *_proofs(scene)], overtaken_by(behind))
-
-
 def overtaken_by(stuck: Mapping[int, Event]) -> str:
     """The reason in words."""
     said = message(next(iter(stuck.values())).text)
@@ -136,10 +113,6 @@ def stuck(scene: Scene) -> dict[int, Event]:
     behind = [r for r in overtaken_ranks(scene) if r in scene.quiet]
     last = {r: said[0] for r in behind if (said := scene.views[r].last_words)}
     return last if 2 * len(behind) < len(words) else {}
-
-
-def _proofs(scene: Scene) -> Iterator[Event]:
-    yield from (v.proof for v in scene.views.values() if v.proof is not None)
 
 
 def late(scene: Scene) -> Claim | None:
@@ -208,15 +181,6 @@ def behind(scene: Scene) -> Claim | None:
         return None  # nobody waited until a time-out: it came less far because it was killed
     because = f"rank {low[0]} was at step {steps[low[0]]}; all others were at step {common}"
     return scene.make("rank-behind", low, [scene.views[low[0]].last], because)
-
-
-def odd_statement(scene: Scene) -> Claim | None:
-    """All wait alike, and one of them said before that it does another thing."""
-    told = statements.odd(scene.case) if len(scene.waiting) == len(scene.views) else None
-    if told is None:
-        return None
-    proof = [*told.events, *_proofs(scene)]
-    return scene.make("rank-said-otherwise", (told.rank,), proof, told.because)
 
 
 def odd_notice(scene: Scene) -> Claim | None:
