@@ -26,11 +26,12 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.job_done,
         survived.while_leaving,
         survived.caught,
+        survived.fell_back,
     ),
     (stale.among_strangers, stale.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
-    (aftermath.peers_lost_before, aftermath.nan_that_spread),
+    (aftermath.peers_lost_before, aftermath.nan_that_spread, aftermath.only_tried_again),
     (foreign.harmless,),
 )
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.same import same_host
+from postmortem.library import regexes
 from postmortem.model.digits import number
 
 LOUD = ("fatal", "error")
@@ -109,3 +110,18 @@ def nan_that_spread(view: View) -> Iterator[Defeat]:
             first = not moments or (e.at is not None and e.at <= min(moments) + AT_ONCE)
         if not first:
             yield Defeat(at, "symptom", "NaN spreads with the gradients")
+
+
+def only_tried_again(view: View) -> Iterator[Defeat]:
+    """A warning of what is tried again, where nothing failed: nobody can say how it ended."""
+    failed = bool(view.case.ends) or any(
+        c.accuses and not _is_retry(c) and c.pattern.severity in LOUD for c in view.claims
+    )
+    for at, claim in view.numbered("cause"):
+        if not failed and _is_retry(claim):
+            yield Defeat(at, "symptom", "it is retried, and no line shows that it failed for good")
+
+
+def _is_retry(claim: Claim) -> bool:
+    form = claim.pattern.tried_again
+    return bool(form) and all(regexes.search(form, e.text) for e in claim.events)

@@ -18,6 +18,7 @@ _OVERCOME = re.compile(
     r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE
 )  # `read failed, retry 1/3`
 _GAVE_UP = re.compile(r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE)
+_INSTEAD = re.compile(r"\b(?:falling back|fall ?back) (?:on|to)\b|\busing \S+ instead\b", re.IGNORECASE)
 _AT_EXIT = re.compile(r"resource_tracker|^ *warnings\.warn\(")  # multiprocessing's helper outlives its process
 BATCH = (
     "scheduler",
@@ -231,3 +232,12 @@ def _left_with_a_code(case: Case) -> set[int | None]:
 def _launchers(e: Event) -> bool:
     """Raised by torchrun itself, to tell of a child."""
     return "ChildFailedError" in e.text or "CalledProcessError" in e.text
+
+
+def fell_back(view: View) -> Iterator[Defeat]:
+    """An error in one line, right above one that says what is done instead."""
+    for at, claim in view.numbered("cause", "symptom"):
+        e = claim.event
+        below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
+        if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
+            yield Defeat(at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`")
