@@ -47,13 +47,14 @@ demo: .venv/.core  ## analyse one incident of sample_logs/ and say where the rep
 	@$(BIN)/postmortem analyze $(DEMO)/logs
 	@echo "on your own logs: $(BIN)/postmortem analyze YOUR/LOGS"
 
-test: .venv/.dev  ## the whole suite; what this machine cannot run is listed with the reason
-	@$(BIN)/python -m pytest -rs
+test: .venv/.dev  ## the suite on all cores; tests that cannot run here are listed with the reason
+	@$(BIN)/python -m pytest -q -rs -n auto --dist loadfile -m 'not release' --durations 20
 
-check: .venv/.dev  ## the fast part of the suite, under 3 minutes
-	@$(BIN)/python -m pytest -q -rs -m 'not slow'
+check: .venv/.dev  ## the fast part of the suite
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m 'not slow and not release'
 
-soak: .venv/.dev  ## every replay scenario for real, a quarter of an hour
+soak: .venv/.dev  ## before a release: the longest tests, and every replay scenario for real; an hour
+	@$(BIN)/python -m pytest -rs -m release
 	@POSTMORTEM_SOAK=1 $(BIN)/python -m pytest -rs tests/test_replay_run.py
 
 bench: .venv/.dev  ## speed of the scan against ripgrep

@@ -250,6 +250,7 @@ def test_how_many_clocks_are_read_together_changes_nothing(
     assert align(world.events) == expected
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_two_thousand_hosts() -> None:
     """16,000 ranks with 300 lines each, in a process of its own so that its memory can be read."""

@@ -171,6 +171,7 @@ def test_ctrl_c_gives_a_partial_report_that_says_so_first(logs: Any, workers: in
     assert page.index("Not everything was read") < page.index("Evidence")
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_twelve_deadly_logs_of_four_hundred_are_named_and_the_verdict_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -313,6 +314,7 @@ def test_the_scan_costs_less_than_one_and_a_half_times_ripgrep_and_finds_everyth
     assert not missing, missing[:5]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_twice_the_ranks_cost_no_more_than_twice_and_a_bit(tmp_path: Path) -> None:
     """What is quadratic in ranks shows here first."""

@@ -95,6 +95,7 @@ def test_so_it_is_of_recorded_runs(a: str, b: str) -> None:
     assert found["headline"] == "No difference that matters." and not found["differs"]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @needs("torch")
 @pytest.mark.parametrize("scenario", ["healthy", "healthy-noisy", "healthy-dataloader"])

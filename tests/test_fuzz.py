@@ -28,6 +28,7 @@ def test_some_inputs(name: str) -> None:
     assert not outcome.finds and outcome.tried >= min(5, count), str(outcome)
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TARGETS)
 def test_many_inputs(name: str) -> None:

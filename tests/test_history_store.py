@@ -208,6 +208,7 @@ def killed(where: str, times: int) -> set[int]:
     return filed
 
 
+@pytest.mark.release
 @pytest.mark.parametrize(
     "where",
     [ON_BOTH[0], pytest.param("postgresql", id="postgresql", marks=[needs("postgresql"), pytest.mark.slow])],

@@ -72,6 +72,7 @@ def nobody_left(tag: str) -> list[int]:
     return left
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_signals_at_random_moments(tmp_path: Path) -> None:
     rng = random.Random(SEED)
@@ -211,6 +212,7 @@ def test_a_disk_that_is_full_at_any_byte(form: str, small_disk: Callable[[int], 
     assert fitted
 
 
+@pytest.mark.release
 @needs("root", "mount")
 @pytest.mark.slow
 def test_a_full_disk_everywhere(small_disk: Callable[[int], Path], tmp_path: Path) -> None:
@@ -355,6 +357,7 @@ def pythons() -> list[str]:
     return [sys.executable, *filter(None, os.environ.get("POSTMORTEM_PYTHONS", "").split(":"))]
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_the_matrix_of_places_gives_the_same_bytes(tmp_path: Path) -> None:
     """Jobs, engine, locale, time zone, seed of hashes, order of the arguments, version of Python."""

@@ -20,7 +20,7 @@ from conftest import ROOT, SAMPLES, needs, pythons, solved
 LOCK = ROOT / "requirements-min.lock"
 OOM, HANG = SAMPLES / "host-oom-cache-of-rank-2", SAMPLES / "skipped-collective"
 
-pytestmark = [pytest.mark.slow, needs("index", "python3.11 with venv")]
+pytestmark = [pytest.mark.slow, pytest.mark.release, needs("index", "python3.11 with venv")]
 
 
 @pytest.fixture(scope="module")

@@ -132,6 +132,7 @@ SLOW = ("derived gate", "own gate")  # each waits for its time three times
 ENDLESS_ONES = [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in ENDLESS]
 
 
+@pytest.mark.release
 @pytest.mark.parametrize("name", ENDLESS_ONES)
 def test_a_regex_that_does_not_end_on_a_short_line(name: str, tmp_path: Path) -> None:
     old = "regex: 'QUEUE STALLED (?P<n>\\d+)'"

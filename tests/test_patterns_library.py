@@ -36,6 +36,7 @@ def test_lint(pattern_id: str) -> None:
     assert not remarks(pattern_id, quick)
 
 
+@pytest.mark.release
 @pytest.mark.slow
 def test_no_line_stops_a_regex() -> None:
     """The one lint that measures time: half of what all lints cost together."""

@@ -148,6 +148,7 @@ def test_a_good_pipeline_has_a_test_that_passes(checkout: Path, wheel: Path) -> 
     assert well and suite.get("tests") == "1" and suite.get("failures") == "0"
 
 
+@pytest.mark.release
 @pytest.mark.slow
 @needs("torch", "bash")
 def test_a_job_that_hangs_is_stopped_in_time_to_be_analyzed(checkout: Path, wheel: Path) -> None:

@@ -171,6 +171,8 @@ def _missed(a: Claim, b: Claim) -> bool:
 def _comparable(a: Claim, b: Claim) -> bool:
     """Whether time decides between two claims: both state what somebody died of on the same day (a kernel's
     log goes back weeks, and what failed then is another story), or their proof is of one kind."""
+    if "compared" in (a.strength, b.strength) and a.strength != b.strength:
+        return False  # the lines of a comparison are its proof, and not the moment of the failure
     if (tier(a), a.pattern.severity) == (tier(b), b.pattern.severity):
         return a.step == b.step  # of comparisons their reasons decide, and not when their lines were printed
     return strong(a) and strong(b) and _same_day(a, b)

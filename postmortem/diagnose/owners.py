@@ -1,4 +1,5 @@
-"""The ranks that raised an error whose line has no rank: by a copy of it, by GPU numbers, by the launcher's list.
+"""The ranks that raised an error whose line has no rank: by a copy of it, by GPU numbers, by the launcher's list,
+or by elimination.
 
 -- Process 0 terminated with the following error:      the copy in the report of torch.multiprocessing.spawn
 CUDA out of memory. … GPU 3 has a total capacity of    one host, several numbers
@@ -88,4 +89,16 @@ def _is_another(c: Claim, root: Claim) -> bool:
     return bool(c.ranks) or c.pattern.category != root.pattern.category
 
 
-WAYS: list[Way] = [by_a_copy, by_gpus, by_equal_exits]
+def by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one number below the largest rank that no known process has, where the error is that of an unknown one:
+    Ray names the pid of each actor, and an actor that crashed printed no rank."""
+    known = case.registry.pids
+    pids = {pid for e in root.events if (pid := e.pid or number(e.fields.get("pid"))) is not None}
+    free = sorted(set(range(max(known, default=0))) - known.keys())
+    if len(known) < 2 or len(free) != 1 or len(pids) != 1 or pids & case.registry.by_pid.keys():
+        return ()
+    case.note(f"pid {min(pids)} is none of the known ranks, and rank {free[0]} is the only one without a pid")
+    return tuple(free)
+
+
+WAYS: list[Way] = [by_a_copy, by_gpus, by_equal_exits, by_elimination]

@@ -27,10 +27,12 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.while_leaving,
         survived.caught,
         survived.fell_back,
+        survived.finite_again,
     ),
     (stale.among_strangers, stale.unknown_process),
 )
 AFTER: tuple[tuple[Rule, ...], ...] = (
+    (survived.restored,),
     (aftermath.peers_lost_before, aftermath.nan_that_spread, aftermath.only_tried_again),
     (foreign.harmless,),
 )

@@ -42,6 +42,9 @@ def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
         if _kernels(c) and _about_processes(c) and not c.ranks and _fits_container(case, c):
             why = "no pid matches (containers have their own); the process name matches, and this rank fell silent"
             c = replace(c, ranks=_killed(case), because=why)
+        elif _kernels(c) and _about_processes(c) and not c.ranks and (rank := _parent(case, c)) is not None:
+            why = f"the process was a child of rank {rank}, which reported its end"
+            c = replace(c, ranks=(rank,), because=why)
         out.append(c)
     return out
 
@@ -118,6 +121,20 @@ def _fits_container(case: Case, c: Claim) -> bool:
     told = case.ends[vanished[0]].told_by
     moment = told.at if told is not None and told.at is not None else case.end
     return abs(e.at - moment) <= NEAR_S + 3 * (e.at_sigma + 1)
+
+
+def _parent(case: Case, c: Claim) -> int | None:
+    """The one rank that reports the sudden end of a child without its pid, about when the kernel killed a process."""
+    e = c.event
+    if not is_program(e) or outside(case, e) or (moment(e) is None and e.clock == "boot"):
+        return None
+    told = [x for x in case.telling("child") if None in (e.at, x.at) or _near(e, x)]
+    ranks = {rank for x in told if (rank := case.rank_of(x)) is not None}
+    return ranks.pop() if len(ranks) == 1 else None
+
+
+def _near(e: Event, x: Event) -> bool:
+    return abs((e.at or 0.0) - (x.at or 0.0)) <= NEAR_S + 3 * (e.at_sigma + x.at_sigma)
 
 
 def _killed(case: Case) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -47,6 +48,28 @@ def went_on(view: View) -> Iterator[Defeat]:
         if rank is None and claim.pattern.survivable != "anyone" and _ended_one(view.case, claim.event):
             continue
         yield Defeat(at, "context", f"the rank continued: `{cut(later.text.strip(), 80)}` at {later.where}")
+
+
+def finite_again(view: View) -> Iterator[Defeat]:
+    """A NaN after which the same writer reports a finite loss, many lines below, did not spread to the weights."""
+    for at, claim in view.numbered("cause", "symptom"):
+        e = claim.event
+        if claim.pattern.spreads and (later := _finite_loss(view.case, e)):
+            yield Defeat(at, "context", f"the loss is finite later: `{cut(later.text.strip(), 80)}` at {later.where}")
+
+
+def _finite_loss(case: Case, e: Event) -> Event | None:
+    """The last progress line of the writer of a line, with a number as the loss."""
+    own = [
+        x for x in case.by_source[e.where.source] if x.kind == "progress" and x.rank == e.rank and "loss" in x.fields
+    ]
+    last = max(own, key=lambda x: x.where.line or 0, default=None)
+    if last is None or not _far_below(last, e):
+        return None
+    try:
+        return last if math.isfinite(float(str(last.fields["loss"]))) else None
+    except ValueError:
+        return None
 
 
 def caught(view: View) -> Iterator[Defeat]:
@@ -241,3 +264,22 @@ def fell_back(view: View) -> Iterator[Defeat]:
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
         if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
             yield Defeat(at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`")
+
+
+def restored(view: View) -> Iterator[Defeat]:
+    """A file server that answers again was only slow, as was a volume, where nothing failed meanwhile. In a
+    list of a cluster's events, what comes after it says that it passed, whatever failed later."""
+    failed = [c for c in view.claims if c.accuses and not c.pattern.restored_by]
+    for at, claim in view.numbered("cause", "symptom"):
+        end = _end_of(view.case, claim)
+        if end is not None and (claim.speaker == "cluster" or not failed):
+            yield Defeat(at, "context", f"it passed: {end.where}")
+
+
+def _end_of(case: Case, claim: Claim) -> Event | None:
+    """The line that says that the trouble is over, below it in the same log."""
+    e = claim.event
+    for x in case.seen(claim.pattern.restored_by):
+        if x.where.source == e.where.source and (x.where.line or 0) > (e.where.line or 0):
+            return x
+    return None

@@ -238,3 +238,25 @@ def _all(scene: Scene) -> str:
 
 def _codes(views: Iterable[View]) -> str:
     return ", ".join(sorted({v.place[1] for v in views if v.place is not None})[:4])
+
+
+_PROOF = 6  # lines of proof at most: one for each rank of a small job
+
+
+def witnessed(scene: Scene) -> Claim | None:
+    """Who was seen elsewhere in the moment in which those that waited gave up. Where all others waited,
+    nothing is left to deduce."""
+    views = scene.views.values()
+    outside = {v.rank: v.stack for v in views if v.stack and _was_seen(v, v.stack)}
+    others = [v for v in views if v.rank not in outside]
+    if not (outside and scene.waiting and scene.complete and all(map(_waits, others))):
+        return None
+    claim = _elsewhere(scene, outside, list(outside))
+    proof = [*(claim.events if claim else ()), *filter(None, (v.proof for v in others))]
+    return claim and replace(claim, witnessed=True, events=tuple(proof[:_PROOF]))
+
+
+def _was_seen(view: View, stack: Event) -> bool:
+    """Whether a rank was asked when another had ended, and stood in no collective."""
+    asked = "after" in stack.fields or stack.fields.get("state") == "T"
+    return view.silent and asked and not _waits(view)

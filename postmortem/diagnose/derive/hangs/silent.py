@@ -199,3 +199,16 @@ def odd_notice(scene: Scene) -> Claim | None:
     events = sorted((e for _, e in lone), key=lambda e: (e.at or 0.0, e.where.line or 0))[:3]
     because = f"only {ranks_text(ranks)} logged `{message(events[0].text)}`"
     return scene.make("odd-warning-on-one-rank", ranks, events, because)
+
+
+def asked_to_stop(scene: Scene) -> Claim | None:
+    """One rank says that it was asked to stop, and all others lost it: nobody who stops a job asks only one."""
+    asked = {
+        rank: c.event for c in scene.claims if c.tells("asked") and (rank := scene.case.rank_of(c.event)) is not None
+    }
+    lost = [r for r, v in scene.views.items() if v.lost is not None]
+    if len(asked) != 1 or not lost or scene.case.ends or len(lost) + 1 != len(scene.views) or set(asked) & set(lost):
+        return None
+    because = f"{ranks_text(asked)} reported that it was asked to stop, and {ranks_text(lost)} lost the connection"
+    proof = [*asked.values(), *(scene.views[r].lost for r in lost)]
+    return scene.make("rank-was-stopped", asked, proof, because)
