@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.views import (
+    PROOF,
     Scene,
     View,
     at_odds,
@@ -240,9 +241,6 @@ def _codes(views: Iterable[View]) -> str:
     return ", ".join(sorted({v.place[1] for v in views if v.place is not None})[:4])
 
 
-_PROOF = 6  # lines of proof at most: one for each rank of a small job
-
-
 def witnessed(scene: Scene) -> Claim | None:
     """Who was seen elsewhere in the moment in which those that waited gave up. Where all others waited,
     nothing is left to deduce."""
@@ -253,7 +251,7 @@ def witnessed(scene: Scene) -> Claim | None:
         return None
     claim = _elsewhere(scene, outside, list(outside))
     proof = [*(claim.events if claim else ()), *filter(None, (v.proof for v in others))]
-    return claim and replace(claim, witnessed=True, events=tuple(proof[:_PROOF]))
+    return claim and replace(claim, witnessed=True, events=tuple(proof[:PROOF]))
 
 
 def _was_seen(view: View, stack: Event) -> bool:
