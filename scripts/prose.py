@@ -84,7 +84,7 @@ def texts_of(path: Path) -> str:
 
 def document_of(path: Path) -> str:
     """A Markdown document without its code."""
-    text = re.sub(r"```.*?```|`[^`]*`|^    .*$", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    text = re.sub(r"```.*?```|`[^`]*`|^ {4}[^\n]*$", " ", path.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     return re.sub(r"\]\([^)]*\)|^> .*$", " ", text, flags=re.MULTILINE)
 
 
