@@ -14,7 +14,7 @@ import pytest
 
 from conftest import ROOT
 from postmortem.library import Library, load
-from postmortem.library.read import EVENT_KINDS
+from postmortem.library.read import keys
 from postmortem.model import Explains, Pattern
 
 LIBRARY = load()
@@ -96,7 +96,7 @@ def unreachable(library: Library) -> Iterator[str]:
                 yield f"{p.id} is derived, and no reasoning names it"
         elif not any(v.regex for v in p.variants):
             yield f"{p.id} has neither a gate, a regex, an event nor a reasoning that leads to it"
-        elif p.on and (p.on not in EVENT_KINDS or f'"{p.on}"' not in parsing):
+        elif p.on and (p.on not in keys()["on"]["enum"] or f'"{p.on}"' not in parsing):
             yield f"{p.id} reads `{p.on}` events, which no parser makes"
 
 
