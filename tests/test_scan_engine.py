@@ -23,7 +23,8 @@ from postmortem.blocks import read_text
 from postmortem.errors import PatternError
 from postmortem.library import Signature, load
 from postmortem.model import Pattern, Source
-from postmortem.scan import Engine, Limits, cost, healthy, scan, slowness
+from postmortem.scan import Engine, Limits, scan
+from postmortem.scan.cost import cost, healthy, slowness
 from postmortem.scan.gates import is_exact
 from postmortem.system import cache as kept
 
