@@ -186,7 +186,7 @@ class _Reader:
             raise self.fail(f"not YAML: {e}") from None
         if not isinstance(doc, dict):
             raise self.fail("a pattern file is one mapping")
-        return _with_on(doc)
+        return _with_on(doc)  # type: ignore[no-any-return]
 
     # ── values of one key ───────────────────────────────────────────────────────────────────────────────────
 
@@ -216,7 +216,7 @@ class _Reader:
     def text(self, name: str, value: object) -> str:
         return str(self.typed(name, "" if value is None else value, str, "text")).strip()
 
-    def one_of(self, name: str, word: object, allowed: Iterable[str | None], key: str = "") -> Any:
+    def one_of(self, name: str, word: Any, allowed: Iterable[str | None], key: str = "") -> Any:
         if word not in allowed:
             raise self.fail(f"`{name}: {word}` is not one of {', '.join(filter(None, allowed))}", key or name)
         return word
