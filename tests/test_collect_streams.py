@@ -206,9 +206,9 @@ def test_utf16_is_read_as_utf8(tmp_path: Path, encoding: str) -> None:
 @given(st.binary(max_size=400))
 @settings(max_examples=200, deadline=None)
 def test_utf16_of_anything_gives_valid_utf8(data: bytes) -> None:
-    from postmortem.input.streams import Held, Utf16
+    from postmortem.input.streams import InMemory, Utf16
 
-    stream = Utf16(Held(data), "le")
+    stream = Utf16(InMemory(data), "le")
     stream.read(1 << 20).decode("utf-8")
 
 

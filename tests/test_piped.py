@@ -118,7 +118,7 @@ def test_no_room_for_what_comes_is_said_with_the_way_out(monkeypatch: pytest.Mon
         check=False,
         timeout=120,
     )  # a file may have 1 KiB here: the same error path as a full disk
-    assert done.returncode == 1 and b"could not hold what train.log gives" in done.stderr
+    assert done.returncode == 1 and b"could not store the input from train.log" in done.stderr
     assert b"TMPDIR=" in done.stderr and b"Traceback" not in done.stderr
 
 

@@ -11,11 +11,11 @@ the last lines of each pattern, `hits` adds the lines around them, `cost` measur
 
 from __future__ import annotations
 
+from postmortem.input.streams import Readable
 from postmortem.scan.engine import NUMBER, SHIFT, Engine, own_engine
 from postmortem.scan.gates import gate_of
 from postmortem.scan.lines import Limits, scan
 from postmortem.scan.parts import Part, joined, parts, reads_from, scan_part
-from postmortem.scan.reader import Readable
 
 __all__ = [
     "NUMBER", "SHIFT", "Engine", "Limits", "Part", "Readable", "gate_of", "joined", "own_engine", "parts",

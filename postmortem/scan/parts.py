@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from postmortem.input.streams import Readable
 from postmortem.model import Hit, Sample, Scanned, Source
 from postmortem.scan.engine import Engine
 from postmortem.scan.lines import DEFAULT, Limits, Pass, history
-from postmortem.scan.reader import Readable
 
 PART = 64 << 20
 WHOLE = 2 * PART  # a source up to this size is one part

@@ -9,16 +9,12 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
+
+from postmortem.input.streams import Readable
 
 NUMPY_PAYS = 384 << 20  # its import costs as much as it saves on counting the lines of this many bytes
 SHORT = 1 << 13  # below this the call of numpy takes longer than the count
-
-
-class Readable(Protocol):
-    """What a source is read from: may return less than asked for, and b"" at the end only."""
-
-    def read(self, n: int, /) -> bytes: ...
 
 
 class Reader:
