@@ -22,19 +22,19 @@ TRIALS = list(trial.trials(LIBRARY))
 FILES = sorted((ROOT / "patterns").rglob("*.yaml"))
 
 
-@pytest.mark.parametrize("one", TRIALS, ids=str)
-def test_example(one: trial.Trial) -> None:
-    assert not trial.failure(one, LIBRARY)
+@pytest.mark.parametrize("family", sorted({p.family for p in LIBRARY.patterns.values()}))
+def test_examples_and_lints(family: str) -> None:
+    patterns = {p.id for p in LIBRARY.patterns.values() if p.family == family}
+    assert not [
+        (str(one), why) for one in TRIALS if one.pattern.id in patterns and (why := trial.failure(one, LIBRARY))
+    ]
+    quick = [one for one in lint.LINTS if one.name != "regex-is-linear"]
+    assert not [remark for pattern_id in patterns for remark in remarks(pattern_id, quick)]
 
 
 def remarks(pattern_id: str, lints: Iterable[lint.Lint]) -> list[str]:
-    return [f"{one.name}: {said} ({one.fix})" for one in lints for said in one.check(LIBRARY[pattern_id], LIBRARY)]
-
-
-@pytest.mark.parametrize("pattern_id", LIBRARY.patterns)
-def test_lint(pattern_id: str) -> None:
-    quick = [one for one in lint.LINTS if one.name != "regex-is-linear"]
-    assert not remarks(pattern_id, quick)
+    found = ((one, text) for one in lints for text in one.check(LIBRARY[pattern_id], LIBRARY))
+    return [f"{pattern_id}: {one.name}: {text} ({one.fix})" for one, text in found]
 
 
 @pytest.mark.release

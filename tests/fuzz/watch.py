@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from postmortem.system import cache as kept
+from postmortem.system import cache
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SECONDS = 2.0  # of processor time for one input of 32 KiB
@@ -85,6 +85,7 @@ def watched(*own: Path) -> Iterator[None]:
     """Look at what is done inside; files may be written and read in the folders `own` only."""
     if not _WATCH.readable:
         sys.addaudithook(_hook)
+        sys.dont_write_bytecode = True  # of modules that an input imports first
         paths = {
             *map(str, sysconfig.get_paths().values()),
             sys.prefix,
@@ -95,7 +96,7 @@ def watched(*own: Path) -> Iterator[None]:
             "/sys/",
         }
         _WATCH.readable = tuple(os.path.realpath(p) for p in paths)
-    _WATCH.own = tuple(str(p.resolve()) for p in (*own, kept.folder()))
+    _WATCH.own = tuple(str(p.resolve()) for p in (*own, cache.folder()))
     _WATCH.seen.clear()
     _WATCH.on = True
     try:
