@@ -53,7 +53,7 @@ def plantable() -> list[tuple[str, bytes]]:
 
 def make_log(path: Path, size: int, seed: int, every: int = EVERY) -> Log:
     """Write the log, and return what was planted where."""
-    from postmortem.scan import healthy_lines
+    from postmortem.scan.cost import healthy_lines
 
     rng = random.Random(seed)
     events = plantable()

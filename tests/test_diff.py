@@ -25,7 +25,7 @@ from postmortem.fleet.diff.comparison import compare
 from postmortem.fleet.diff.run import pace
 from postmortem.formats.lineform import alike
 from postmortem.model import Source
-from postmortem.reading.distinct import Listener, Once, Pace
+from postmortem.reading.distinct import LineObserver, Once, Pace
 from postmortem.report.difference import FORMS, render
 from postmortem.system import resources
 
@@ -209,11 +209,11 @@ def test_each_log_is_opened_once_and_each_byte_read_once(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("piece", [1, 7, 4096, 1 << 20])
 def test_what_is_heard_does_not_depend_on_how_the_bytes_arrive(tmp_path: Path, piece: int) -> None:
     data = b"".join((job(tmp_path / "a", 1) / f"rank{n}.log").read_bytes() for n in range(4)) * 3
-    whole, torn = (Listener(Source("x", "console", len(data))) for _ in range(2))
-    whole.hear(data)
+    whole, torn = (LineObserver(Source("x", "console", len(data))) for _ in range(2))
+    whole.feed(data)
     for at in range(0, len(data), piece):
-        torn.hear(data[at : at + piece])
-    assert torn.told() == whole.told() and len(whole.told().lines) == 6
+        torn.feed(data[at : at + piece])
+    assert torn.result() == whole.result() and len(whole.result().lines) == 6
 
 
 def test_a_log_that_breaks_off_is_not_said_to_lack_a_line(tmp_path: Path) -> None:

@@ -53,7 +53,6 @@ def test_the_hooks_before_a_commit_run_what_is_there() -> None:
         "ruff-check",
         "ruff-format",
         "mypy",
-        "schema",
         "contract",
         "catalogue",
         "coverage",

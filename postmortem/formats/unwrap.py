@@ -21,8 +21,8 @@ from postmortem.formats import exports, framing, journal_export, pasted, records
 from postmortem.formats.excerpt import decode, visible
 from postmortem.formats.framing import CHUNK, LINE, SOME, Framer, Group, Numbered
 from postmortem.formats.marks import head, marked
+from postmortem.input.streams import Readable
 from postmortem.model import Source
-from postmortem.scan.reader import Readable
 
 HEAD = 1 << 16
 FIRST = 40  # lines that decide whether records are written

@@ -21,7 +21,8 @@ from postmortem.errors import PatternError, UsageError
 from postmortem.library import Library, Signature, parse, regexes
 from postmortem.library.files import found
 from postmortem.model import Pattern, Variant
-from postmortem.scan import Engine, cost, gate_of, healthy
+from postmortem.scan import Engine, gate_of
+from postmortem.scan.cost import cost, healthy
 from postmortem.system import resources
 
 MAX_REGEX = 2000

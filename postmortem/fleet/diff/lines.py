@@ -14,7 +14,7 @@ from typing import Any, Literal
 from postmortem.fleet.diff.run import Run
 from postmortem.formats.lineform import alike
 from postmortem.model.contract.comparison import OnlyIn
-from postmortem.reading.distinct import Heard, Said
+from postmortem.reading.distinct import DistinctLine, RunLines
 
 MOST = 12
 LETTERS = 6  # in a form that says something
@@ -29,26 +29,26 @@ def only_in(run: Run, other: Run, side: Literal["a", "b"]) -> list[OnlyIn]:
         return []
     if run.heard is None:
         return list(_quoted(run.document, other.heard, other.names, side))[:MOST]
-    own = [said for form, said in run.heard.said.items() if _is_own(form, other.heard)]
-    whole = _Whole([*other.heard.said, *(form for form in run.heard.said if form in other.heard.said)])
+    own = [said for form, said in run.heard.distinct.items() if _is_own(form, other.heard)]
+    whole = _Whole([*other.heard.distinct, *(form for form in run.heard.distinct if form in other.heard.distinct)])
     own = [said for said in own if not whole.torn(alike(said.text, run.names))]
     troubled = [said for said in own if _troubled(run, said)]
     quiet = [said for said in own if said.ordinary]
-    if len(quiet) > max(FEW, OWN * len(run.heard.said)):
+    if len(quiet) > max(FEW, OWN * len(run.heard.distinct)):
         quiet = []
     chosen = [*_first_of_each(run, troubled), *_first_of_each(run, quiet)][:MOST]
     return [_row(run, said, side) for said in chosen]
 
 
-def _is_own(form: str, other: Heard) -> bool:
-    return form not in other.said and sum(map(str.isalpha, form)) >= LETTERS
+def _is_own(form: str, other: RunLines) -> bool:
+    return form not in other.distinct and sum(map(str.isalpha, form)) >= LETTERS
 
 
-def _troubled(run: Run, said: Said) -> bool:
+def _troubled(run: Run, said: DistinctLine) -> bool:
     return said.troubled and (said.source, said.line) not in run.context
 
 
-def _first_of_each(run: Run, own: Iterable[Said]) -> Iterator[Said]:
+def _first_of_each(run: Run, own: Iterable[DistinctLine]) -> Iterator[DistinctLine]:
     """In the order of time, the first line of each rank; lines of nobody are one more voice for each file."""
     seen: set[object] = set()
     for said in sorted(own, key=lambda said: _order(run, said)):
@@ -58,12 +58,12 @@ def _first_of_each(run: Run, own: Iterable[Said]) -> Iterator[Said]:
             yield said
 
 
-def _order(run: Run, said: Said) -> tuple[float, str, int]:
+def _order(run: Run, said: DistinctLine) -> tuple[float, str, int]:
     at = run.time(said.source, said.line)
     return float("inf") if at is None else at, said.source, said.line
 
 
-def _row(run: Run, said: Said, side: Literal["a", "b"]) -> OnlyIn:
+def _row(run: Run, said: DistinctLine, side: Literal["a", "b"]) -> OnlyIn:
     return {
         "only_in": side,
         "text": said.text.strip(),
@@ -76,7 +76,7 @@ def _row(run: Run, said: Said, side: Literal["a", "b"]) -> OnlyIn:
     }
 
 
-def _quoted(document: Mapping[str, Any], other: Heard, names: Set[str], side: Literal["a", "b"]) -> Iterator[OnlyIn]:
+def _quoted(document: Mapping[str, Any], other: RunLines, names: Set[str], side: Literal["a", "b"]) -> Iterator[OnlyIn]:
     """The lines of proof that a document quotes."""
     for proof in document["verdict"].get("evidence") or ():
         form = alike(str(proof.get("text") or "").split("\n")[0], names)

@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.align import Timeline
-from postmortem.analyze import Options, analyze_and_hear
+from postmortem.analyze import Options, analyze_observed
 from postmortem.diagnose import identity
 from postmortem.diagnose.wording import iso
 from postmortem.errors import PathMissing, UsageError
 from postmortem.fleet.diff import settings
 from postmortem.fleet.diff.settings import Told, Values
 from postmortem.library import load
-from postmortem.reading import Progress
-from postmortem.reading import distinct as spoken
-from postmortem.reading.distinct import Heard, Pace
+from postmortem.reading import Progress, distinct
+from postmortem.reading.distinct import Pace, RunLines
 from postmortem.replay import documents
 
 DOCUMENT = 4096  # bytes of a file in which its schema or its page is known
@@ -43,7 +42,7 @@ class Run:
 
     path: str
     document: Mapping[str, Any]
-    heard: Heard | None = None
+    heard: RunLines | None = None
     versions: Told = field(default_factory=dict)
     settings: Told = field(default_factory=dict)
     steps: Steps | None = None
@@ -98,7 +97,7 @@ def _is_document(path: Path) -> bool:
 
 
 def _of_logs(path: str, options: Options) -> Run:
-    incident, reads = analyze_and_hear([path], options, spoken.Listener)
+    incident, reads = analyze_observed([path], options, distinct.LineObserver)
     if incident.interrupted:
         raise KeyboardInterrupt
     document = incident.document
@@ -106,7 +105,7 @@ def _of_logs(path: str, options: Options) -> Run:
     events = [e for r in reads for e in r.events]
     registry = identity.build(events, [s for r in reads for s in r.sources], library)
     names = frozenset({*document["job"]["hosts"], *registry.host_of.values(), *(e.host for e in events if e.host)})
-    heard = spoken.heard(reads, registry.rank_of, names)
+    heard = distinct.run_lines(reads, registry.rank_of, names)
     harmless = {
         (e.where.source, e.where.line)
         for e in events
