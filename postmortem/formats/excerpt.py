@@ -6,14 +6,14 @@ the same prefixes; lines of other writers are skipped.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, clean, peel
 from postmortem.formats.marks import bare
-from postmortem.model import Event, Hit, Severity, Source, Where, speaker_in
+from postmortem.model import Event, Hit, Severity, Source, Stamp, Where, speaker_in
 from postmortem.privacy import cut
 
 CONTEXT = 5
@@ -21,6 +21,7 @@ FRAMES = 60  # lines behind the begin of a stack: the user's own frame is below 
 MAX_FOREIGN = 400  # lines of other writers inside a block before it is given up
 MAX_BLOCK = 2000
 QUOTED = 12  # characters of a message that are no coincidence
+SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}  # of events of whole documents
 _REGEXES = forms.regexes("formats/excerpts")
 _LOGGED = _REGEXES["logged"]
 
@@ -181,55 +182,66 @@ class Excerpt:
         *,
         pattern: str | None = None,
         severity: Severity = "error",
-        fields: dict[str, object] | None = None,
+        fields: Mapping[str, object] = {},
         end: int | None = None,
         rank: int | None = None,
         pid: int | None = None,
-        text: str | None = None,
     ) -> Event:
         """An event with the decisive line `line`, attributed by the line's prefixes, then by its file."""
         env = line.envelope
-        stamp = env.stamp
         context, before = self.context(line.number, _behind(kind, fields))
-        details = dict(fields or {})
-        local = env.local_rank if env.local_rank is not None else self.source.local_rank
-        if local is not None:
-            details.setdefault("local_rank", local)
-        if env.writer:
-            details.setdefault("writer", env.writer)
-        if env.quoted:
-            details["quoted"] = True
-        writer_rank = rank if rank is not None else env.rank if env.rank is not None else self.source.rank
-        return Event(
-            kind=kind,
-            where=Where(self.source.path, line.number, end if end != line.number else None, env.line),
-            text=cut(line.text if text is None else text, 4000),
-            time=stamp.time if stamp else None,
-            clock=stamp.clock if stamp else "none",
-            sigma=stamp.sigma if stamp else 0.0,
-            raw_time=stamp.raw if stamp else "",
-            rank=writer_rank,
-            host=env.host or self.source.host,
+        known = (one for one in (rank, env.rank, self.source.rank) if one is not None)
+        event = line_event(self.source, kind, line, next(known, None), fields)
+        return event._replace(
+            where=event.where._replace(end_line=end if end != line.number else None),
             pid=pid if pid is not None else env.pid,
-            attempt=self.source.attempt,
-            run=self.source.run,
             pattern=pattern,
             severity=severity,
-            fields=details,
             context=context,
             before=before,
-            source_kind=self.source.kind,
-            speaker=speaker_in(self.source.kind, env.kernel, writer_rank, env.program),
         )
 
 
-def _behind(kind: str, fields: dict[str, object] | None) -> int:
+def _behind(kind: str, fields: Mapping[str, object]) -> int:
     """The number of context lines behind the decisive one: of a stack the frames too."""
-    frames = (fields or {}).get("frames") if kind == "stack" else None
+    frames = fields.get("frames") if kind == "stack" else None
     return CONTEXT + min(len(frames), FRAMES) if isinstance(frames, tuple) else CONTEXT
 
 
-SEVERITIES: dict[str, Severity] = {"crash": "fatal", "stack": "warning"}
+def source_event(source: Source, kind: str, text: str, line: int | None = None, **more: Any) -> Event:
+    """An event attributed by the name of its file."""
+    return Event(
+        kind,
+        Where(source.path, line),
+        text,
+        rank=source.rank,
+        host=source.host,
+        attempt=source.attempt,
+        run=source.run,
+        source_kind=source.kind,
+        speaker=speaker_in(source.kind),
+    )._replace(**more)
+
+
+def line_event(
+    source: Source, kind: str, line: Line, rank: int | None, fields: Mapping[str, object], most: int = 4000
+) -> Event:
+    """An event on one line, with host, pid and time of the line's prefixes."""
+    env = line.envelope
+    local = env.local_rank if env.local_rank is not None else source.local_rank
+    known = {"local_rank": local, "writer": env.writer or None, "quoted": env.quoted or None}
+    event = source_event(
+        source,
+        kind,
+        cut(line.text, most),
+        rank=rank,
+        host=env.host or source.host,
+        pid=env.pid,
+        fields={name: value for name, value in known.items() if value is not None} | dict(fields),
+        where=Where(source.path, line.number, None, env.line),
+        speaker=speaker_in(source.kind, env.kernel, rank, env.program),
+    )
+    return timed(event, env.stamp)
 
 
 def document_event(
@@ -237,19 +249,14 @@ def document_event(
 ) -> Event:
     """An event of a whole document; line `at` (from 0) of `lines` is the decisive one."""
     lo = max(0, at - CONTEXT)
-    return Event(
-        kind=kind,
-        where=Where(source.path, at + 1),
-        text=cut(lines[at], 4000),
-        rank=source.rank,
-        host=source.host,
-        pid=pid,
-        attempt=source.attempt,
-        run=source.run,
-        severity=SEVERITIES.get(kind, "info"),
-        fields=fields,
-        context=tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1]),
-        before=at - lo,
-        source_kind=source.kind,
-        speaker=speaker_in(source.kind),
-    )
+    context = tuple(cut(line, 2000) for line in lines[lo : at + _behind(kind, fields) + 1])
+    severity = SEVERITIES.get(kind, "info")
+    event = source_event(source, kind, cut(lines[at], 4000), at + 1, pid=pid, severity=severity, fields=fields)
+    return event._replace(context=context, before=at - lo)
+
+
+def timed(event: Event, stamp: Stamp | None) -> Event:
+    """The event with the time of a stamp, if there is one."""
+    if stamp is None:
+        return event
+    return event._replace(time=stamp.time, clock=stamp.clock, sigma=stamp.sigma, raw_time=stamp.raw)

@@ -3,7 +3,7 @@ r"""Readers of wrapped logs: each turns the numbered lines of a file into groups
     (7, '{"rank": 2, "exc_info": "Traceback ...\n  File ..."}')
         ->  [Logical(7, "Traceback ..."), Logical(7, "  File ...")]
 
-None raises on content: what is not a record passes unchanged.
+None raises on content: a line that is not a record passes unchanged.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ import csv
 import io
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
-from postmortem.formats import exports, plain_json, records, times
+from postmortem.formats import records, times
 from postmortem.formats.marks import NOTHING, Facts
 from postmortem.model import Stamp
 
-CHUNK = 1 << 20
 LINE = 4 << 20  # a longer one is passed on in pieces
-SOME = 200  # first lines that are examined
-HELD = 32 << 20  # of an export that is read whole
+HELD = 32 << 20  # of a log that is turned around
 MULTILINE = 1 << 20  # of one field of a table
 
 Numbered = tuple[int, str]
@@ -60,7 +59,7 @@ def newest_first(framer: Framer) -> Framer:
 
 def plain(lines: Iterator[Numbered]) -> Iterator[Group]:
     """Each line is a record."""
-    return ([Logical(number, text)] for number, text in lines)
+    return ([Logical(*line)] for line in lines)
 
 
 def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
@@ -94,9 +93,6 @@ def _of(record: records.Record, number: int) -> Group:
     return [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
 
 
-# ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
     """One record a line. Docker's daemon cuts a long line into records without a line end."""
     begun: Group = []
@@ -119,30 +115,9 @@ def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield begun
 
 
-def document(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Records over several lines each: an array, objects one after another, or one object that contains them."""
-    held: list[str] = []
-    size = 0
-    for _, text in lines:
-        held.append(text)
-        size += len(text) + 1
-        if size > HELD:
-            break
-    try:
-        whole = plain_json.bounded("\n".join(held)) if size <= HELD else ""
-    except plain_json.TooMuch:
-        whole = ""
-    if whole:
-        yield from ([Logical(*line) for line in group] for group in exports.groups(whole))
-        return
-    yield from ([Logical(n, text)] for n, text in enumerate(held, 1))
-    yield from ([Logical(n, text)] for n, text in lines)
-
-
 # ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
 
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s"\']*)(?: +|$)')
-_ESCAPES = (("\\n", "\n"), ("\\t", "\t"), ("\\\\", "\\"))
 
 
 def _pairs(text: str) -> dict[str, object] | None:
@@ -153,8 +128,8 @@ def _pairs(text: str) -> dict[str, object] | None:
         value = m[2]
         if value[:1] in ('"', "'"):
             quote, value = value[0], value[1:-1]
-            for escaped, plain_ in ((f"\\{quote}", quote), *_ESCAPES):
-                value = value.replace(escaped, plain_)
+            for escaped, letter in ((f"\\{quote}", quote), ("\\n", "\n"), ("\\t", "\t"), ("\\\\", "\\")):
+                value = value.replace(escaped, letter)
         found[m[1]] = value
         at = m.end()
     return found if at == len(text) and not found.keys().isdisjoint(("msg", "message", "event")) else None
@@ -179,7 +154,7 @@ def table(lines: list[str]) -> Framer | None:
         names = [name.strip().strip('"') for name in lines[0].split(delimiter)]
         wide = 2 <= len(names) <= 64 and len(lines[0]) < 2000
         if wide and records.body_of(dict.fromkeys(names, "")) and any(n in records.NAMES["times"] for n in names):
-            return lambda numbered: _rows(numbered, delimiter)
+            return partial(_rows, delimiter=delimiter)
     return None
 
 
@@ -203,28 +178,23 @@ def _rows(lines: Iterator[Numbered], delimiter: str) -> Iterator[Group]:
 
 def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
     """Rows of a table. A quoted field may contain line ends."""
-    held: list[str] = []
-    first = size = quotes = 0
-    for number, text in lines:
-        first = first if held else number
-        held.append(text)
-        size += len(text)
-        quotes += text.count('"')
-        if quotes % 2 == 0 or size > MULTILINE:
-            yield first, "\n".join(held)
-            held, size, quotes = [], 0, 0
-    if held:
+    for first, text in lines:
+        held, size, quotes = [text], len(text), text.count('"')
+        while quotes % 2 and size <= MULTILINE and (more := next(lines, None)):
+            held.append(more[1])
+            size += len(more[1]) + 1
+            quotes += more[1].count('"')
         yield first, "\n".join(held)
 
 
 # ── lines that were cut ─────────────────────────────────────────────────────────────────────────────────────
 
-_CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) std(?:out|err) ([FP])(?: |$)")
+_CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (std(?:out|err)) ([FP])(?: |$)")
 
 
 def is_cut_by_cri(lines: list[str]) -> bool:
     """Whether containerd or CRI-O wrote the file and cut lines of it."""
-    found = [m[1] for line in lines if (m := _CRI.match(line))]
+    found = [m[2] for line in lines if (m := _CRI.match(line))]
     return "P" in found and len(found) * 10 > len(lines) * 9
 
 
@@ -233,13 +203,12 @@ def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
     begun: dict[str, Logical] = {}  # by stream
     for number, text in lines:
         m = _CRI.match(text)
-        stream = m[0].split(" ")[1] if m else ""
-        if m and (last := begun.pop(stream, None)):
+        if m and (last := begun.pop(m[1], None)):
             line = Logical(last.number, last.text + text[m.end() :])
         else:
-            line = Logical(number, text.replace(f" {stream} P ", f" {stream} F ", 1) if stream else text)
-        if m and m[1] == "P" and len(line.text) < LINE:
-            begun[stream] = line
+            line = Logical(number, text.replace(f" {m[1]} P ", f" {m[1]} F ", 1) if m else text)
+        if m and m[2] == "P" and len(line.text) < LINE:
+            begun[m[1]] = line
         else:
             yield [line]
     yield from ([line] for line in begun.values())

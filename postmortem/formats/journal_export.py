@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import partial
 
 from postmortem.formats import records
-from postmortem.formats.framing import MULTILINE, Group, Logical, Numbered
+from postmortem.formats.framing import MULTILINE, Framer, Group, Logical, Numbered
 
 _FIELD = re.compile(r"([A-Z_][A-Z0-9_]{0,63})(?:=|$)")
 _HEADER = re.compile(r"[A-Z][a-z]{2} (\d{4}-\d\d-\d\d [\d:.]{8,18} [\w+:-]{1,8}) \[s=[0-9a-f]{8,32};i=")
@@ -26,58 +27,38 @@ _MARGIN, _UNDER = " " * 4, " " * len("    MESSAGE=")
 _LENGTH = re.compile(rb"(.{0,8}?)\x00{4,7}", re.DOTALL)
 
 
-def looks(lines: list[str]) -> bool:
-    """Whether the lines are fields of a journal."""
+def learn(lines: list[str]) -> Framer | None:
+    """The reader for lines that are fields of a journal; None for others."""
     some = lines[:40]
+    margins = sum(1 for line in some if line.startswith(_MARGIN) or _HEADER.match(line))
+    if margins * 5 >= len(some) * 4 and any(map(_HEADER.match, some)):
+        return partial(_groups, verbose=True)
     fields = sum(1 for line in some if _FIELD.match(line))
-    return fields * 5 >= len(some) * 4 and any(line.startswith("__REALTIME_TIMESTAMP=") for line in lines)
+    known = fields * 5 >= len(some) * 4 and any(line.startswith("__REALTIME_TIMESTAMP=") for line in lines)
+    return partial(_groups, verbose=False) if known else None
 
 
-def looks_verbose(lines: list[str]) -> bool:
-    """Whether the lines are records of a journal with all their fields."""
-    some = lines[:40]
-    fields = sum(1 for line in some if line.startswith(_MARGIN) or _HEADER.match(line))
-    return fields * 5 >= len(some) * 4 and any(map(_HEADER.match, some))
-
-
-def verbose(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """One group for each record, from its header to the next."""
+def _groups(lines: Iterator[Numbered], verbose: bool) -> Iterator[Group]:
+    """One group for each record that has a message."""
     record: dict[str, str] = {}
     message: list[Numbered] = []
     field = ""
     for number, text in lines:
-        if header := _HEADER.match(text):
+        header = _HEADER.match(text) if verbose else None
+        body = text.removeprefix(_MARGIN) if verbose else text
+        if header or not (text or verbose):
             yield from _group(record, message)
-            record, message, field = {"time": header[1]}, [], ""
-        elif (m := _FIELD.match(text, len(_MARGIN))) and text.startswith(_MARGIN) and "=" in m[0]:
-            field = m[1]
-            if field == "MESSAGE":
-                message = [(number, text[m.end() :])]
-            else:
-                record[field] = text[m.end() : m.end() + 400]
-        elif field == "MESSAGE":
-            message.append((number, text.removeprefix(_UNDER)))
-    yield from _group(record, message)
-
-
-def export(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """One group for each record that has a message."""
-    record: dict[str, str] = {}
-    message: list[Numbered] = []
-    for number, text in lines:
-        m = _FIELD.match(text)
-        if not text:
-            yield from _group(record, message)
-            record, message = {}, []
-        elif m is None:
-            continue
-        elif not text[m.end(1) :]:
+            record, message, field = {"time": header[1]} if header else {}, [], ""
+        elif (m := _FIELD.match(body)) is None:
+            if verbose and field == "MESSAGE":
+                message.append((number, text.removeprefix(_UNDER)))
+        elif not verbose and m[0] == body == m[1]:
             value = _binary(lines)
             message = value if m[1] == "MESSAGE" else message
-        elif m[1] == "MESSAGE":
-            message = [(number, text[m.end() :])]
+        elif (field := m[1]) == "MESSAGE":
+            message = [(number, body[m.end() :])]
         else:
-            record[m[1]] = text[m.end() : m.end() + 400]
+            record[field] = body[m.end() : m.end() + 400]
     yield from _group(record, message)
 
 
@@ -107,7 +88,5 @@ def _binary(lines: Iterator[Numbered]) -> list[Numbered]:
 
 def _bytes(text: str) -> bytes:
     """The bytes of a line; those that are not UTF-8 were written as \\xNN."""
-    parts = re.split(r"\\x([0-9a-f]{2})", text)
-    return b"".join(
-        bytes.fromhex(part) if i % 2 else part.encode("utf-8", "surrogatepass") for i, part in enumerate(parts)
-    )
+    encoded = text.encode("utf-8", "surrogatepass")
+    return re.sub(rb"\\x([0-9a-f]{2})", lambda m: bytes.fromhex(m[1].decode()), encoded)
