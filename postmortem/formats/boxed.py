@@ -45,7 +45,7 @@ def unboxed(title: str, lines: Iterator[Line]) -> Iterator[Line]:
             row += inside if not row or not inside.startswith("in ") else f" {inside}"
             if place := _REGEXES["box-place"].match(row):
                 text = f'  File "{place["file"]}", line {place["line"]}, in {place["func"]}'
-                yield line._replace(envelope=line.envelope._replace(body=text))
+                yield line.with_body(text)
                 row = ""
         elif body:
             return
@@ -61,6 +61,6 @@ def _message(first: Line, lines: Iterator[Line], width: int) -> Iterator[Line]:
             behind = line
             break
         body, last = f"{body} {more}", more
-    yield first._replace(envelope=first.envelope._replace(body=body))
+    yield first.with_body(body)
     if behind is not None:
         yield behind

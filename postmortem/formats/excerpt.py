@@ -31,6 +31,9 @@ class Line(NamedTuple):
     text: str
     envelope: Envelope
 
+    def with_body(self, body: str) -> Line:
+        return self._replace(envelope=self.envelope._replace(body=body))
+
 
 def decode(data: bytes) -> str:
     """Bytes of a log as text. Invalid UTF-8 becomes \\xNN and stays visible."""
