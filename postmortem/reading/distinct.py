@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postmortem.blocks import sentences, signs
+from postmortem.blocks import signs
 from postmortem.formats import envelope
 from postmortem.formats.envelope import Envelope, Style
 from postmortem.formats.excerpt import Line, decode, first_lines, visible
@@ -285,7 +285,7 @@ class _Told:
                 first.number,
                 env.line or first.number,  # of the file, where a collector wrapped it
                 signs.troubled(env.body),
-                sentences.is_ordinary(Line(first.number, said, env)),
+                signs.is_ordinary(Line(first.number, said, env)),
                 first.step,
             )
         if rank is not None:
