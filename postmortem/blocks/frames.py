@@ -37,6 +37,16 @@ def code_line(frames: Frames) -> str | None:
     return None
 
 
+def stack_fields(frames: Frames) -> dict[str, object]:
+    """The fields of every event of kind `stack`; `frames` most recent first."""
+    return {
+        "frames": tuple(frames[:60]),
+        "own": tuple(is_own(file) for file, _, _ in frames[:60]),
+        "code": code_line(frames[::-1]),
+        "collective": collective_of(frames[::-1]),
+    }
+
+
 def before_signal(frames: Frames) -> Frames:
     """The frames that a signal interrupted, without those of its handler. Lightning's even broadcasts
     (lightning/pytorch/trainer/connectors/signal_connector.py)."""
