@@ -31,7 +31,7 @@ from functools import lru_cache
 import regex
 
 from postmortem import scan
-from postmortem.blocks import faults, flight_recorder, kernel_waits, own_verdict, progress, stacks, torchrun, traceback
+from postmortem.blocks import faults, flight_recorder, own_verdict, progress, stacks, torchrun, traceback
 from postmortem.blocks.guard import Guard
 from postmortem.blocks.sieve import Sieve
 from postmortem.formats import envelope, tables, unwrap
@@ -54,7 +54,7 @@ _PARSERS: tuple[tuple[Signature, Callable[[Excerpt], Iterator[Event]]], ...] = (
     (tables.OOM, tables.oom_tasks),
     (faults.OPENER, faults.parse),
     (faults.LIBRARY, faults.parse_library),
-    (kernel_waits.OPENER, kernel_waits.parse),
+    (faults.WAITING, faults.parse_waiting),
     (own_verdict.OPENER, own_verdict.parse),
 )
 OPENERS = tuple(opener for opener, _ in _PARSERS)

@@ -1,6 +1,6 @@
 """Regular expressions from data files, compiled when they are first used.
 
-A file maps names to forms. A form is one regex as text, or a mapping with `regex` (text, or a list whose items
+A file maps names to forms. A form is a mapping with `regex` (text, or a list whose items
 are joined) or `any` (a list of alternatives), `ignore_case`, and `sample`: lines that match, as a test checks.
 `{{name}}` is replaced by a fragment from the file's own `fragments`. Other keys belong to the reader of the file.
 """
@@ -41,18 +41,10 @@ def _parsed(content: bytes) -> dict[str, Form]:
 
     found = yaml.load(content, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     fragments = found.pop("fragments", {})
-    return {name: _form(value, fragments) for name, value in found.items()}
-
-
-def _form(value: object, fragments: dict[str, Any]) -> Form:
-    row: Form = dict(value) if isinstance(value, dict) else {"regex": value}
-    if "any" in row:
-        row["regex"] = "|".join(row.pop("any"))
-    if isinstance(row.get("regex"), list):
-        row["regex"] = "".join(row["regex"])
-    if row.pop("ignore_case", False):
-        row["regex"] = f"(?i){row['regex']}"
-    for _ in range(2):  # a fragment may contain others
-        for name, fragment in fragments.items() if "regex" in row else ():
-            row["regex"] = row["regex"].replace("{{" + name + "}}", fragment)
-    return row
+    for row in found.values():
+        regex = "|".join(row.pop("any", ())) or "".join(row.get("regex", ()))
+        for name, fragment in (*fragments.items(), *fragments.items()):  # a fragment may contain others
+            regex = regex.replace("{{" + name + "}}", fragment)
+        if regex:
+            row["regex"] = f"(?i){regex}" if row.pop("ignore_case", False) else regex
+    return cast("dict[str, Form]", found)
