@@ -185,10 +185,10 @@ def _one_exception_per_line(events: list[Event]) -> list[Event]:
 
 def _with_frames(events: list[Event]) -> list[Event]:
     """A pattern on an exception's line gets the exception's frames."""
-    exceptions = {e.where.line: e for e in events if e.kind in ("exception", "crash") and e.where.line is not None}
+    exceptions = {e.where.line or 0: e for e in events if e.kind in ("exception", "crash")}
     out = []
     for e in events:
-        if e.kind == "pattern" and (found := exceptions.get(e.where.line)) is not None:
+        if e.kind == "pattern" and e.where.line and (found := exceptions.get(e.where.line)) is not None:
             adopts = e.rank is None or found.fields.get("reported_by") == "parent"
             e = e._replace(fields={**found.fields, **e.fields}, rank=found.rank if adopts else e.rank)
             if e.time is None:
@@ -264,7 +264,7 @@ _decisive = lru_cache(maxsize=8)(_Decisive)
 def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[Event]:
     """An event for each pattern that matches the decisive line of an event."""
     read = _decisive(library).read
-    named = {(e.where.line, e.pattern) for e in events if e.kind == "pattern" and e.where.line is not None}
+    named = {(e.where.line or 0, e.pattern) for e in events if e.kind == "pattern"}
     for event in list(events):
         for kind, text, extra in _readings(event):
             for pattern, captures in read(kind, text):
@@ -273,9 +273,10 @@ def _on_events(events: list[Event], library: Library, guard: Guard) -> Iterator[
                     continue
                 if pattern.frame and regexes.search(pattern.frame, _innermost(event)) is None:
                     continue
-                if kind in ("fault", "warned") and (event.where.line, pattern.id) in named:
+                at = event.where.line or 0
+                if kind in ("fault", "warned") and at and (at, pattern.id) in named:
                     continue
-                named.add((event.where.line, pattern.id))
+                named.add((at, pattern.id))
                 fields = {k: v for k, v in event.fields.items() if k not in ("says", "warned")} | extra | captures
                 yield event._replace(kind="pattern", pattern=pattern.id, severity=pattern.severity, fields=fields)
 

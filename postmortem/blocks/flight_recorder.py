@@ -301,8 +301,7 @@ def _marks(source: Source, rank: int | None, host: str | None, dump: _Dump) -> I
                 "times": times,
                 "lines": array("q", [0] * len(timed)),
             }
-            first = {"time": times[0], "clock": "absolute"}
-            yield source_event(source, "sync", "", rank=rank, host=host, fields=fields, **first)
+            yield source_event(source, "sync", "", rank=rank, host=host, fields=fields, time=times[0], clock="absolute")
 
 
 def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: list[_Entry]) -> str:

@@ -12,7 +12,7 @@ last `progress`, a `finished`, its last `line`, the last signs of work (`worked`
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from postmortem.blocks import identities, interest, signs
@@ -206,7 +206,7 @@ def _pairs(source: Source, line: Line) -> Iterator[Event]:
 
 # ── the events of one writer ────────────────────────────────────────────────────────────────────────────────
 
-Found = tuple[str, Line, dict[str, object]]  # kind, line, fields
+Found = tuple[str, Line, Mapping[str, object]]  # kind, line, fields
 
 
 def _found(writer: _Writer, most: int) -> Iterator[Found]:

@@ -81,7 +81,7 @@ def parse_dump(excerpt: Excerpt) -> Iterator[Event]:
         yield _requested(excerpt.event("stack", next(excerpt.following()), fields=stopped), request)
         return
     current = excerpt.envelope.body.startswith("Current")
-    above = next((line for line in excerpt.preceding() if line.text.strip()), None)
+    above = excerpt.above()
     if above and _FRAME.match(above.envelope.body) and (not current or excerpt.source.path.endswith(OF_HOOK)):
         return  # a later thread of a dump
     threads = _threads(line.envelope.body for line in excerpt.block())

@@ -14,7 +14,6 @@ Out: one event of kind `exception`, or `cut` where the log ends before the excep
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice, takewhile
@@ -66,42 +65,44 @@ def parse(excerpt: Excerpt) -> Iterator[Event]:
     """Read the traceback that starts here."""
     opener = excerpt.envelope.body
     lead = opener[: opener.find(HEAD)].strip()
-    if "[repeated " in opener:
-        return  # Ray folds equal lines of several processes; the first copy is above, with its writer's name
-    if lead.startswith("traceback :") or lead.endswith(("Original", '\\"', '"')) and lead != "":
-        return  # part of a launcher's block, or of another traceback
+    # Ray folds equal lines of several processes; the first copy is above, with its writer's name
+    if "[repeated " in opener or lead.startswith("traceback :") or lead.endswith(("Original", '"')):
+        return  # or part of a launcher's block, or of another traceback
     reading = _read(excerpt)
     if reading.exception is not None:
-        yield _event(excerpt, _own_exception(excerpt, reading))
+        _take_own_exception(excerpt, reading)
+        yield _event(excerpt, reading)
     elif reading.open and excerpt.to_the_end(OPENER.after):
         yield excerpt.event("cut", next(excerpt.following()), fields={"opened": excerpt.number})
 
 
-def _own_exception(excerpt: Excerpt, reading: _Reading) -> _Reading:
+def _take_own_exception(excerpt: Excerpt, reading: _Reading) -> None:
     """Ranks that raise at once on a console without prefixes write their heads together, and their exceptions:
     the third exception belongs to the third head."""
     heads = takewhile(lambda line: line.envelope.body == excerpt.envelope.body, excerpt.preceding())
     nth = sum(1 for line in heads if line.envelope.key == excerpt.envelope.key)
-    below = (line for line in excerpt.following() if line.number > reading.last)
-    for line in islice(below, min(nth, 64)):
+    for line in islice(excerpt.behind(reading.last), min(nth, 64)):
         if line.envelope.key != excerpt.envelope.key or not _is_exception(line.envelope.body, True):
             break
         reading.exception, reading.last = line, line.number
-    return reading
 
 
 def parse_headless(excerpt: Excerpt) -> Iterator[Event]:
     """Read an exception line without the head of its traceback: below frames, or as the first line of a file."""
     line = next(excerpt.following())
-    if recorded := _recorded(excerpt):
+    above = next(excerpt.preceding(), None)
+    recorded = _REGEXES["recorded"].match(excerpt.envelope.body.strip())
+    # in the JSON over several lines that torchelastic's error handler prints
+    if recorded and above and above.text.rstrip().endswith('"message": {'):
         yield _event(excerpt, _Reading(line.number, line.with_body(recorded[1])))
         return
     frames = _frames_above(excerpt, line) if _NAMED.match(line.envelope.body.strip()) else None
     kind = "exception"
     if frames is None:
         named = _named_in(line.envelope.body)
-        if not named or _is_quoted(excerpt, line):
-            return
+        own = (back.envelope.body for back in excerpt.preceding() if back.envelope.key == line.envelope.key)
+        if not named or any(_FRAME.match(body) or _ORIGINAL.search(body) for body in islice(own, 3)):
+            return  # it is part of a traceback above, of which the block has read it
         frames, kind = [], "exception" if _is_last(excerpt, line) else "uttered"
         line = line.with_body(named)
     event = _event(excerpt, _Reading(line.number, line, frames))
@@ -122,12 +123,6 @@ def _named_in(body: str) -> str:
     return f"{as_code['type']}: {as_code['message']}" if as_code else m["said"]
 
 
-def _is_quoted(excerpt: Excerpt, line: Line) -> bool:
-    """Whether the line is part of a traceback above: its block has read it."""
-    own = (back.envelope.body for back in excerpt.preceding() if back.envelope.key == line.envelope.key)
-    return any(_FRAME.match(body) or _ORIGINAL.search(body) for body in islice(own, 3))
-
-
 def _is_last(excerpt: Excerpt, line: Line) -> bool:
     """Whether it is the last line of its writer, or right below it an end is reported."""
     for other in islice(excerpt.following(), 1, None):
@@ -138,14 +133,6 @@ def _is_last(excerpt: Excerpt, line: Line) -> bool:
         if other.envelope.key == line.envelope.key:
             return False
     return excerpt.to_the_end(HEADLESS.after)
-
-
-def _recorded(excerpt: Excerpt) -> re.Match[str] | None:
-    """The exception in the JSON over several lines that torchelastic's error handler prints."""
-    above = next(excerpt.preceding(), None)
-    if above is None or not above.text.rstrip().endswith('"message": {'):
-        return None
-    return _REGEXES["recorded"].match(excerpt.envelope.body.strip())
 
 
 def _frames_above(excerpt: Excerpt, line: Line) -> Frames | None:
@@ -345,25 +332,23 @@ def _is_wrapper(excerpt: Excerpt, reading: _Reading, kind: str, body: str) -> bo
     """Whether an exception only reports that another process failed."""
     if is_wrapper(kind) or _REGEXES["spawned"].match(body):
         return True
-    ray = reading.frames and "ray/_private/worker.py" in reading.frames[-1][0]
-    if ray and reading.source.startswith("raise value"):
+    if reading.source.startswith("raise value") and "ray/_private/worker.py" in reading.frames[-1][0]:
         return True
     if not _REGEXES["returned"].search(body):
         return False
     # the exit code of a program, and below it the output of that program with a traceback
-    behind = (line.envelope for line in excerpt.following() if line.number > reading.last)
-    printed = takewhile(lambda env: env.stamp is None, islice(behind, PRINTED))
-    return any(HEAD in env.body for env in printed)
+    printed = takewhile(lambda line: line.envelope.stamp is None, islice(excerpt.behind(reading.last), PRINTED))
+    return any(HEAD in line.envelope.body for line in printed)
 
 
 def _reported_rank(excerpt: Excerpt) -> int | None:
     """The rank that raised, where its parent or the caller of its RPC reports the exception."""
     if m := _REGEXES["gathered"].search(excerpt.text):
         return number(m["rank"])
-    remote, spawn = _REGEXES["remote"], _REGEXES["spawn"]
-    found = next((m for line in islice(excerpt.preceding(), 3) if (m := remote.search(line.text))), None)
-    found = found or next((m for text in reversed(excerpt.before) if (m := spawn.search(text))), None)
-    return number(found["rank"]) if found else None
+    for n, text in enumerate(reversed(excerpt.before)):
+        if m := (n < 3 and _REGEXES["remote"].search(text)) or _REGEXES["spawn"].search(text):
+            return number(m["rank"])
+    return None
 
 
 def _reported_pid(excerpt: Excerpt, framed: bool) -> int | None:
