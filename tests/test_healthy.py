@@ -407,29 +407,6 @@ def test_a_death_at_exit_is_told_as_such(tmp_path: Path) -> None:
     assert "the run had finished before" in said["headline"]
 
 
-def loop(times: int, more: str = "") -> str:
-    """A loop that says what it does, and counts nothing."""
-    said = ("zero grad", "send input", "get probs from teacher", "loss back", "optimizer weight")
-    lines = [f"2025-05-20 16:13:{n:02},978 - INFO - {what}" for n in range(times) for what in said]
-    return "\n".join(["2025-05-20 16:13:00,100 - INFO - init model", *lines, *([more] if more else []), ""])
-
-
-@pytest.mark.parametrize(
-    "text, outcome",
-    [
-        (loop(9), "healthy"),
-        (loop(1), "undetermined"),  # set up, and nothing seen twice
-        (
-            loop(9, "2025-05-20 16:14:00,000 - WARNING - could not reach the teacher, retrying"),
-            "undetermined",
-        ),
-    ],
-)
-def test_a_loop_that_goes_round_is_at_work(text: str, outcome: str, tmp_path: Path) -> None:
-    (tmp_path / "rank_0.log").write_text(text)
-    assert analyze([str(tmp_path)]).document["verdict"]["outcome"] == outcome
-
-
 def test_a_numbered_part_that_is_done_is_no_goodbye() -> None:
     """A logger's name may be `train`, which would make it one: `train: shard 4 done, loss 0.03`."""
     assert not signs.goodbye("train: shard 4 done, loss 0.0354")

@@ -197,7 +197,6 @@ STYLES = {
     "behind what transformers' examples log": "11/22/2026 16:09:5{r} - INFO - __main__ - rank {r} {line}",
     "hashes": "#{r}# {line}",
     "logger -s": "<13>Nov 22 13:26:38 summ-rank{r}[1096{r}]: {line}",
-    "behind other brackets": "2026-11-22 15:14:16,001 [2372{r}] INFO [round: 0] [replica: {r}]: {line}",
     "a name with a number": "2026-11-22 15:26:15,743 ignite.engine.Engine[{r}] INFO: {line}",
     "a name, a slash": "[2026-11-22 15:19:07.225201] NOTICE: OCR/{r}: {line}",
     "logfmt": 'at=2026-11-22T13:21:4{r}+0000 lvl=info worker={r} msg="{line}"',

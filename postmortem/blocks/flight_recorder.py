@@ -19,14 +19,14 @@ import math
 import sys
 from array import array
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from postmortem.blocks.counters import MARKS
-from postmortem.blocks.frames import code_line, is_own
+from postmortem.blocks.frames import stack_fields
 from postmortem.blocks.plain_pickle import PlainPickleError, loads
 from postmortem.formats import forms, plain_json
-from postmortem.formats.excerpt import decode, source_event
-from postmortem.model import Event, Source
+from postmortem.formats.excerpt import decode, source_event, timed
+from postmortem.model import Event, Source, Stamp
 from postmortem.model.digits import whole
 from postmortem.privacy import cut
 
@@ -59,12 +59,8 @@ class _Group(NamedTuple):
     ranks: tuple[int, ...]
 
 
-class _Dump(NamedTuple):
-    version: str
-    entries: tuple[_Entry, ...]  # collectives only, in the order in which they were recorded
-    groups: dict[str, _Group]
-    status: dict[str, dict[str, int | None]]
-    whole: bool  # nothing was overwritten: the entries start with the first one
+Groups = dict[tuple[str, str], _Group]  # by name and description
+Status = dict[str, dict[str, int | None]]  # by group
 
 
 def parse(source: Source, content: bytes) -> Iterator[Event]:
@@ -72,15 +68,24 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     try:
         document = _read(content)
     except PlainPickleError as e:
-        yield source_event(
-            source, "unreadable", f"The flight-recorder dump cannot be read: {e}.", severity="warning", speaker="rank"
-        )
+        text = f"The flight-recorder dump cannot be read: {e}."
+        yield source_event(source, "unreadable", text, severity="warning")
         return
-    dump = _dump(document)
-    rank = source.rank if source.rank is not None else _rank(source.path, document, dump)
-    host = source.host or _word(document.get("host_name")) or None
-    yield _event(source, rank, host, dump)
-    yield from _marks(source, rank, host, dump)
+    rows = [row for row in _row(document.get("entries"), 20 * KEPT) if isinstance(row, dict)]
+    groups = _find_groups(document, rows)
+    entries = [e for row in rows if (e := _entry(row, groups.get(_named(row)))) is not None]
+    rank = source.rank if source.rank is not None else _rank(source.path, document, groups)
+    base = source_event(source, "recorder", "", rank=rank, host=source.host or _word(document.get("host_name")) or None)
+    last = entries[-KEPT:]
+    fields = {
+        "status": _status(document, rows, groups, entries),
+        "groups": {g.key: {"desc": g.desc, "ranks": g.ranks} for g in groups.values()},
+        "version": _word(document.get("version"), 40),
+        # nothing was overwritten: the entries start with the first one
+        "whole": bool(rows) and _number(rows[0].get("record_id")) == 0 and len(entries) <= KEPT,
+    }
+    yield _event(base, last, fields)
+    yield from _marks(base, last)
 
 
 def _read(content: bytes) -> Table:
@@ -157,7 +162,7 @@ def _named(raw: Table) -> tuple[str, str]:
     return _word(pair) or _word(str(_number(raw.get("pg_id")) or 0)), ""
 
 
-def _find_groups(document: Table, rows: list[Table]) -> dict[tuple[str, str], _Group]:
+def _find_groups(document: Table, rows: list[Table]) -> Groups:
     config = {_word(name): _table(row) for name, row in list(_table(document.get("pg_config")).items())[:4096]}
     names = list(dict.fromkeys(map(_named, rows)))
     names += [(n, d) for n, row in config.items() if n and (n, d := _word(row.get("desc"))) not in names]
@@ -181,20 +186,6 @@ def _key(name: str, desc: str, ranks: tuple[int, ...]) -> str:
 
 
 # ── entries ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _dump(document: Table) -> _Dump:
-    rows = [row for row in _row(document.get("entries"), 20 * KEPT) if isinstance(row, dict)]
-    groups = _find_groups(document, rows)
-    entries = [e for row in rows if (e := _entry(row, groups.get(_named(row)))) is not None]
-    first = _number(rows[0].get("record_id")) if rows else None
-    return _Dump(
-        version=_word(document.get("version"), 40),
-        entries=tuple(entries[-KEPT:]),
-        groups={g.key: g for g in groups.values()},
-        status=_status(document, rows, groups, entries),
-        whole=first == 0 and len(entries) <= KEPT,
-    )
 
 
 def _entry(row: Table, group: _Group | None) -> _Entry | None:
@@ -235,13 +226,11 @@ def _detail(name: str, row: Table) -> str:
     return ", ".join(shown)
 
 
-def _status(
-    document: Table, rows: list[Table], groups: dict[tuple[str, str], _Group], entries: list[_Entry]
-) -> dict[str, dict[str, int | None]]:
+def _status(document: Table, rows: list[Table], groups: Groups, entries: list[_Entry]) -> Status:
     """The last collective enqueued, started and completed in each group: by the entries, else by pg_status."""
     by_id = {str(_number(row.get("pg_id"))): groups[_named(row)].key for row in rows if _named(row) in groups}
     by_id = by_id or {"0": next((g.key for g in groups.values() if g.desc == "default_pg"), "default_pg")}
-    found: dict[str, dict[str, int | None]] = {}
+    found: Status = {}
     for pg_id, row in list(_table(document.get("pg_status")).items())[:4096]:
         if (key := by_id.get(_word(pg_id))) is not None:
             numbers = {name: _number(_table(row).get(f"last_{name}_collective")) for name in _COUNTS}
@@ -264,58 +253,45 @@ def _status(
 # ── the event ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _event(source: Source, rank: int | None, host: str | None, dump: _Dump) -> Event:
-    pending = [e for e in dump.entries if not e.done]
-    decisive = next(reversed(pending or dump.entries), None)
-    frames = _frames(decisive.frames) if decisive else []
-    last_ns = max((e.created for e in dump.entries), default=0)
-    fields: dict[str, object] = {
-        "entries": tuple(e[:4] for e in dump.entries),
-        "pending": tuple(e[:4] for e in pending),
-        "status": dump.status,
-        "groups": {key: {"desc": g.desc, "ranks": g.ranks} for key, g in dump.groups.items()},
-        "version": dump.version,
-        "whole": dump.whole,
-        "frames": tuple(frames),
-        "own": tuple(is_own(file) for file, _, _ in frames),
-        "code": code_line(frames[::-1]),
-    }
-    text = _summary(rank, dump, decisive, pending)
-    event = source_event(source, "recorder", text, rank=rank, host=host, fields=fields)
-    if last_ns:
-        event = event._replace(time=last_ns / 1e9, clock="absolute", sigma=0.001, raw_time=str(last_ns))
-    return event
+def _event(base: Event, entries: list[_Entry], fields: dict[str, Any]) -> Event:
+    pending = [e for e in entries if not e.done]
+    decisive = next(reversed(pending or entries), None)
+    stack = stack_fields(_frames(decisive.frames) if decisive else [])
+    del stack["collective"]
+    last_ns = max((e.created for e in entries), default=0)
+    fields |= {"entries": tuple(e[:4] for e in entries), "pending": tuple(e[:4] for e in pending)}
+    text = _summary(entries, fields["status"], decisive)
+    event = base._replace(text=text if base.rank is None else f"rank {base.rank}: {text}", fields=fields | stack)
+    return timed(event, Stamp(last_ns / 1e9, "absolute", str(last_ns)) if last_ns else None)
 
 
-def _marks(source: Source, rank: int | None, host: str | None, dump: _Dump) -> Iterator[Event]:
+def _marks(base: Event, entries: list[_Entry]) -> Iterator[Event]:
     """Marks to compare clocks by (see `counters`): the ranks of a group end collective 812 together."""
-    for name in dump.groups:
-        own = [e for e in dump.entries if e.group == name and (e.discovered or e.created)][-MARKS:]
-        timed = [e for e in own if e.discovered] or own
-        if len(timed) > 1:
-            times = array("d", [(e.discovered or e.created) / 1e9 for e in timed])
+    for name in dict.fromkeys(e.group for e in entries):
+        own = [e for e in entries if e.group == name and (e.discovered or e.created)][-MARKS:]
+        ended = [e for e in own if e.discovered]
+        marks = ended or own
+        if len(marks) > 1:
+            times = array("d", [(e.discovered or e.created) / 1e9 for e in marks])
             fields: dict[str, object] = {
-                "family": f"recorder {'ended' if timed[0].discovered else 'enqueued'} {name}",
+                "family": f"recorder {'ended' if ended else 'enqueued'} {name}",
                 "columns": 2,
-                "values": array("q", [n for e in timed for n in (0, e.seq)]),
+                "values": array("q", [n for e in marks for n in (0, e.seq)]),
                 "times": times,
-                "lines": array("q", [0] * len(timed)),
+                "lines": array("q", [0] * len(marks)),
             }
-            yield source_event(source, "sync", "", rank=rank, host=host, fields=fields, time=times[0], clock="absolute")
+            yield base._replace(kind="sync", fields=fields, time=times[0], clock="absolute")
 
 
-def _summary(rank: int | None, dump: _Dump, decisive: _Entry | None, pending: list[_Entry]) -> str:
-    who = f"rank {rank}: " if rank is not None else ""
+def _summary(entries: list[_Entry], status: Status, decisive: _Entry | None) -> str:
     if decisive is None:
-        counts = [f"{c['enqueued']} of {key}" for key, c in sorted(dump.status.items()) if c["enqueued"] is not None]
-        if not counts:
-            return f"{who}no collective recorded"
-        return f"{who}last enqueued collective {', '.join(counts[:4])}; no entries"
-    numbers = dump.status[decisive.group]
-    last = next(e for e in reversed(dump.entries) if e.group == decisive.group and e.seq == numbers["enqueued"])
+        counts = [f"{c['enqueued']} of {key}" for key, c in sorted(status.items()) if c["enqueued"] is not None]
+        return f"last enqueued collective {', '.join(counts[:4])}; no entries" if counts else "no collective recorded"
+    numbers = status[decisive.group]
+    last = next(e for e in reversed(entries) if e.group == decisive.group and e.seq == numbers["enqueued"])
     operation = f"{last.name} {last.detail}".strip()
-    text = f"{who}last enqueued collective {last.seq} of {last.group} ({operation}), {numbers['completed']} completed"
-    others = sorted({e.group for e in pending} - {decisive.group})
+    text = f"last enqueued collective {last.seq} of {last.group} ({operation}), {numbers['completed']} completed"
+    others = sorted({e.group for e in entries if not e.done} - {decisive.group})
     return text + (f"; waiting in {', '.join(others[:3])} too" if others else "")
 
 
@@ -327,11 +303,11 @@ def _frames(value: object) -> list[tuple[str, int, str]]:
     return [frame for frame in found if frame[0]]
 
 
-def _rank(path: str, document: Table, dump: _Dump) -> int | None:
+def _rank(path: str, document: Table, groups: Groups) -> int | None:
     """The rank of a dump: a field, or the number that torch appends to TORCH_FR_DUMP_TEMP_FILE."""
     for field in ("rank", "global_rank"):
         if (value := _number(document.get(field))) is not None and value >= 0:
             return value
-    known = {rank for g in dump.groups.values() for rank in g.ranks}
+    known = {rank for g in groups.values() for rank in g.ranks}
     m = _REGEXES["trailing-number"].search(path)
     return whole(m[1]) if m and whole(m[1]) in known else None
