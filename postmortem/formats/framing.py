@@ -8,11 +8,8 @@ None raises on content: a line that is not a record passes unchanged.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 from postmortem.formats import records, times
@@ -21,7 +18,6 @@ from postmortem.model import Stamp
 
 LINE = 4 << 20  # a longer one is passed on in pieces
 HELD = 32 << 20  # of a log that is turned around
-MULTILINE = 1 << 20  # of one field of a table
 
 Numbered = tuple[int, str]
 
@@ -74,20 +70,6 @@ def singles(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield group
 
 
-def returned(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """Lines that end in `\\r` only, as serial consoles and progress bars write them."""
-    held, last = "", 0
-    for number, text in lines:  # one line of the file, in pieces if it is long
-        if held and (number != last or len(held) > LINE):
-            yield [Logical(last, held)]
-            held = ""
-        *whole, held = (held + text).split("\r")
-        yield [Logical(number, line) for line in whole]
-        last = number
-    if held:
-        yield [Logical(last, held)]
-
-
 def _of(record: records.Record, number: int) -> Group:
     facts = records.facts(record)
     return [Logical(number, line.text, facts, line.lead) for line in records.texts(record)]
@@ -115,7 +97,7 @@ def json_lines(lines: Iterator[Numbered]) -> Iterator[Group]:
         yield begun
 
 
-# ── key=value, and tables ───────────────────────────────────────────────────────────────────────────────────
+# ── key=value ───────────────────────────────────────────────────────────────────────────────────
 
 _PAIR = re.compile(r'([A-Za-z_@][\w.@/-]{0,60})=("(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'|[^\s"\']*)(?: +|$)')
 
@@ -146,72 +128,6 @@ def is_logfmt(lines: list[str]) -> bool:
     some = lines[:40]
     pairs = sum(1 for line in some if _pairs(line.strip()) is not None)
     return pairs >= 3 and pairs * 3 >= len(some)
-
-
-def table(lines: list[str]) -> Framer | None:
-    """The reader of a table with a header that has columns for times and messages, or None."""
-    for delimiter in (",", ";", "\t"):
-        names = [name.strip().strip('"') for name in lines[0].split(delimiter)]
-        wide = 2 <= len(names) <= 64 and len(lines[0]) < 2000
-        if wide and records.body_of(dict.fromkeys(names, "")) and any(n in records.NAMES["times"] for n in names):
-            return partial(_rows, delimiter=delimiter)
-    return None
-
-
-def _rows(lines: Iterator[Numbered], delimiter: str) -> Iterator[Group]:
-    names: list[str] = []
-    for number, row in _whole_rows(lines):
-        try:
-            cells = next(csv.reader(io.StringIO(row), delimiter=delimiter), [])
-        except csv.Error:
-            cells = []
-        if not names:
-            names = [cell.strip() for cell in cells]
-        elif len(cells) != len(names):
-            yield [Logical(number + i, text) for i, text in enumerate(row.split("\n"))]
-        else:
-            group = _of(dict(zip(names, cells, strict=True)), number)
-            first = row.count("\n", 0, max(0, row.find(group[0].text[:60].replace('"', '""')))) if group else 0
-            most = row.count("\n")
-            yield [line._replace(number=number + min(first + i, most)) for i, line in enumerate(group)]
-
-
-def _whole_rows(lines: Iterator[Numbered]) -> Iterator[Numbered]:
-    """Rows of a table. A quoted field may contain line ends."""
-    for first, text in lines:
-        held, size, quotes = [text], len(text), text.count('"')
-        while quotes % 2 and size <= MULTILINE and (more := next(lines, None)):
-            held.append(more[1])
-            size += len(more[1]) + 1
-            quotes += more[1].count('"')
-        yield first, "\n".join(held)
-
-
-# ── lines that were cut ─────────────────────────────────────────────────────────────────────────────────────
-
-_CRI = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]{8,18}(?:Z|[+-]\d\d:\d\d) (std(?:out|err)) ([FP])(?: |$)")
-
-
-def is_cut_by_cri(lines: list[str]) -> bool:
-    """Whether containerd or CRI-O wrote the file and cut lines of it."""
-    found = [m[2] for line in lines if (m := _CRI.match(line))]
-    return "P" in found and len(found) * 10 > len(lines) * 9
-
-
-def cri(lines: Iterator[Numbered]) -> Iterator[Group]:
-    """The lines of containerd's log, the pieces of each joined."""
-    begun: dict[str, Logical] = {}  # by stream
-    for number, text in lines:
-        m = _CRI.match(text)
-        if m and (last := begun.pop(m[1], None)):
-            line = Logical(last.number, last.text + text[m.end() :])
-        else:
-            line = Logical(number, text.replace(f" {m[1]} P ", f" {m[1]} F ", 1) if m else text)
-        if m and m[2] == "P" and len(line.text) < LINE:
-            begun[m[1]] = line
-        else:
-            yield [line]
-    yield from ([line] for line in begun.values())
 
 
 def is_descending(stamps: Iterable[Stamp | None], lines: int) -> bool:

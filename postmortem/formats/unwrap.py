@@ -1,11 +1,9 @@
 r"""A log that a collector wrapped: its lines as they were printed, each with the number of the file's line.
 
     {"ts": ..., "rank": 2, "exc_info": "Traceback ...\n  File ..."}      one line, and a traceback of many
-    __REALTIME_TIMESTAMP=... \n MESSAGE=[rank2]: step 20                journalctl -o export, -o verbose
     [ {                                                                  a pretty-printed export, newest first
         "textPayload": "[rank1]: ValueError: ..."
-    time,host,message                                                  a table with fields of several lines
-    2026-11-22T07:07:03Z stderr P begin of a line                        containerd cuts lines at 16 KiB
+    level=info msg="[rank2]: step 20"                                  logfmt
     [36m(Worker pid=7)[0m ready                                         a paste that lost its escape bytes
 
 The first 64 KiB decide. The stages behind read plain lines; `marks` has the fields of the record in front of
@@ -17,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from postmortem.formats import exports, framing, journal_export, pasted, records, times
+from postmortem.formats import exports, framing, pasted, records, times
 from postmortem.formats.excerpt import decode, visible
 from postmortem.formats.framing import LINE, Framer, Group, Numbered
 from postmortem.formats.marks import head, marked
@@ -40,9 +38,6 @@ def of(source: Source, stream: Readable) -> Unwrapped | Again:
     first = _peek(stream)
     again = Again(first, stream)
     framer = learn(first) if source.kind in WRAPPED else _journal(first)
-    bare = first.rstrip(b"\r\n")
-    if bare.count(b"\r") >= 3 and b"\n" not in bare:
-        framer = framing.returned
     return Unwrapped(again, framer) if framer is not None else again
 
 
@@ -155,9 +150,7 @@ def _framer(text: str) -> Framer | None:
     framer: Framer | None = None
     if start in ("{", "[") or any(line.startswith('{"') for line in lines[:FIRST]):
         framer = _json(text, lines)
-    framer = framer or journal_export.learn(lines)
     framer = framer or (framing.logfmt if framing.is_logfmt(lines) else None)
-    framer = framer or (framing.cri if framing.is_cut_by_cri(lines) else framing.table(lines))
     if framer is None:
         some = lines[:SOME]
         backwards = framing.is_descending((times.find(line[:48]) for line in some), len(some))
@@ -168,11 +161,11 @@ def _framer(text: str) -> Framer | None:
 
 
 def _journal(first: bytes) -> Framer | None:
-    """A machine's journal as an export, or as JSON over several lines; its other forms are plain lines."""
+    """A machine's journal as JSON over several lines; its other forms are plain lines."""
     text = decode(first)
     lines = text[: 1 << 13].split("\n")[:-1]
     pretty = text[:1] in ("{", "[") and lines and records.load(lines[0]) is None
-    return journal_export.learn(lines) or (exports.document if pretty and exports.looks(text) else None)
+    return exports.document if pretty and exports.looks(text) else None
 
 
 def _json(text: str, lines: list[str]) -> Framer | None:
