@@ -17,20 +17,11 @@ def told(tmp_path: Path, text: str, name: str = "out.log") -> tuple[str, str | N
 
 
 NO_STORE = "RuntimeError: The client socket has failed to connect to any network address of (node-0, 29500)."
-ATTEMPT = (
-    "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 110 - "
-    "Connection timed out).\n"
-)
-STALL = (
-    "W stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by "
-    "subset of ranks\n"
-)
+ATTEMPT = "[W socket.cpp:663] [c10d] The client socket has failed to connect to [node-0]:29500 (errno: 110 - Connection timed out).\n"
+STALL = "W stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks\n"
 NAMED = "Stalled ranks:\n6: [allreduce.conv1.weight, allreduce.bn1.bias ...]\n"
 STEP = "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.212200\n"
-BARRIER = (
-    "RuntimeError: Timed out initializing process group in store based barrier on rank: {}, "
-    "for key: store_based_barrier_key:1 (world_size={}, worker_count={}, timeout=0:10:00)\n"
-)
+BARRIER = "RuntimeError: Timed out initializing process group in store based barrier on rank: {}, for key: store_based_barrier_key:1 (world_size={}, worker_count={}, timeout=0:10:00)\n"
 HUNG = "[7612.1] INFO: task python:19772 blocked for more than 120 seconds.\n"
 RECORD = (
     "ERROR:torch.distributed.elastic.multiprocessing.errors.error_handler:{\n"
@@ -38,16 +29,12 @@ RECORD = (
     '      "py_callstack": [\n'
 )
 EVENTS = "Events:\n  Type  Reason  Age  From  Message\n"
-UNMOUNTED = (
-    "  Warning  FailedMount  7m  kubelet  Unable to mount volumes: unmounted volumes=[a]: timed out waiting "
-    "for the condition\n"
-)
+UNMOUNTED = "  Warning  FailedMount  7m  kubelet  Unable to mount volumes: unmounted volumes=[a]: timed out waiting for the condition\n"
 MOUNTED = "  Normal   Started  5m  kubelet  Started container trainer\n"
 BACK_OFF = "  Warning  BackOff  2m  kubelet  Back-off restarting failed container trainer\n"
 NO_NODE = "(autoscaler +32s) Error: No available node types can fulfill resource request {'GPU': 8.0}.\n"
 TAKEN = (
-    "[W socket.cpp:426] [c10d] The server socket has failed to bind to 0.0.0.0:25641 (errno: 98 - Address "
-    "already in use).\n"
+    "[W socket.cpp:426] [c10d] The server socket has failed to bind to 0.0.0.0:25641 (errno: 98 - Address already in use).\n"
     "[E socket.cpp:462] [c10d] The server socket has failed to listen on any local network address.\n"
 )
 ABORTED = " 0: application called MPI_Abort(MPI_COMM_WORLD, 1) - process 0\n"
@@ -58,17 +45,10 @@ CANCELLED = (
 WORK_3 = "".join(
     f"{rank}: 2026-11-20 22:36:{step:02d} iteration {step} loss 2.3\n" for step in range(20) for rank in range(3)
 )
-EVENT = (
-    "0: slurmstepd-vm: error: Detected 1 oom-kill event(s) in StepId=8.0. Some of your processes may have "
-    "been killed by the cgroup"
-    " out-of-memory handler.\n"
-)
+EVENT = "0: slurmstepd-vm: error: Detected 1 oom-kill event(s) in StepId=8.0. Some of your processes may have been killed by the cgroup out-of-memory handler.\n"
 TASK_2 = "srun: error: vm: task 2: Out Of Memory\n"
 CRAY = "x4006c0s6b0n0.hsn.cm.site: rank {} died from signal {}\n"
-SPARK = (
-    "org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed "
-    "barrier ResultStage.\n"
-)
+SPARK = "org.apache.spark.SparkException: Job aborted due to stage failure: Could not recover from a failed barrier ResultStage.\n"
 NO_ROOM = "OutOfMemoryError: CUDA out of memory. Tried to allocate 112.00 MiB. GPU 2 has a\n"
 LOADING = "Loading modules: 100%|####| 4/4 [00:15<00:00,  3.85s/it]\n"
 EXCERPTS = {
@@ -183,10 +163,7 @@ def test_a_traceback_that_is_cut_off_is_no_healthy_run(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("comm", "outcome"), [("python3", "incident"), ("gnome-shell", "undetermined")])
 def test_a_segfault_line_of_the_kernel_alone(comm: str, outcome: str, tmp_path: Path) -> None:
-    line = (
-        f"[11.5] {comm}[40]: segfault at 10 ip 00007fabdd6c37d8 sp 00007ffddcd64fd0 error 4 in "
-        f"libx.so[7fabdd699000+77000]\n"
-    )
+    line = f"[11.5] {comm}[40]: segfault at 10 ip 00007fabdd6c37d8 sp 00007ffddcd64fd0 error 4 in libx.so[7fabdd699000+77000]\n"
     assert told(tmp_path, line, "dmesg.txt")[0] == outcome
 
 

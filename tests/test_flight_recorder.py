@@ -190,8 +190,7 @@ def test_the_rank_that_never_came() -> None:
     assert found is not None
     assert (found.pattern, found.odd, found.sure) == ("recorder-rank-behind", (2,), True)
     assert found.because == (
-        "rank 2 last enqueued collective 2, ranks 0, 1 and 3 collective 3 of group default_pg "
-        "(nccl:all_reduce [1024] BFloat16)"
+        "rank 2 last enqueued collective 2, ranks 0, 1 and 3 collective 3 of group default_pg (nccl:all_reduce [1024] BFloat16)"
     )
 
 

@@ -130,18 +130,11 @@ def test_the_synthetic_incidents_are_what_their_script_writes(tmp_path: Path, mo
 def test_an_abort_on_a_watchdog_exception_is_no_native_crash(tmp_path: Path) -> None:
     """With @record, faulthandler prints `Fatal Python error: Aborted` after every
     NCCL watchdog's exception."""
-    work = (
-        "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 "
-        "milliseconds before timing out."
-    )
-    what = (
-        "[Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught "
-        "collective operation timeout"
-    )
+    work = "WorkNCCL(SeqNum=12, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600041 milliseconds before timing out."
+    what = "[Rank 1] Process group watchdog thread terminated with exception: [Rank 1] Watchdog caught collective operation timeout"
     lines = [
         (
-            f"[rank1]:[E304 10:12:21.001551208 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught "
-            f"collective operation timeout: {work}"
+            f"[rank1]:[E304 10:12:21.001551208 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: {work}"
         ),
         "terminate called after throwing an instance of 'c10::DistBackendError'",
         f"  what():  {what}",

@@ -44,10 +44,7 @@ WANDB = (
 )
 IBV = "node-a:871:902 [0] misc/ibvwrap.cc:94 NCCL WARN Call to ibv_open_device failed\n"
 STALL = (
-    "[1,0]<stderr>:[2026-03-02 10:00:40.1: W horovod/common/stall_inspector.cc:105] One or more tensors "
-    "were submitted to be "
-    "reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more "
-    "than 60 seconds.\n"
+    "[1,0]<stderr>:[2026-03-02 10:00:40.1: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds.\n"
     "[1,0]<stderr>:Stalled ranks:\n[1,0]<stderr>:3: [horovod_allreduce.0, horovod_allreduce.1]\n"
 )
 STORE = (
@@ -55,11 +52,7 @@ STORE = (
     'Failed to check the "should dump" '
     "flag on TCPStore, (maybe TCPStore server has shut down too early), with error: Broken pipe\n"
 )
-KEEPALIVE = (
-    "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'node-a_78_0' has failed to "
-    "send a keep-alive heartbeat "
-    "to the rendezvous '2092' due to an error of type RendezvousConnectionError.\n"
-)
+KEEPALIVE = "WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'node-a_78_0' has failed to send a keep-alive heartbeat to the rendezvous '2092' due to an error of type RendezvousConnectionError.\n"
 ATEXIT = "Error in atexit._run_exitfuncs:\nOSError: [Errno 116] Stale file handle\n"
 UNLINK = (
     "Traceback (most recent call last):\n"
@@ -68,10 +61,7 @@ UNLINK = (
     "sem_unlink(name)\n"
     "FileNotFoundError: [Errno 2] No such file or directory\n"
 )
-MLPERF = (
-    ':::MLLOG {"namespace": "", "time_ms": 1697137762523, "event_type": "INTERVAL_END", '
-    '"key": "run_stop", "value": null, "metadata": {"status": "success"}}\n'
-)
+MLPERF = ':::MLLOG {"namespace": "", "time_ms": 1697137762523, "event_type": "INTERVAL_END", "key": "run_stop", "value": null, "metadata": {"status": "success"}}\n'
 SERVER = (
     "INFO:     Started server process [4242]\nINFO:     Application startup complete.\n"
     "INFO:     Uvicorn running on http://0.0.0.0:8000 (Press CTRL+C to quit)\n"
@@ -90,23 +80,15 @@ OPTIONAL = (
     '  File "/work/model.py", line 9, in _try_import\n    import flash_attn\n'
     "ModuleNotFoundError: No module named 'flash_attn'\n"
 )
-TORCHRUN = (
-    "E0302 10:01:13.432000 25687 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: "
-    "1) local_rank: 0 (pid: 25690) "
-    "of binary: /opt/venv/bin/python\n"
-)
-SIGTERM = (
-    "W0302 10:01:13.399000 25687 torch/distributed/elastic/multiprocessing/api.py:897] Sending process "
-    "25691 closing signal SIGTERM\n"
-)
+TORCHRUN = "E0302 10:01:13.432000 25687 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 0 (pid: 25690) of binary: /opt/venv/bin/python\n"
+SIGTERM = "W0302 10:01:13.399000 25687 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 25691 closing signal SIGTERM\n"
 HELPER = "srun: error: node-a: task 0: Exited with exit code 1\n"
 DESYNC = (
     "\t - To our best knowledge, the lagging/dead/mismatched ranks that caused the desync are:\n"
     "\t   - [0, 1] joined but didn't finish collective #12 (count from 1)\n"
 )
 RANKS = "".join(
-    f"node-a:87{r}:90{r} [{r}] NCCL INFO ncclCommInitRank comm 0x55{r} rank {r} nranks 2 cudaDev {r} "
-    f"busId 5{r}000 - Init COMPLETE\n"
+    f"node-a:87{r}:90{r} [{r}] NCCL INFO ncclCommInitRank comm 0x55{r} rank {r} nranks 2 cudaDev {r} busId 5{r}000 - Init COMPLETE\n"
     for r in (0, 1)
 )
 LAUNCH = "Namespace(config='a.yaml', lr=0.1)\n"
@@ -144,8 +126,8 @@ GOOD = {  # the run went well, whatever it got over
     + "RESULT,SSD,,1219,org,2026-03-02 05:33:45 AM\n",
     "finalizers complain": MLPERF + UNLINK * 2 + "RESULT,SSD,,1219,org,2026-03-02 05:33:45 AM\n",
     "CollNet is not there": (
-        "node-a:68:69 [0] transport.cc:253 NCCL WARN Cannot initialize CollNet, using point-to-point "
-        "network instead\n" + steps(0, 90)
+        "node-a:68:69 [0] transport.cc:253 NCCL WARN Cannot initialize CollNet, using point-to-point network instead\n"
+        + steps(0, 90)
     ),
     "a helper step of the batch script": HELPER + steps(0, 90) + "Training finished.\n",
     "a batch is dropped, and bye": steps(0, 60)
@@ -160,17 +142,14 @@ GOOD = {  # the run went well, whatever it got over
     "a download is tried again": "2026-03-02 10:00:00 WARNING hub: read failed, retry 1/5\n" + steps(0, 90),
     "a warning that only a rank at work prints": bar(0)
     + (
-        "[rank2]:[W302 02:29:25.96 reducer.cpp:1500] Warning: find_unused_parameters=True was specified "
-        "in DDP constructor, "
-        "but did not find any unused parameters in the forward pass.\n"
+        "[rank2]:[W302 02:29:25.96 reducer.cpp:1500] Warning: find_unused_parameters=True was specified in DDP constructor, but did not find any unused parameters in the forward pass.\n"
     ),
 }
 SWEEP = (
     "Traceback (most recent call last):\n"
     '  File "/work/sweep.py", line 13, in <module>\n    net = build(width, drop)\n'
     "ValueError: dropout probability has to be between 0 and 1, but got 1.3\n"
-    "[W 2026-03-02 10:00:42] Trial 2 failed because of the following error: ValueError('dropout probability has to "
-    "be between 0 and 1, but got 1.3')\n"
+    "[W 2026-03-02 10:00:42] Trial 2 failed because of the following error: ValueError('dropout probability has to be between 0 and 1, but got 1.3')\n"
 )
 TRIALS = "".join(f"[I 2026-03-02 10:00:4{{}}] Trial {n} finished with value: 0.{9 - n}\n".format(n) for n in (0, 1))
 GOOD |= {
@@ -246,8 +225,7 @@ BAD = {  # it was ended, or nobody knows: whatever is said, it is neither health
     ),
     "DeepSpeed's launcher is told to stop": (
         steps(0, 30) + "[2026-03-02 10:01:03,101] [INFO] [launch.py:315:sigkill_handler] Killing subprocess 20143\n"
-        "[2026-03-02 10:01:03,101] [INFO] [launch.py:324:sigkill_handler] Main process received SIGINT, "
-        "exiting\n"
+        "[2026-03-02 10:01:03,101] [INFO] [launch.py:324:sigkill_handler] Main process received SIGINT, exiting\n"
     ),
     "torchrun stops its workers": bar(66, 100) + bar(67, 100) + SIGTERM,
     "torchrun and no life after": steps(0, 30) + FATAL + TORCHRUN,
@@ -371,10 +349,7 @@ def test_all_finish_in_one_file_and_one_dies_in_another(gives_up: bool, tmp_path
     )
     closed = "RuntimeError: [pair.cc:553] Connection closed by peer [127.0.0.1]:52368"
     err = trace.format(2, "ConnectionResetError: [Errno 104] Connection reset by peer") + trace.format(0, closed)
-    end = (
-        "E1122 19:56:51.165000 7785 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) "
-        "local_rank: 2 (pid: 7821) of binary: /opt/python\n"
-    )
+    end = "E1122 19:56:51.165000 7785 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 2 (pid: 7821) of binary: /opt/python\n"
     agent = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
     given_up = f'Traceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n{agent}'
     (tmp_path / "job.err").write_text(err + end + (given_up if gives_up else ""))

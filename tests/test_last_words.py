@@ -9,12 +9,7 @@ import pytest
 
 from postmortem.analyze import Options, analyze
 
-SLOW = (
-    "(EngineCore pid=222) INFO 08-15 11:{}:19 [shm_broadcast.py:705] No available shared memory broadcast "
-    "block found in 60 seconds. "
-    "This typically happens when some processes are hanging or doing some time-consuming work (e.g. "
-    "compilation).\n"
-)
+SLOW = "(EngineCore pid=222) INFO 08-15 11:{}:19 [shm_broadcast.py:705] No available shared memory broadcast block found in 60 seconds. This typically happens when some processes are hanging or doing some time-consuming work (e.g. compilation).\n"
 WAITS = "".join(SLOW.format(m) for m in (16, 17, 18))
 LOADED = (
     "(Worker_TP0 pid=240) INFO 08-15 11:18:40 [gpu_worker.py:298] Available KV cache memory: 11.17 GiB\n"
@@ -28,26 +23,14 @@ TRIES = "".join(
 AGAIN = "[Auto Resume] Info: JobID: 82 StepID: 0 "
 LOST = AGAIN + "Job failed - replacing nodes\n" + AGAIN + "Job failed - Droping unhealthy nodes\n"
 RETRIED = AGAIN + "Job Expansion complete\n" + AGAIN + "Retrying step. Attempt number: 1\n"
-XLA = (
-    "E0000 00:00:1746473191.041206 94 cuda_dnn.cc:8310] Unable to register cuDNN factory: "
-    "Attempting to register factory for plugin cuDNN\n"
-)
-AGENT = (
-    "[2025-12-06 15:49:24,447 E 26 29] core_worker_process.cc:825: Failed to establish connection to the "
-    "metrics exporter agent.\n"
-)
+XLA = "E0000 00:00:1746473191.041206 94 cuda_dnn.cc:8310] Unable to register cuDNN factory: Attempting to register factory for plugin cuDNN\n"
+AGENT = "[2025-12-06 15:49:24,447 E 26 29] core_worker_process.cc:825: Failed to establish connection to the metrics exporter agent.\n"
 HOME = "slurmstepd: error: couldn't chdir to `/home/x': No such file or directory: going to /tmp instead\n"
 ANSWER = 'INFO:     192.0.2.7:44212 - "POST /v1/chat/completions HTTP/1.1" 400 Bad Request\n'
 STEPS = "step 6 step_time 458.59s loss 1.67 grad norm 10.125\nstep 7 step_time 286.14s loss 1.69 grad norm 10.875\n"
 # NVIDIA/nccl pull request 1618: one connect timed out, the next one worked
-CONNECT = (
-    "[03/16][2025-02-25 15:46:48,389] [misc/socket.cc:602] [node-a:pid=39] NCCL WARN socketPollConnect "
-    "poll() failed, ret 1, error Connection timed out, revents 8\n"
-)
-ONCE_MORE = (
-    "[03/16][2025-02-25 15:46:48,390] [misc/socket.cc:551] [node-a:pid=39] NCCL INFO socketPollConnect: "
-    "connect returned Connection timed out, retrying (1/34) after sleep for 100 msec\n"
-)
+CONNECT = "[03/16][2025-02-25 15:46:48,389] [misc/socket.cc:602] [node-a:pid=39] NCCL WARN socketPollConnect poll() failed, ret 1, error Connection timed out, revents 8\n"
+ONCE_MORE = "[03/16][2025-02-25 15:46:48,390] [misc/socket.cc:551] [node-a:pid=39] NCCL INFO socketPollConnect: connect returned Connection timed out, retrying (1/34) after sleep for 100 msec\n"
 # aws/aws-ofi-nccl issue 663: a return code of 0 is no good end of what could not be done
 NO_PEER = (
     "[rank1]: torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:1970, internal error\n"
@@ -125,8 +108,7 @@ CASES = {
         (
             "terminate called after throwing an instance of 'std::runtime_error'\n"
             "  what():  NCCL error: unhandled system error, NCCL version 21.0.3\n"
-            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 0 (pid: 2019) "
-            "of binary: /usr/bin/python\n"
+            "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -6) local_rank: 0 (pid: 2019) of binary: /usr/bin/python\n"
         ),
         "incident",
         "communication layer ended the process",

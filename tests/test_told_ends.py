@@ -18,8 +18,7 @@ SPAWN = (
     "Exception: process 1 terminated with signal {}\n"
 )
 SPAWN_SEGV = (
-    "W1121 15:50:55.360000 25772 torch/multiprocessing/spawn.py:165] Terminating process 25823 via signal "
-    "SIGTERM\n"
+    "W1121 15:50:55.360000 25772 torch/multiprocessing/spawn.py:165] Terminating process 25823 via signal SIGTERM\n"
     'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n'
     "    mp.spawn(work, nprocs=2)\n"
     "torch.multiprocessing.spawn.ProcessExitedException: process 1 terminated with signal SIGSEGV\n"
@@ -49,10 +48,7 @@ NAMELESS = (
     'Traceback (most recent call last):\n  File "train.py", line 61, in main\nIndexError: list index out of range\n'
 ) + STEPS
 FAULT = "Memory access fault by GPU node-5 on address 0x7ec4dfe0e000. Reason: Write access to a read-only page.\n"
-AGENT = (
-    "E1120 21:11:13.884000 4711 torch/distributed/elastic/multiprocessing/api.py:984] "
-    "failed (exitcode: 1) local_rank: 1 (pid: 4713) of binary: python3\n"
-)
+AGENT = "E1120 21:11:13.884000 4711 torch/distributed/elastic/multiprocessing/api.py:984] failed (exitcode: 1) local_rank: 1 (pid: 4713) of binary: python3\n"
 TASKS = (
     '5: Traceback (most recent call last):\n5:   File "train.py", line 210, in <module>\n'
     "5: ValueError: odd batch\n"
@@ -63,17 +59,13 @@ TASKS = (
 API = "torch/distributed/elastic/multiprocessing/api.py"
 STOPPED = f"W1121 16:08:12.234000 45 {API}:1028] Sending process 50 closing signal SIGTERM\n"
 FAILED = f"E1121 16:08:12.436000 45 {API}:1002] failed (exitcode: {{}}) local_rank: 1 (pid: 51) of binary: python3\n"
-RECEIVED = (
-    "W1121 16:09:42.008000 45 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, "
-    "shutting down workers\n"
-)
+RECEIVED = "W1121 16:09:42.008000 45 torch/distributed/elastic/agent/server/api.py:753] Received 15 death signal, shutting down workers\n"
 READ = (
     "[15:52:21] ERROR rank 1: OSError: [Errno 5] Input/output error on /data/x.bin, {}\n"
     "[15:52:22] INFO rank 1: closing\n"
 )
 MODELS = "".join(
-    f"[rank{r}]: RuntimeError: DDP expects same model across all ranks, "
-    f"but Rank {r} has {n} params, while rank {x} has inconsistent {m} params.\n"
+    f"[rank{r}]: RuntimeError: DDP expects same model across all ranks, but Rank {r} has {n} params, while rank {x} has inconsistent {m} params.\n"
     for r, n, x, m in ((0, 4, 2, 6), (1, 4, 2, 6), (2, 6, 0, 4))
 )
 MISSED = (

@@ -13,28 +13,10 @@ from postmortem.analyze import Options, analyze
 
 HEAD = 'Traceback (most recent call last):\n  File "train.py", line 41, in <module>\n    main()\n'
 FRAMES = '  File "train.py", line 398, in one_epoch\n    loss.backward()\n'
-WATCHDOG = (
-    "[rank{0}]:[E419 10:42:28.858931807 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective "
-    "operation timeout: WorkNCCL("
-    "SeqNum=4486, OpType=ALLTOALL, NumelIn=4668, NumelOut=4668, Timeout(ms)=600000) ran for 600013 "
-    "milliseconds before timing out.\n"
-)
-OWN = (
-    "[rank{0}]:[E1128 21:11:49.041194513 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) "
-    "Rank {0}] Received a dump signal due to "
-    "a collective timeout from this local rank and we will try our best to dump the debug info. Last "
-    "enqueued NCCL work: {1}, last "
-    "completed NCCL work: 19.\n"
-)
-HEARD = (
-    "[rank{0}]:[E1128 21:11:49.041188078 ProcessGroupNCCL.cpp:1806] [PG ID 0 PG GUID 0(default_pg) "
-    "Rank {0}] Observed flight recorder "
-    "dump signal from another rank via TCPStore.\n"
-)
-LOST = (
-    "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-alive heartbeat to the rendezvous "
-    "'r' due to an error of X.\n"
-)
+WATCHDOG = "[rank{0}]:[E419 10:42:28.858931807 ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4486, OpType=ALLTOALL, NumelIn=4668, NumelOut=4668, Timeout(ms)=600000) ran for 600013 milliseconds before timing out.\n"
+OWN = "[rank{0}]:[E1128 21:11:49.041194513 ProcessGroupNCCL.cpp:1870] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Received a dump signal due to a collective timeout from this local rank and we will try our best to dump the debug info. Last enqueued NCCL work: {1}, last completed NCCL work: 19.\n"
+HEARD = "[rank{0}]:[E1128 21:11:49.041188078 ProcessGroupNCCL.cpp:1806] [PG ID 0 PG GUID 0(default_pg) Rank {0}] Observed flight recorder dump signal from another rank via TCPStore.\n"
+LOST = "WARNING:dynamic_rendezvous:The node 'a_1' has failed to send a keep-alive heartbeat to the rendezvous 'r' due to an error of X.\n"
 MEMBER = "initializing ddp: GLOBAL_RANK: {}, MEMBER: {}/4\n"
 TORN = (
     '  File "/opt/conda/lib/python3.11/site-packages/torch/tens\nor.py", line 198, in backward\n    run()\n'
@@ -44,10 +26,7 @@ QUOTING = (
     "torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\n"
     "ImportError: cannot import name 'key' from 'triton'\n"
 )
-HOOK = (
-    "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 429 Client Error: Too Many "
-    "Requests for url: https://huggingface.co/x\n"
-)
+HOOK = "[2026-04-18 15:55:06] CRITICAL [app.util:158] Uncaught HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/x\n"
 MIDDLE = "".join(f"node-3 >> [rank3]: {line}\n" for line in (2 * FRAMES).splitlines())
 FLAT = "".join(
     f"[rank9]: {line}\n\n"
@@ -119,8 +98,7 @@ CASES = {
     "of a complaint the first words are left": (
         WATCHDOG.format(0)
         + (
-            "[rank1]:[E1213 17:24:49.331433657 ProcessGroupNCCL.cpp:1858] [PG ID 0 PG GUID 0(default_pg) "
-            "Rank 1] Received a\n"
+            "[rank1]:[E1213 17:24:49.331433657 ProcessGroupNCCL.cpp:1858] [PG ID 0 PG GUID 0(default_pg) Rank 1] Received a\n"
         ),
         ("hang", []),
     ),
@@ -182,10 +160,7 @@ def test_a_word_of_a_torn_line_is_no_exception(tmp_path: Path) -> None:
 
 
 def test_a_wait_that_nothing_came_after_is_told(tmp_path: Path) -> None:
-    line = (
-        "[W606 10:40:47.404092890 socket.cpp:929] [c10d] The server socket on [::ffff:192.0.2.182]:42479 "
-        "has timed out, will retry.\n"
-    )
+    line = "[W606 10:40:47.404092890 socket.cpp:929] [c10d] The server socket on [::ffff:192.0.2.182]:42479 has timed out, will retry.\n"
     verdict = verdict_of(line, tmp_path)
     assert verdict["outcome"] == "undetermined" and "the job failed" not in verdict["headline"]
 
@@ -193,12 +168,7 @@ def test_a_wait_that_nothing_came_after_is_told(tmp_path: Path) -> None:
 def test_where_no_side_is_larger_both_are_named(tmp_path: Path) -> None:
     """A fingerprint says who differs, not who is right;
     of two ranks that wait in different collectives nobody is among "the others"."""
-    said = (
-        "[rank3]: RuntimeError: Detected mismatch between collectives on ranks. Rank 3 is running "
-        "collective: CollectiveFingerPrint("
-        "OpType=BARRIER), but Rank 0 is running collective: CollectiveFingerPrint(OpType=ALLREDUCE, "
-        "TensorShape=[9], TensorDtypes=Float).\n"
-    )
+    said = "[rank3]: RuntimeError: Detected mismatch between collectives on ranks. Rank 3 is running collective: CollectiveFingerPrint(OpType=BARRIER), but Rank 0 is running collective: CollectiveFingerPrint(OpType=ALLREDUCE, TensorShape=[9], TensorDtypes=Float).\n"
     verdict = verdict_of(said, tmp_path)
     assert verdict["culprit"]["ranks"] == [0, 3] and "anks 0 and 3 called different collectives" in verdict["headline"]
     verdict = verdict_of(WATCHDOG.format(0) + WATCHDOG.format(1).replace("ALLTOALL", "ALLREDUCE"), tmp_path)
