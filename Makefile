@@ -55,7 +55,6 @@ check: .venv/.dev  ## the fast part of the suite
 
 soak: .venv/.dev  ## before a release: the longest tests, and every replay scenario for real; an hour
 	@$(BIN)/python -m pytest -rs -m release
-	@POSTMORTEM_SOAK=1 $(BIN)/python -m pytest -rs tests/test_replay_run.py
 
 bench: .venv/.dev  ## speed of the scan against ripgrep
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

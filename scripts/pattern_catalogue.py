@@ -84,7 +84,7 @@ def samples(library: Library) -> list[Sample]:
     for room in INCIDENTS:
         for truth in sorted(room.glob("*/truth.json")):
             readme = truth.with_name("README.md")
-            made = re.search(r"replay/scenarios/(\w+)\.py", readme.read_text()) if readme.is_file() else None
+            made = re.search(r"record_sample\.py (\S+)", readme.read_text()) if readme.is_file() else None
             lines = [str(e.get("text", "")) for e in json.loads(truth.read_text()).get("evidence", [])]
             shows = {
                 e.pattern
@@ -93,7 +93,7 @@ def samples(library: Library) -> list[Sample]:
                 for e in read_text(text, "", library)
                 if e.pattern
             }
-            out.append(Sample(truth.parent, made[1].replace("_", "-") if made else "", frozenset(shows)))
+            out.append(Sample(truth.parent, made[1] if made else "", frozenset(shows)))
     return out
 
 

@@ -19,10 +19,11 @@ from system.slurm import HOST, Slurm
 
 from conftest import ROOT, needs
 from postmortem.analyze import analyze
+from postmortem.replay.catalogue import BY_ID
+from postmortem.replay.script import source
 
 RECIPES = ROOT / "recipes" / "slurm"
 TRAIN, AFTER, EPILOG = RECIPES / "train.sbatch", RECIPES / "analyze-after.sbatch", RECIPES / "epilog.sh"
-SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
 SPY = shutil.which("py-spy", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
 NOBODY = pwd.getpwnam("nobody")
 pytestmark = [pytest.mark.slow, needs("slurm", "root")]
@@ -144,7 +145,9 @@ def test_a_job_that_succeeds_ends_as_it_would_without_the_recipe(slurm: Cluster)
 
 @needs("torch")
 def test_a_rank_that_raises_under_torchrun_is_named_in_the_output_of_the_job(slurm: Cluster) -> None:
-    job = slurm.train(SCENARIOS / "python_exception_one_rank.py", "--rank", "1", tasks=1)
+    train = slurm.work / "python_exception.py"
+    train.write_text(source(BY_ID["python-exception-one-rank"]))
+    job = slurm.train(train, "--rank", "1", tasks=1)
     ended = slurm.ended(job, within=240)  # torch is imported three times
     assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "1:0")
     assert "INCIDENT  Python exception · established" in slurm.output(job)
