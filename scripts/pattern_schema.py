@@ -1,4 +1,4 @@
-"""Write patterns/schema.json from the types; with --check, only say whether it is up to date."""
+"""Write patterns/schema.json from the types; with --check, only report whether it is up to date."""
 
 from __future__ import annotations
 

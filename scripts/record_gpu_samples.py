@@ -1,10 +1,10 @@
 """Records the GPU samples of sample_logs/ on a machine that has one:
-every GPU scenario, and what NCCL says in the common failures.
+every GPU scenario, and the messages of NCCL in the common failures.
 
     python scripts/record_gpu_samples.py OUT [--only WORD] [--seconds 540] [--at-once 2]
 
 Needs torch with CUDA and nothing else of this project's dependencies. With one GPU the ranks of an NCCL job
-share it (each says that it is a host of its own). Writes OUT/<name>/ as `record_sample.py` does,
+share it (each reports a host of its own). Writes OUT/<name>/ as `record_sample.py` does,
 OUT/machine/ with nvidia-smi's words, and a line for each run.
 """
 
@@ -108,8 +108,8 @@ def main() -> None:
     names = [name for name in SAMPLES if args.only in name]
 
     def due(name: str) -> str:
-        late = time.monotonic() - began > args.seconds
-        line = f"{name:34} left out: no time" if late else one(name, args.out)
+        over = time.monotonic() - began > args.seconds
+        line = f"{name:34} left out: no time" if over else one(name, args.out)
         print(line, flush=True)
         return line
 
