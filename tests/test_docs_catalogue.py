@@ -148,7 +148,7 @@ def test_gap_in_the_table_fails(
     for row, fault in (
         ("some_line\tno-such-pattern\t", "some_line is mapped to no-such-pattern, which does not exist"),
         ("some_line\t\t", "some_line has neither a pattern nor a reason"),
-        ("some_line\txid-other\t\nsome_line\txid-other\t", "some_line stands 2 times"),
+        ("some_line\txid-other\t\nsome_line\txid-other\t", "some_line is 2 times"),
     ):
         table.write_text(f"signature\tpatterns\tnote\n{row}\n")
         assert script("pattern_coverage").main() == 1
