@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from conftest import ROOT
+from postmortem.replay import script
+from postmortem.replay.catalogue import BY_ID
 
-SCENARIOS = ROOT / "postmortem" / "replay" / "scenarios"
 WRAPPER = [sys.executable, "-m", "postmortem", "run"]
 SLEEPER = "import time; print('up', flush=True); time.sleep(60)"
 
@@ -88,8 +88,7 @@ def alive(pid: int) -> bool:
 
 def job(folder: Path, scenario: str, ranks: int = 3, **arguments: Any) -> list[str]:
     """The command line of a scenario's job, made ready in a folder."""
-    for name in ("trainer", scenario):
-        shutil.copy(SCENARIOS / f"{name}.py", folder)
+    (folder / f"{scenario}.py").write_text(script.source(BY_ID[scenario.replace("_", "-")]))
     arguments = {"rank": 1, "backend": "gloo", "steps": 400, "step": 6} | arguments
     (folder / "config.json").write_text(json.dumps(arguments))
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]

@@ -109,7 +109,7 @@ def test_every_field_is_described(name: str) -> None:
     shapes = list(contract.shapes(contract.SHAPES[name]))
     assert len(shapes) == len(set(shapes))
     for shape in shapes:
-        assert set(contract.said(shape)) == set(contract.fields(shape)), shape
+        assert set(contract.descriptions(shape)) == set(contract.fields(shape)), shape
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
