@@ -201,7 +201,7 @@ def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Ti
 def _diagnose(evidence: Evidence, library: Library, options: Options) -> Incident:
     """Diagnose events without secrets, so that no part of a secret gets into a sentence."""
     from postmortem.privacy import Redactor
-    from postmortem.privacy.events import for_the_report, without_secrets
+    from postmortem.privacy.timeline import for_the_report, without_secrets
 
     timeline, interrupted = evidence.timeline, evidence.interrupted
     if not options.redact:

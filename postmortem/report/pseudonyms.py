@@ -9,15 +9,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from postmortem.privacy.anonymise import Anonymiser, anonymised, learn
+from postmortem.privacy.anonymize import Anonymizer, anonymized, learn
 from postmortem.report.json import dump
 from postmortem.system import output
 
 
 def put(incident: Any, key: Path | None = None) -> Any:
     """Anonymise; who is who goes into `key`, which only its owner can read."""
-    names = Anonymiser()
-    hidden = anonymised(incident, names)
+    names = Anonymizer()
+    hidden = anonymized(incident, names)
     if hidden.document["fingerprint"]:  # its second part is a hash of a host's name, which can be guessed
         hidden.document["fingerprint"] = hidden.document["fingerprint"].partition("-")[0]
     _keep(names, key)
@@ -26,7 +26,7 @@ def put(incident: Any, key: Path | None = None) -> Any:
 
 def put_in_comparison(found: Any, incidents: Iterable[Any], key: Path | None = None) -> Any:
     """Anonymise what differs between these incidents: a host of both has one pseudonym."""
-    names = Anonymiser()
+    names = Anonymizer()
     for incident in incidents:
         learn(incident, names)
     names.learn(found)
@@ -37,6 +37,6 @@ def put_in_comparison(found: Any, incidents: Iterable[Any], key: Path | None = N
     return hidden
 
 
-def _keep(names: Anonymiser, key: Path | None) -> None:
+def _keep(names: Anonymizer, key: Path | None) -> None:
     if key is not None:
         output.write_file(key, dump(names.key, indent=1, order=False) + "\n", private=True)
