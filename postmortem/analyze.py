@@ -92,7 +92,7 @@ class Incident:
     def _repr_html_(self) -> str:
         from postmortem import report
 
-        return report.card(self.document)
+        return str(report.card(self.document))
 
 
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:

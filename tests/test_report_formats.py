@@ -26,7 +26,7 @@ from postmortem import analyze, report
 from postmortem.cli.app import run
 from postmortem.report import brief
 from postmortem.report.events import read_events
-from postmortem.report.table import iso, moments
+from postmortem.report.exports import iso, moments
 
 ACTING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 EVERY = [

@@ -17,8 +17,8 @@ from report_cases import NAMES, PAYLOADS, Case, frames, load, poisoned
 
 from postmortem import report
 from postmortem.analyze import Options, analyze
-from postmortem.report import html
-from postmortem.report.ranks import rank_groups
+from postmortem.report import templates
+from postmortem.report.groups import rank_groups
 
 LINK = r"href=#(e\d+l\d+|[a-z]+\d*)"  # a place in the page: a section, a piece of evidence, a line of it
 
@@ -295,7 +295,7 @@ def test_a_damaged_template_in_the_cache_is_compiled_again(tmp_path: Path, monke
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
     def page() -> str:
-        html.template.cache_clear()
+        templates.environment.cache_clear()
         return report.render_html(load(NAMES[0]))
 
     first = page()
@@ -306,4 +306,4 @@ def test_a_damaged_template_in_the_cache_is_compiled_again(tmp_path: Path, monke
         path.write_bytes(other)
     assert page() == first
     assert [path.read_bytes() for path in kept] == good
-    html.template.cache_clear()
+    templates.environment.cache_clear()

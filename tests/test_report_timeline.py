@@ -103,7 +103,9 @@ def test_a_short_failure_of_a_long_job_fills_the_picture() -> None:
 def test_a_time_that_is_unsure_is_drawn_wide_and_one_that_is_unknown_is_counted() -> None:
     found = picture(load("oom"))
     rank0 = next(lane for lane in found.lanes if lane.label == "rank 0")
-    assert svg._bands(found, rank0), "0.15 s of uncertainty are to be seen in a window of some seconds"
+    assert 'class="sigma' in svg.draw(found) and rank0, (
+        "0.15 s of uncertainty are to be seen in a window of some seconds"
+    )
     assert any("could not be placed in time" in note for note in found.notes)
 
 

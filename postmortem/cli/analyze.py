@@ -46,8 +46,7 @@ def analyze(
         typer.Option("--brief", help="With --format json or md: only the verdict, for chat.", rich_help_panel=OUTPUT),
     ] = False,
     job: Annotated[
-        str | None,
-        typer.Option(metavar="ID", help="Analyze this job if the logs have several.", rich_help_panel=INPUT),
+        str | None, typer.Option(metavar="ID", help="Analyze this job if the logs have several.", rich_help_panel=INPUT)
     ] = None,
     since: Annotated[
         str | None,
@@ -60,8 +59,7 @@ def analyze(
     ] = None,
     folders: PatternFolders = None,
     baseline: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Logs of a healthy run, for comparison.", rich_help_panel=INPUT),
+        Path | None, typer.Option(metavar="DIR", help="Logs of a healthy run, for comparison.", rich_help_panel=INPUT)
     ] = None,
     jobs: Annotated[
         int | None,
@@ -142,9 +140,9 @@ def analyze(
 
         incident = filing.filed(incident, history, next(iter(pages), None), paths, hide)
     if hide:
-        from postmortem.report import pseudonyms
+        from postmortem.report import anonymous
 
-        incident = pseudonyms.put(incident, anonymise_map)
+        incident = anonymous.hidden(incident, anonymise_map)
     try:
         writing.write(incident, wanted, brief, verbose, quiet)
     finally:  # also after a failed write, such as a full disk

@@ -53,7 +53,7 @@ def read(path: Path) -> dict[str, Any]:
 def attach(path: Path, result: Mapping[str, Any]) -> None:
     """Write the result of a replay into the report:
     in the document, and in HTML also in the section that people read."""
-    from postmortem.report import html, json as plain  # isort: skip
+    from postmortem.report import html, json as plain, templates  # isort: skip
 
     document = read(path)
     hint = document.get("replay")
@@ -66,7 +66,7 @@ def attach(path: Path, result: Mapping[str, Any]) -> None:
         output.write_file(path, plain.dump(document, indent=1) + "\n")
         return
     start, end = page
-    changed = text[:start] + html.embedded(document) + text[end:]
+    changed = text[:start] + templates.embedded(document) + text[end:]
     output.write_file(path, _with_section(changed, html.replay_section(replay)))
 
 

@@ -266,11 +266,7 @@ def _moments(document: view.Document, events: Sequence[Row], base: float) -> dic
         "window": [start - base, end - base],
         "whole": [whole[0] - base, whole[1] - base],
         "proofs": sorted(proofs.items()),
-        "jumps": {
-            "first": _first(document, events),
-            "culprit": decisive,
-            "teardown": _teardown(events, zero),
-        },
+        "jumps": {"first": _first(document, events), "culprit": decisive, "teardown": _teardown(events, zero)},
     }
 
 

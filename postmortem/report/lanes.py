@@ -205,22 +205,14 @@ def _naming(document: view.Document, keys: Iterable[tuple[str, int | None]]) -> 
             each(host, rank) if rank in alone else ("", "group", group.get(rank, "")) if rank is not None else ("", "")
         )
 
-    for name, note in (
-        (each, ""),
-        (by_host, "Ranks of one host that behaved alike share a lane."),
-        (over_all, SHARED),
-    ):
+    for name, note in ((each, ""), (by_host, "Ranks of one host that behaved alike share a lane."), (over_all, SHARED)):
         if len({name(*key) for key in keys}) <= MAX_LANES:
             return name, [note] if note else []
     return over_all, [SHARED]
 
 
 def _lanes(
-    document: view.Document,
-    found: Mapping[tuple[str, int | None], list[Row]],
-    name: Name,
-    span: float,
-    decisive: Place,
+    document: view.Document, found: Mapping[tuple[str, int | None], list[Row]], name: Name, span: float, decisive: Place
 ) -> list[Lane]:
     state = {item.get("rank"): str(item.get("state")) for item in view.rows(document.get("ranks"))}
     hatched = refused(document)
@@ -353,10 +345,7 @@ def _one_per_line(rows: Iterable[Row]) -> list[Row]:
         if row.severity != "info" and math.isfinite(row.time):
             place = (row.source, row.line)
             other = best.setdefault(place, row)
-            if (SEVERITIES.index(row.severity), row.pattern) > (
-                SEVERITIES.index(other.severity),
-                other.pattern,
-            ):
+            if (SEVERITIES.index(row.severity), row.pattern) > (SEVERITIES.index(other.severity), other.pattern):
                 best[place] = row
     return list(best.values())
 
@@ -364,11 +353,5 @@ def _one_per_line(rows: Iterable[Row]) -> list[Row]:
 def _moment(row: Row, others: int) -> Moment:
     who = view.entity({"rank": row.rank, "host": row.host or None}) or "unknown"
     return Moment(
-        row.time,
-        text.mark(row.time, row.sigma),
-        who,
-        row.text or row.pattern,
-        row.address,
-        row.severity,
-        others,
+        row.time, text.mark(row.time, row.sigma), who, row.text or row.pattern, row.address, row.severity, others
     )

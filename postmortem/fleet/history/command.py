@@ -18,7 +18,7 @@ from postmortem.fleet.history.rows import Row, kept, row, stamp
 from postmortem.fleet.history.store import opened
 from postmortem.privacy.anonymize import Anonymizer
 from postmortem.replay import documents
-from postmortem.report import recurrence, text
+from postmortem.report import summary, text
 from postmortem.report.json import dump, harmless
 from postmortem.system import output
 from postmortem.system.arguments import HISTORY
@@ -174,7 +174,7 @@ def show(where: str | None, incident: str, as_json: bool) -> str:
         found["involved"] = [{n: each[n] for n in ("kind", "name", "fault")} for each in involved]
         found["notes"] = [{n: each[n] for n in ("noted", "author", "text")} for each in notes]
         return _json({**found, "history": same})
-    return "\n".join(_shown(found, involved, notes, recurrence.sentence({"history": same})))
+    return "\n".join(_shown(found, involved, notes, summary.history({"history": same})))
 
 
 def _again(found: dict[str, Any]) -> Row:
