@@ -194,12 +194,7 @@ def test_the_command_prints_each_schema(capfd: pytest.CaptureFixture[str]) -> No
 def test_the_package_gives_three_names_and_a_version() -> None:
     given: dict[str, Any] = {}
     exec("from postmortem import *", given)
-    assert {name for name in given if name != "__builtins__"} == {
-        "Incident",
-        "Options",
-        "__version__",
-        "analyze",
-    }
+    assert {name for name in given if name != "__builtins__"} == {"Incident", "Options", "__version__", "analyze"}
     assert dir(postmortem) == sorted(postmortem.__all__)
 
 

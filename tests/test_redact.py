@@ -148,12 +148,7 @@ def test_private_keys_whole_cut_and_prefixed() -> None:
 AROUND = st.lists(st.sampled_from(ORDINARY.splitlines()) | st.text(max_size=60), max_size=6)
 
 
-@given(
-    before=AROUND,
-    after=AROUND,
-    plant=st.sampled_from(LINES),
-    prefix=st.sampled_from(["", "[rank0]: ", "\t", "é "]),
-)
+@given(before=AROUND, after=AROUND, plant=st.sampled_from(LINES), prefix=st.sampled_from(["", "[rank0]: ", "\t", "é "]))
 @settings(max_examples=300, deadline=None)
 def test_a_planted_secret_never_survives(before: list[str], after: list[str], plant: Plant, prefix: str) -> None:
     line = plant.text
@@ -186,10 +181,7 @@ def test_any_text_keeps_its_lines_and_a_second_time_changes_nothing_more(text: s
 
 
 @given(
-    plant=st.sampled_from(LINES),
-    length=st.sampled_from(CUTS),
-    place=st.floats(-0.2, 1.2),
-    front=st.sampled_from("x ,"),
+    plant=st.sampled_from(LINES), length=st.sampled_from(CUTS), place=st.floats(-0.2, 1.2), front=st.sampled_from("x ,")
 )
 @settings(max_examples=300, deadline=None)
 def test_no_cut_leaves_a_part_of_a_secret(plant: Plant, length: int, place: float, front: str) -> None:

@@ -33,8 +33,7 @@ class Watched:
         self.page.on("console", lambda message: self.misdeeds.append(f"console {message.text}"))
         self.page.on("pageerror", lambda error: self.misdeeds.append(f"error {error}"))
         self.page.on(
-            "request",
-            lambda request: request.url == self.opened or self.misdeeds.append(f"request {request.url}"),
+            "request", lambda request: request.url == self.opened or self.misdeeds.append(f"request {request.url}")
         )
         self.page.add_init_script(
             "addEventListener('securitypolicyviolation', e => console.error('policy ' + e.violatedDirective))"
@@ -132,11 +131,7 @@ def large() -> Case:
     case = many(1024, 20)
     document = case.document
     for item in document["ranks"]:
-        item |= {
-            "host": f"n{item['rank'] // 8:03d}",
-            "last_step": 20,
-            "why": f"timed out ({item['rank']}.log:20)",
-        }
+        item |= {"host": f"n{item['rank'] // 8:03d}", "last_step": 20, "why": f"timed out ({item['rank']}.log:20)"}
     evidence = document["verdict"]["evidence"]
     context = [f"step {n}" for n in range(11)]
     evidence += [

@@ -100,12 +100,7 @@ def test_the_level_follows_the_outcome() -> None:
     for outcome in ("incident", "recovered", "undetermined", "healthy"):
         case.document["verdict"]["outcome"] = outcome
         levels[outcome] = commands(report.render_github(case))[0][0]
-    assert levels == {
-        "incident": "error",
-        "recovered": "warning",
-        "undetermined": "error",
-        "healthy": "notice",
-    }
+    assert levels == {"incident": "error", "recovered": "warning", "undetermined": "error", "healthy": "notice"}
 
 
 # ── ndjson ──────────────────────────────────────────────────────────────────────────────────────────────────

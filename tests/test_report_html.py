@@ -100,24 +100,8 @@ def test_what_a_log_says_never_changes_the_page(payload: str) -> None:
 
 def test_the_page_reads_in_the_order_an_engineer_asks() -> None:
     page = report.render_html(load("oom"))
-    order = [
-        "headline",
-        "chips",
-        "What to do now",
-        "How it happened",
-        "Alternatives",
-        "Missing evidence",
-        "Timeline",
-    ]
-    order += [
-        "Ranks",
-        "Evidence",
-        "Clocks",
-        "Replay",
-        "Other jobs in these logs",
-        "Files",
-        "About this report",
-    ]
+    order = ["headline", "chips", "What to do now", "How it happened", "Alternatives", "Missing evidence", "Timeline"]
+    order += ["Ranks", "Evidence", "Clocks", "Replay", "Other jobs in these logs", "Files", "About this report"]
     places = [
         page.index(f'id="{word}"' if word == "headline" else f'class="{word}"' if word == "chips" else f">{word}</h2>")
         for word in order
@@ -230,19 +214,7 @@ def test_secrets_in_the_timeline_stay_out_of_the_picture() -> None:
     and the picture quotes some of them."""
     token = "hf_" + "AbCdEfGhIjKlMnOpQrStUvWxYz01234567"
     case = load("oom")
-    columns = [
-        "time",
-        "sigma",
-        "host",
-        "rank",
-        "kind",
-        "severity",
-        "pattern",
-        "text",
-        "source",
-        "line",
-        "clock",
-    ]
+    columns = ["time", "sigma", "host", "rank", "kind", "severity", "pattern", "text", "source", "line", "clock"]
     rows = [
         [1795209228.0 + i, 0.0, "a", 0, "line", "error", None, f"401 for {token}", f"{token}.log", i, "naive"]
         for i in range(3)

@@ -158,12 +158,7 @@ def test_pointer_shows_the_line_and_its_address(browser: Browser, tmp_path: Path
 def test_accessible_in_both_colour_schemes(browser: Browser, tmp_path: Path, scheme: Any, width: int) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     page = opened(
-        browser,
-        tmp_path,
-        load("oom"),
-        color_scheme=scheme,
-        bypass_csp=True,
-        viewport={"width": width, "height": 900},
+        browser, tmp_path, load("oom"), color_scheme=scheme, bypass_csp=True, viewport={"width": width, "height": 900}
     )
     page.get_by_role("button", name="Culprit").click()
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
@@ -257,11 +252,7 @@ def test_every_text_comes_out_as_it_went_in(tmp_path: Path) -> None:
       const rows = [...Array(events.count).keys()].map((i) => [events.line[i], events.text(i)]);
       console.log(JSON.stringify(rows));"""
     done = subprocess.run(
-        ["node", "--input-type=module", "--eval", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+        ["node", "--input-type=module", "--eval", script], capture_output=True, text=True, check=True, timeout=60
     )
     read = dict(json.loads(done.stdout))
     assert [read[i] for i in range(1, len(said)) if said[i]] == [words for words in said[1:] if words]

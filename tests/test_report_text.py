@@ -38,8 +38,7 @@ def test_markdown_reads_as_it_did(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_the_terminal_reads_as_it_did(name: str) -> None:
     golden(
-        DATA / "golden" / f"{name}.txt",
-        report.render_terminal(load(name), width=80, report="postmortem-report.html"),
+        DATA / "golden" / f"{name}.txt", report.render_terminal(load(name), width=80, report="postmortem-report.html")
     )
 
 
@@ -89,10 +88,7 @@ def test_prose_renders_as_the_text_itself(words: str) -> None:
         if not shown:
             continue
         inlines = [token for token in GITHUB.parse(frame.format(shown)) if token.type == "inline"]
-        kinds = {child.type for token in inlines for child in token.children or []} - {
-            "strong_open",
-            "strong_close",
-        }
+        kinds = {child.type for token in inlines for child in token.children or []} - {"strong_open", "strong_close"}
         assert kinds <= {"text", "text_special"}
         if frame != "**{}**":
             assert (
@@ -194,10 +190,7 @@ def test_json_is_stable_starts_with_its_schema_and_knows_no_nan() -> None:
     assert report.render_json(Case(document)).startswith(
         '{\n "schema": "postmortem/incident/1",\n "verdict": {\n  "outcome": "incident"'
     )
-    assert json.loads(report.render_json(Case({"a": float("nan"), "b": [float("inf")]}))) == {
-        "a": None,
-        "b": [None],
-    }
+    assert json.loads(report.render_json(Case({"a": float("nan"), "b": [float("inf")]}))) == {"a": None, "b": [None]}
     assert "é" in report.render_json(Case({"a": "é"}))
 
 

@@ -42,19 +42,7 @@ def many(ranks: int, steps: int) -> Case:
         ]
         if rank != 37:
             rows.append(
-                [
-                    ZERO + 600,
-                    0.5,
-                    host,
-                    rank,
-                    "timeout",
-                    "error",
-                    "timeout",
-                    "Timed out",
-                    f"{rank}.log",
-                    steps,
-                    "naive",
-                ]
+                [ZERO + 600, 0.5, host, rank, "timeout", "error", "timeout", "Timed out", f"{rank}.log", steps, "naive"]
             )
     return Case(document, frames({"columns": COLUMNS, "rows": rows}))
 

@@ -31,19 +31,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ([], [], [("html", "postmortem-report.html")]),
         (["md"], [], [("md", None)]),
-        (
-            ["html", "json", "md"],
-            ["r.html", "r.json"],
-            [("html", "r.html"), ("json", "r.json"), ("md", None)],
-        ),
+        (["html", "json", "md"], ["r.html", "r.json"], [("html", "r.html"), ("json", "r.json"), ("md", None)]),
         (["json", "md"], ["r.md"], [("md", "r.md"), ("json", None)]),  # by suffix, not by place
         (["md"], ["r.json"], [("md", "r.json")]),  # what is said counts
         (["json", "md"], ["a.txt", "b.txt"], [("json", "a.txt"), ("md", "b.txt")]),
-        (
-            [],
-            ["r.html", "r.json", "e.jsonl"],
-            [("html", "r.html"), ("json", "r.json"), ("ndjson", "e.jsonl")],
-        ),
+        ([], ["r.html", "r.json", "e.jsonl"], [("html", "r.html"), ("json", "r.json"), ("ndjson", "e.jsonl")]),
         (["html"], ["-"], [("html", None)]),
         (["junit"], ["r.html", "r.md"], [("html", "r.html"), ("md", "r.md"), ("junit", None)]),
         (["html", "md"], ["r.md"], [("md", "r.md"), ("html", "postmortem-report.html")]),

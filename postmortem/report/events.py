@@ -45,6 +45,10 @@ class Row(NamedTuple):
         return self.source, self.line
 
     @property
+    def badness(self) -> tuple[int, str]:
+        return SEVERITIES.index(self.severity), self.pattern
+
+    @property
     def address(self) -> str:
         return self.source if self.line is None else f"{self.source}:{self.line}"
 
