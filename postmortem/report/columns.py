@@ -5,7 +5,7 @@
 
 100,000 rows as JSON objects are 7.8 MB, as columns with templates and arguments some 0.4 MB. Lines of a job differ in
 few places, so a text is a template and its numbers. Events are sorted by lane (host, then rank), then by time.
-The block is base64 of gzip of: length of the header (4 bytes, little endian), header as JSON, columns as LEB128 varints.
+The block is base64 of gzip of: the header's length (4 bytes, little endian), header as JSON, columns as LEB128 varints.
 """
 
 from __future__ import annotations
