@@ -27,7 +27,7 @@ from postmortem.fleet.history.place import network, place
 from postmortem.fleet.history.rows import Involved, Row, row, stamp, uid
 from postmortem.fleet.history.schema import KNOWN, metadata
 from postmortem.fleet.history.store import opened
-from postmortem.report import recurrence
+from postmortem.report import summary
 from postmortem.system import output
 
 OOM = SAMPLES / "oom-on-second-host"
@@ -462,7 +462,7 @@ def test_the_first_one_is_said_to_be_new(in_process: Command, tmp_path: Path) ->
     asked = ("analyze", OOM / "logs", "--history", tmp_path / "fleet.db", "-f", "json", "-q")
     first = json.loads(in_process(*asked).stdout)
     assert first["history"]["times"] == 0 and first["history"]["incidents"] == 0
-    assert recurrence.sentence(first) == "not seen before in the history (it begins with this one)"
+    assert summary.history(first) == "not seen before in the history (it begins with this one)"
     assert json.loads(in_process(*asked).stdout)["history"] == first["history"]
 
 
@@ -478,7 +478,7 @@ def test_what_an_older_version_filed_is_neither_counted_nor_kept_quiet(in_proces
     asked = ("analyze", OOM / "logs", "--history", path, "-f", "json", "-q")
     told = json.loads(in_process(*asked).stdout)
     assert (told["history"]["times"], told["history"]["incomparable"]) == (0, 1)
-    assert "; 1 filed with another version's fingerprints cannot be compared" in recurrence.sentence(told)
+    assert "; 1 filed with another version's fingerprints cannot be compared" in summary.history(told)
     with opened(str(path)) as history:  # its own row is of today
         assert [r["cause"] for r in history.rows(uid=own.uid)] == [own.cause]
 

@@ -44,7 +44,7 @@ def read(path: Path) -> dict[str, Any]:
 
 def attach(path: Path, result: Mapping[str, Any]) -> None:
     """Write the result of a replay into the document of the report, and in HTML also into the visible section."""
-    from postmortem.report import html, json as plain  # isort: skip
+    from postmortem.report import html, json as plain, templates  # isort: skip
 
     document = read(path)
     hint = document.get("replay")
@@ -57,7 +57,7 @@ def attach(path: Path, result: Mapping[str, Any]) -> None:
         output.write_file(path, plain.dump(document, indent=1) + "\n")
         return
     start, end = page
-    text = text[:start] + html.embedded(document) + text[end:]
+    text = text[:start] + templates.embedded(document) + text[end:]
     section = html.replay_section(replay)
     # Log text on the page is escaped, so only the template can have written these marks.
     if SECTION.search(text):

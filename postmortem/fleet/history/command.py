@@ -16,9 +16,9 @@ from postmortem.fleet.history.filing import seen, warning
 from postmortem.fleet.history.place import place
 from postmortem.fleet.history.rows import Row, kept, row, stamp
 from postmortem.fleet.history.store import opened
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 from postmortem.replay import documents
-from postmortem.report import recurrence, text
+from postmortem.report import summary, text
 from postmortem.report.json import dump, harmless
 from postmortem.system import output
 from postmortem.system.arguments import HISTORY
@@ -75,7 +75,7 @@ def _ran(path: Path, where: str, anonymise: bool) -> Row:
     return found
 
 
-def _keyed(where: str) -> Anonymiser:
+def _keyed(where: str) -> Anonymizer:
     from postmortem.fleet.history.pseudonyms import Keyed, key
 
     return Keyed(key(place(where)))
@@ -174,7 +174,7 @@ def show(where: str | None, incident: str, as_json: bool) -> str:
         found["involved"] = [{n: each[n] for n in ("kind", "name", "fault")} for each in involved]
         found["notes"] = [{n: each[n] for n in ("noted", "author", "text")} for each in notes]
         return _json({**found, "history": same})
-    return "\n".join(_shown(found, involved, notes, recurrence.sentence({"history": same})))
+    return "\n".join(_shown(found, involved, notes, summary.history({"history": same})))
 
 
 def _again(found: dict[str, Any]) -> Row:
@@ -240,7 +240,7 @@ def _read(path: Path) -> str:
 def export(where: str | None, asked: dict[str, Any], out: str, anonymise: bool) -> None:
     """Write the table."""
     from postmortem.fleet.history.export import table, written
-    from postmortem.privacy.anonymise import Anonymiser
+    from postmortem.privacy.anonymize import Anonymizer
 
     form = "ndjson" if out == "-" else Path(out).suffix.lstrip(".").lower()
     if out != "-":
@@ -250,7 +250,7 @@ def export(where: str | None, asked: dict[str, Any], out: str, anonymise: bool) 
             store.rows(**asked),
             store.involved(**asked),
             store.notes(**asked),
-            Anonymiser() if anonymise else None,
+            Anonymizer() if anonymise else None,
         )
     made = written(found, form)
     if out == "-":

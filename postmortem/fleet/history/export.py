@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import UsageError
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,7 +26,7 @@ def table(
     rows: Sequence[Mapping[str, Any]],
     involved: Sequence[Mapping[str, Any]],
     notes: Sequence[Mapping[str, Any]],
-    names: Anonymiser | None = None,
+    names: Anonymizer | None = None,
 ) -> pd.DataFrame:
     """All columns of the store, `time` first (`happened`, else `filed`), and names joined by blanks. With
     `names`, in pseudonyms."""
@@ -63,7 +63,7 @@ def _joined(involved: Sequence[Mapping[str, Any]], notes: Sequence[Mapping[str, 
 
 
 def _hidden(
-    rows: list[dict[str, Any]], involved: Sequence[Mapping[str, Any]], names: Anonymiser
+    rows: list[dict[str, Any]], involved: Sequence[Mapping[str, Any]], names: Anonymizer
 ) -> list[dict[str, Any]]:
     """One key for all rows, so that a host has one pseudonym in the whole table. A fingerprint loses the
     part that tells the hardware."""

@@ -17,13 +17,13 @@ from typing import Any
 from postmortem.errors import HistoryError
 from postmortem.fleet.history.place import Place
 from postmortem.model.fingerprint import marked
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 
 VARIABLE = "POSTMORTEM_HISTORY_KEY"
 DIGITS = 10  # two of 10,000 hosts share a pseudonym in one fleet of 200
 
 
-class Keyed(Anonymiser):
+class Keyed(Anonymizer):
     """Pseudonyms that stay the same over incidents."""
 
     def __init__(self, key: bytes) -> None:
@@ -72,7 +72,7 @@ def _made(path: Path) -> None:
         beside.unlink()
 
 
-def hidden(document: Any, names: Anonymiser) -> Any:
+def hidden(document: Any, names: Anonymizer) -> Any:
     """The document with pseudonyms; the texts of the logs are not in the store, so its own fields are
     enough."""
     for source in document.get("sources") or []:

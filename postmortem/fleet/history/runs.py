@@ -18,7 +18,7 @@ from typing import Any
 
 from postmortem.errors import UsageError
 from postmortem.fleet.history.rows import Involved, Row, count, hours, kept, moment
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 from postmortem.report import view
 from postmortem.version import __version__
 
@@ -26,7 +26,7 @@ JOURNAL = "run.jsonl"
 LONGEST = 1 << 16  # bytes of a record
 
 
-def row(path: Path, names: Anonymiser | None = None) -> Row | None:
+def row(path: Path, names: Anonymizer | None = None) -> Row | None:
     """What is kept of a run; None of one that did not end well: its report tells. `names` hides its host."""
     first, last = _ends(path)
     begun, ended, host = moment(first.get("time")), moment(last.get("time")), kept(first.get("host"))

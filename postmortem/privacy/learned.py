@@ -1,40 +1,32 @@
-"""Secrets that were found where something told what they are, to be found again where they stand bare.
+"""Secrets that were found where their context showed them, to be found again where they are alone.
 
-A hostile log can teach any number of secrets, so what is looked for in each text does not grow with them:
-beyond a few, a text is gone through once, by the first characters of the secrets.
+A hostile log can contain any number of secrets, so the search of a text does not grow with them: if there are more
+than a few, a text is searched once, by the first characters of the secrets.
 """
 
 from __future__ import annotations
 
 import re
 
-# A secret learnt where its name stood is looked for elsewhere, if it is too odd to be a word of the log.
+# A secret that was found behind its name is searched for elsewhere if it cannot be a word of the log.
 LEARNABLE = re.compile(r"(?=.*\d)(?=.*[A-Za-z])\S{16,}")
 FEW = 64
 HEAD = 8
 
 
-class Learnt:
-    """Secrets and their marks. `count` grows with each that was new."""
+class Learned:
+    """Secrets and their marks."""
 
     def __init__(self) -> None:
         self.marks: dict[str, str] = {}
         self._heads: dict[str, list[str]] = {}
-
-    @property
-    def count(self) -> int:
-        return len(self.marks)
-
-    def __contains__(self, secret: str) -> bool:
-        return secret in self.marks
 
     def add(self, secret: str, mark: str) -> None:
         self.marks[secret] = mark
         self._heads.setdefault(secret[:HEAD], []).append(secret)
 
     def replaced(self, text: str) -> str:
-        if not self.marks:
-            return text
+        """Return the text with marks in place of the secrets."""
         if len(self.marks) > FEW:
             return self._by_heads(text)
         for secret, mark in self.marks.items():

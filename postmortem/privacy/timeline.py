@@ -1,5 +1,5 @@
-"""Secrets out of the events of a timeline, before anything is concluded from them: a headline quotes a
-piece of a line, in small letters perhaps, and a piece does not show any more that it belongs to a secret.
+"""Secrets removed from the events of a timeline before any conclusion: a headline quotes a piece of a line, and a
+piece may no longer be recognized as a part of a secret.
 """
 
 from __future__ import annotations
@@ -13,21 +13,20 @@ PROSE = 8  # characters of a field that may hold more than a word
 
 
 def without_secrets(events: Sequence[Event], redactor: Redactor) -> tuple[Event, ...]:
-    """The events with marks in their texts and fields. Their surroundings stay as they are: of a few events
-    they are shown, and redacted there."""
-    said = list(dict.fromkeys(e.text for e in events))
-    shown = dict(zip(said, redactor.texts(said), strict=True))
-    own = {text: redactor.found(text) for text, new in shown.items() if text != new}
+    """Return the events with marks in their texts and fields. Contexts remain: they are redacted where shown."""
+    texts = list(dict.fromkeys(e.text for e in events))
+    shown = dict(zip(texts, redactor.texts(texts), strict=True))
+    secrets = {text: redactor.found(text) for text, new in shown.items() if text != new}
     out = []
     for e in events:
-        fields = _fields(e.fields, redactor, own.get(e.text, ())) if e.fields else e.fields
+        fields = _fields(e.fields, redactor, secrets.get(e.text, {})) if e.fields else e.fields
         text = shown[e.text]
         out.append(e if text is e.text and fields is e.fields else e._replace(text=text, fields=fields))
     return tuple(out)
 
 
 def for_the_report(events: Sequence[Event], redactor: Redactor) -> tuple[Event, ...]:
-    """The events as they may be shown: no surroundings, no fields, and no secret in a file's name."""
+    """Return the events without contexts and fields, and without secrets in the names of files and hosts."""
     if not events:
         return ()
     # event by event takes four times as long
@@ -47,26 +46,19 @@ def for_the_report(events: Sequence[Event], redactor: Redactor) -> tuple[Event, 
     return tuple(map(Event._make, zip(*columns.values(), strict=True)))
 
 
-def _fields(fields: Mapping[str, object], redactor: Redactor, own: Sequence[str]) -> Mapping[str, object]:
-    new = {key: _field(value, redactor, own) for key, value in fields.items()}
+def _fields(fields: Mapping[str, object], redactor: Redactor, secrets: Mapping[str, str]) -> Mapping[str, object]:
+    new = {key: _field(value, redactor, secrets) for key, value in fields.items()}
     return fields if all(new[key] is value for key, value in fields.items()) else new
 
 
-def _field(value: object, redactor: Redactor, own: Sequence[str]) -> object:
-    """The same object where nothing changes. Only the text's own secrets are looked for in short words."""
-    if isinstance(value, str):
-        return _word(value, redactor, own)
-    if isinstance(value, tuple) and own:
-        return tuple(_field(item, redactor, own) for item in value)
-    return value
-
-
-def _word(value: str, redactor: Redactor, own: Sequence[str]) -> str:
+def _field(value: object, redactor: Redactor, secrets: Mapping[str, str]) -> object:
+    """Return the same object if nothing changes. Short words are searched only for the text's own secrets."""
+    if isinstance(value, tuple) and secrets:
+        return tuple(_field(item, redactor, secrets) for item in value)
+    if not isinstance(value, str):
+        return value
     new = redactor.text(value) if len(value) >= PROSE else value
-    for secret in own:
+    for secret, mark in secrets.items():
         if len(secret) >= SHORTEST and secret in new:
-            new = new.replace(secret, redactor.marked(secret))
+            new = new.replace(secret, mark)
     return value if new == value else new
-
-
-__all__ = ["for_the_report", "without_secrets"]
