@@ -14,10 +14,10 @@ from postmortem.errors import HistoryError
 
 MOUNTS = Path("/proc/self/mountinfo")
 # Locks of SQLite do not work between hosts there, and its write-ahead log needs shared memory.
-NETWORK = frozenset(
-    "nfs nfs3 nfs4 cifs smb smb2 smb3 smbfs lustre gpfs beegfs ceph 9p afs pvfs2 orangefs panfs wekafs vastnfs "
-    "glusterfs virtiofs".split()
-)
+NETWORK = (
+    "nfs", "cifs", "smb", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs", "pvfs2", "orangefs", "panfs", "wekafs",
+    "vastnfs", "glusterfs", "virtiofs", "fuse.",
+)  # fmt: skip
 LOCAL_FUSE = ("fuse.fuse-overlayfs", "fuse.lxcfs", "fuse.ntfs")
 _PASSWORD = re.compile(r"(?<=://)([^/?#@]*?):[^@/]*@|(?<=[?&]password=)[^&]+")
 _HINT = "name a file, or postgresql://USER@HOST/DATABASE"
@@ -69,7 +69,7 @@ def network(file: Path, mounts: str) -> str:
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= longest:  # a later mount on the same point hides the earlier one
             longest, kind = len(point), right.split(" ")[0]
-    return kind if kind in NETWORK or (kind.startswith("fuse.") and not kind.startswith(LOCAL_FUSE)) else ""
+    return kind if kind.startswith(NETWORK) and not kind.startswith(LOCAL_FUSE) else ""
 
 
 def _resolved(file: Path) -> str:

@@ -141,8 +141,8 @@ class Store:
             return int(c.execute(sa.select(sa.func.count()).where(other)).scalar_one())
 
     def same(self, cause: str, but: str) -> tuple[int, str | None, tuple[str, int] | None]:
-        """Return the number of other incidents with this cause, the time of the first, and the host most often at fault.
-        Counted by the database: a cause may have ten thousand incidents of a thousand hosts each."""
+        """Return the number of other incidents with this cause, the time of the first, and the host most often at
+        fault. Counted by the database: a cause may have ten thousand incidents of a thousand hosts each."""
         own = (incidents.c.cause == cause, incidents.c.uid != but)
         times = sa.func.count().label("times")
         blamed = (
