@@ -124,7 +124,7 @@ def test_the_interval_is_that_of_the_tables(count: int, low: float, high: float)
 
 
 def test_the_interval_does_not_jump_where_it_is_no_longer_exact() -> None:
-    (low, high), (next_low, next_high) = trends.interval(trends.FEW), trends.interval(trends.FEW + 1)
+    (low, high), (next_low, next_high) = trends.interval(trends.EXACT), trends.interval(trends.EXACT + 1)
     assert next_low - low == pytest.approx(1, abs=0.1) and next_high - high == pytest.approx(1, abs=0.1)
 
 

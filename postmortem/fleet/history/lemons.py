@@ -188,8 +188,19 @@ def _judged(units: Sequence[Unit], rate: float, hours: bool) -> list[Judged]:
         a, b = shape + n, scale + mean
         found.append(
             Judged(
-                u.kind, u.name, n, u.jobs, round(u.exposure, 3), hours, round(mean, 4), round(a / b, 2),
-                round(_gamma(a, -Z95) / b, 2), round(_gamma(a, Z95) / b, 2), p_value, q, q < rate and n >= FEWEST,
+                u.kind,
+                u.name,
+                n,
+                u.jobs,
+                round(u.exposure, 3),
+                hours,
+                round(mean, 4),
+                round(a / b, 2),
+                round(_gamma(a, -Z95) / b, 2),
+                round(_gamma(a, Z95) / b, 2),
+                p_value,
+                q,
+                q < rate and n >= FEWEST,
             )  # fmt: skip
         )
     return sorted(found, key=lambda each: (each.p, -each.faults, each.name))
@@ -261,9 +272,7 @@ def _gamma(shape: float, z: float) -> float:
 
 def sentence(each: Judged) -> str:
     """Return `gpu-017: at fault in 6 of 9 jobs, expected 0.4 (q < 0.001)`, and the conclusion."""
-    times = (
-        f"{each.faults} times in {each.exposure:,.0f} h" if each.hours else f"in {each.faults} of {each.jobs} jobs"
-    )
+    times = f"{each.faults} times in {each.exposure:,.0f} h" if each.hours else f"in {each.faults} of {each.jobs} jobs"
     start = f"{line(each.name, 80)}: at fault {times}, expected {_figure(each.expected)} ({_q(each.q)})"
     if each.lemon:
         return f"{start}; {_figure(each.low)} to {_figure(each.high)} times the usual rate"
