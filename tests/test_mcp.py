@@ -254,12 +254,15 @@ def test_a_report_that_exists_is_read_without_the_logs(tmp_path: Path) -> None:
 
 
 def test_every_part_of_the_document_can_be_asked_for() -> None:
-    from postmortem.fleet.mcp.tools import PARTS
+    @talk(SAMPLES)
+    async def parts(client: Any) -> list[str]:
+        tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+        return list(tools["details"].input_schema["properties"]["part"]["enum"])
 
     paths = {"paths": ["logs"]}
     for part, found in zip(
-        PARTS,
-        ask(SAMPLES / "skipped-collective", *(("details", {**paths, "part": part}) for part in PARTS)),
+        parts,
+        ask(SAMPLES / "skipped-collective", *(("details", {**paths, "part": part}) for part in parts)),
         strict=True,
     ):
         assert found["part"] == part and len(found["rows"]) == min(found["found"], 40)
@@ -382,11 +385,11 @@ def test_old_incidents_make_room_for_new_ones(monkeypatch: pytest.MonkeyPatch) -
     from postmortem.fleet.mcp import cases
     from postmortem.fleet.mcp.roots import Roots
 
-    kept = cases.Cases(Roots([SAMPLES]))
-    made = [cases.Case((Path(str(n)),), "", {}, weight=cases.KEPT // 3) for n in range(5)]
+    known = cases.Cases(Roots([SAMPLES]))
+    made = [cases.Case((Path(str(n)),), "", {}, weight=cases.CACHED // 3) for n in range(5)]
     for case in made:
-        kept._keep(case)
-    assert list(kept._kept.values()) == made[-3:]
+        known._cache((cases.ANALYZE, case.paths), case)
+    assert list(known._cached.values()) == made[-3:]
 
 
 # ── logs are hostile ────────────────────────────────────────────────────────────────────────────────────────

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TIMES = ("time", "filed", "happened", "begun", "ended")
-TYPES = {"world_size": "Int64", "attempts": "Int64", "hours": "float64", "lost_rank_hours": "float64"}
+TYPES: dict[str, Any] = {"world_size": "Int64", "attempts": "Int64", "hours": "float64", "lost_rank_hours": "float64"}
 JOINED = ("hosts", "hosts_at_fault", "gpus_at_fault", "note")
 PATHS = ("report", "logs")
 PROSE = ("headline", *PATHS, "job", "code", "note")
