@@ -121,7 +121,7 @@ def test_one_sentence_tells_versions_world_and_the_first_line_of_one_rank(tmp_pa
     found = compare(str(a), str(b))
     head = "B has torch 2.6.0 where A has 2.5.1, 6 ranks where A has 4 and batch_size=48 where A has 64"
     assert found["headline"].startswith(f"{head}; rank 3 of B first prints “train: {words[:60]}")
-    assert found["headline"].endswith("” after step 120, which nobody in A did.")
+    assert found["headline"].endswith("” after step 120, which A never prints.")
     assert rows(found, "version") == [("torch", "2.5.1", "2.6.0", True)]
     assert rows(found, "world") == [("world_size", "4 ranks", "6 ranks", True)]
     assert rows(found, "setting") == [("batch_size", "64", "48", True)]
@@ -223,7 +223,7 @@ def test_a_log_that_breaks_off_is_not_said_to_lack_a_line(tmp_path: Path) -> Non
     (a / "rank2.log").unlink()
     (a / "rank2.log.gz").write_bytes(packed[: len(packed) // 2])
     found = compare(str(a), str(b))
-    assert "Not all lines of A were read, so no line is said to be missing there." in found["uncompared"]
+    assert "Not all lines of A were read, so no line is reported as missing there." in found["uncompared"]
     assert not [line for line in found["lines"] if line["only_in"] == "b"]
 
 

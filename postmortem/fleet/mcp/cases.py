@@ -130,4 +130,6 @@ def _case(paths: tuple[Path, ...], stamp: str, line: bytes) -> Case:
         raise PostmortemError(result["error"], result["hint"])
     rows: list[list[Any]] = [[sys.intern(v) if isinstance(v, str) else v for v in row] for row in result["rows"]]
     secrets = tuple((secret, mark, bare) for secret, mark, bare in result["secrets"])
-    return Case(paths, stamp, result["document"], tuple(Row(*row) for row in rows), tuple(result["notes"]), secrets, len(line))
+    return Case(
+        paths, stamp, result["document"], tuple(Row(*row) for row in rows), tuple(result["notes"]), secrets, len(line)
+    )
