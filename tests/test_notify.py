@@ -83,7 +83,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 def said(capsys: pytest.CaptureFixture[str], *given: str, incident: Incident | None = None) -> str:
     """Notify, and return what was said of it; whatever that is, the address is not in it."""
-    notify.tell(incident or solved(OOM), given, REPORT)
+    notify.send(incident or solved(OOM), given, REPORT)
     told = capsys.readouterr()
     assert told.out == "" and not [word for word in (*TOKEN.split("/"), "hooks") if word in told.err]
     return told.err
@@ -287,7 +287,7 @@ def test_a_certificate_of_ones_own_has_to_be_named(
             f"pagerduty+http://127.0.0.1:1/{TOKEN}",
             ": not sent: a PagerDuty address ends with ?routing_key=KEY",
         ),
-        (f"@https://chat.example/{TOKEN}", "nobody was notified: the file of addresses: No such file"),
+        (f"@https://chat.example/{TOKEN}", "no notification was sent: the file of addresses: No such file"),
     ],
 )
 def test_trouble_costs_a_line_that_keeps_the_secret(
@@ -295,7 +295,7 @@ def test_trouble_costs_a_line_that_keeps_the_secret(
 ) -> None:
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(notify, "PAUSES", (0.01,))
-    notify.tell(solved(OOM), [address], "")
+    notify.send(solved(OOM), [address], "")
     told = capsys.readouterr().err
     assert why in told and "Traceback" not in told
     assert not [word for word in TOKEN.split("/") if word in told]
