@@ -55,9 +55,6 @@ def failed(folder: Path, words: str, **options: Any) -> Incident:
     return analyze([str(folder)], Options(**options))
 
 
-# ── content ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_slack_gets_headline_facts_action_and_link(server: Server, send: Send) -> None:
     assert send("slack") == ""
     ((path, headers, body),) = server.requests
@@ -125,9 +122,6 @@ def test_a_secret_is_not_sent_even_if_the_report_shows_it(server: Server, send: 
 
 def test_a_healthy_run_is_not_reported(server: Server, send: Send) -> None:
     assert send("", solved(SAMPLES / "healthy-torchrun")) == "" and server.requests == []
-
-
-# ── failures ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_failing_server_is_tried_three_times_and_one_that_refuses_once(server: Server, send: Send) -> None:
@@ -199,9 +193,6 @@ def test_a_failure_costs_one_line_without_the_address(server: Server, capsys: py
         printed = capsys.readouterr().err
         assert why in printed and "Traceback" not in printed
         assert not [word for word in TOKEN.split("/") if word in printed]
-
-
-# ── the command ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_addresses_come_from_a_file_or_the_environment(tmp_path: Path) -> None:

@@ -50,9 +50,6 @@ def received(where: str, server: Server, document: str, **more: str) -> tuple[st
     return one
 
 
-# ── content ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_chat_gets_the_headline_and_the_facts_and_no_line_of_the_logs(server: Server) -> None:
     address = {"JOB": "train-1", "REPORT_URL": "https://example.com/r.html"}
     path, headers, body = received("slack", server, brief(), **address)
@@ -132,9 +129,6 @@ def test_a_good_run_has_no_time_and_no_culprit(server: Server) -> None:
     (record,) = body["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert record["severityText"] == "INFO" and int(record["timeUnixNano"]) >= began - 10**6
     assert {pair["key"] for pair in record["attributes"]} == {"postmortem.outcome", "postmortem.confidence"}
-
-
-# ── failures ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_refusal_costs_one_line(server: Server) -> None:

@@ -61,9 +61,6 @@ class Unsent(Exception):
         self.again = again
 
 
-# ── addresses ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def addresses(given: Sequence[str], environ: Mapping[str, str] = os.environ) -> list[str]:
     """Return the addresses of the command line, else those in `POSTMORTEM_NOTIFY`; `@FILE` is replaced by its lines.
     Raise Unsent if a file cannot be read."""
@@ -115,9 +112,6 @@ def _printable(address: str) -> str:
 
 def _belongs(host: str, kind: str, ends: tuple[str, ...]) -> bool:
     return host in ends or (kind == "teams" and host.endswith(tuple(f".{end}" for end in ends)))
-
-
-# ── content ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +206,6 @@ _BODIES: Mapping[str, Callable[[Message, Target], object]] = {
     "pagerduty": pagerduty,
     "webhook": webhook,
 }
-
-
-# ── transport ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def send(incident: Incident, given: Sequence[str], link: str = "") -> None:

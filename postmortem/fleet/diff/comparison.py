@@ -75,9 +75,6 @@ def _side(one: Run, redactor: Redactor) -> Side:
     return cast(Side, redactor.document(side))
 
 
-# ── the headline ────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _headline(a: Run, b: Run, matter: Sequence[Differs], lines: Sequence[OnlyIn]) -> str:
     """Return the most significant differences in one sentence."""
     texts = [(row["kind"], row["text"].rstrip(".")) for row in matter]

@@ -50,9 +50,6 @@ def _row(kind: str, name: str, pair: Pair, sentence: str, matters: bool = True) 
     return {"kind": kind, "name": name, "a": pair[0], "b": pair[1], "matters": matters, "text": sentence}
 
 
-# ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def ended(run: Run) -> str:
     """Return `failed (host memory)`, `ended well`."""
     category = labels.CATEGORIES.get(run.document["verdict"].get("category") or "", "")
@@ -74,9 +71,6 @@ def _verdict(a: Run, b: Run) -> Iterator[Differs]:
     if ended(a) == ended(b):
         sentence = f"both {ended(a)}, A of `{first.get('pattern')}`, B of `{second.get('pattern')}`"
     yield _row("verdict", "verdict", (ended(a), ended(b)), sentence)
-
-
-# ── versions and settings ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _unequal(kind: str, a: Named, b: Named) -> Iterator[Differs]:
@@ -128,9 +122,6 @@ def _only(side: str, value: str) -> Pair:
     return (value, None) if side == "A" else (None, value)
 
 
-# ── the world ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _world(a: Run, b: Run) -> Iterator[Differs]:
     first, second = a.document["job"], b.document["job"]
     sizes = [(job.get("world_size") or 0, len(job.get("hosts") or ())) for job in (first, second)]
@@ -156,9 +147,6 @@ def _hosts(a: Run, b: Run) -> Iterator[Differs]:
 def _some(names: Iterable[str]) -> str:
     known = sorted(names)
     return listed(known) if len(known) <= 4 else f"{', '.join(known[:3])} and {len(known) - 3} more"
-
-
-# ── steps, and missing logs ─────────────────────────────────────────────────────────────────────────────────
 
 
 def _steps(a: Run, b: Run) -> Iterator[Differs]:

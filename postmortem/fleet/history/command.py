@@ -35,9 +35,6 @@ def _named(where: str | None) -> str:
     return where
 
 
-# ── writing ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def add(paths: Sequence[str], where: str | None, anonymise: bool) -> None:
     """File documents, and journals of runs that ended well. Other files of a folder are skipped; a named file that is
     neither is an error."""
@@ -132,9 +129,6 @@ def age(words: str) -> float:
     if unit not in UNITS or not (number.isascii() and number.isdigit() and len(number) <= 5):
         raise UsageError(f"--keep {words} is not a valid duration", "write it like this: --keep 180d")
     return int(number) * UNITS[unit]
-
-
-# ── reading ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def listing(where: str | None, conditions: Conditions, as_json: bool) -> str:

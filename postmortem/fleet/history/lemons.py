@@ -97,9 +97,6 @@ def mapping(text: str) -> dict[str, dict[str, str]]:
     }
 
 
-# ── counting ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def fleet(
     rows: Rows,
     involved: Iterable[Mapping[str, Any]],
@@ -149,9 +146,6 @@ def _expose_gpus(found: Fleet, each: int) -> None:
         for number in range(each - named[host.name]):
             name = f"{host.name}/\0{number}"
             found.gpus[name] = Unit("gpu", name, set(), host.exposure, host.jobs)
-
-
-# ── judging ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def judge(found: Fleet, rate: float = 0.05) -> list[Judged]:
@@ -265,9 +259,6 @@ def adjusted(p: Sequence[float]) -> list[float]:
 def _gamma(shape: float, z: float) -> float:
     """Return a quantile of the Gamma distribution of scale 1 (Wilson and Hilferty), accurate to a few percent."""
     return shape * max(1 - 1 / (9 * shape) + z / (3 * math.sqrt(shape)), 0.0) ** 3
-
-
-# ── text ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def sentence(each: Judged) -> str:

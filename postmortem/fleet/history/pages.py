@@ -130,9 +130,6 @@ def _between(size: Size) -> str:
     return f"{amount(mean)} h ({amount(low)} to {amount(high)})"
 
 
-# ── the chart ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _chart(found: Figures, tones: Mapping[str, int]) -> dict[str, Any]:
     """Return positions of stacked columns, in pixels. The table below the chart has the same numbers."""
     periods = found.periods

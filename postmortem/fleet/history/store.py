@@ -62,8 +62,6 @@ class Store:
         with self._begun(reads=True) as c:
             return [dict(each) for each in c.execute(query).mappings()]
 
-    # ── writing ─────────────────────────────────────────────────────────────────────────────────────────────
-
     def file(self, row: Row) -> bool:
         """Write a row; True if the incident is new. A known one is updated, but keeps its notes and its filing date."""
         values, units = _values(row)
@@ -110,8 +108,6 @@ class Store:
     def note(self, uid: str, text: str, author: str | None = None) -> None:
         with self._begun() as c:
             c.execute(sa.insert(notes).values(uid=uid, noted=stamp(time.time()), author=author, text=text))
-
-    # ── reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def rows(self, limit: int | None = None, **conditions: Any) -> list[dict[str, Any]]:
         """Return rows of `incidents`, latest first, each with `when`; `conditions` are those of `_matching`."""
@@ -191,9 +187,6 @@ def _matching(
         yield until > _WHEN
     if host is not None:
         yield incidents.c.uid.in_(sa.select(involved.c.uid).where(involved.c.name == host, involved.c.fault))
-
-
-# ── opening ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager

@@ -123,9 +123,6 @@ async def _report(context: Context, done: int, total: int, what: str) -> None:
     await context.session.report_progress(done, total, text.line(what, 200))
 
 
-# ── the table of tools ──────────────────────────────────────────────────────────────────────────────────────
-
-
 @cache
 def _table() -> dict[str, dict[str, Any]]:
     """Return the tools of tools.yaml by name."""

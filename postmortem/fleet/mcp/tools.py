@@ -58,9 +58,6 @@ def _page(rows: list[Any], asked: Arguments, show: Callable[[Any], Any] = answer
     return answers.page(rows, first, answers.fitting(map(show, rows[first:]), asked.get("limit", ROWS)))
 
 
-# ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def incidents(scope: Scope, asked: Arguments) -> Answer:
     folder = scope.roots.find(asked["path"]) if asked.get("path") else None
     if folder is not None and not folder.is_dir():
@@ -113,9 +110,6 @@ def _table(case: Case, name: str) -> list[Any]:
         return [{k: v for k, v in row.items() if k not in context} for row in document["verdict"]["evidence"]]
     found = document[name]
     return list(found) if isinstance(found, list | tuple) else [found]
-
-
-# ── lines and events ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def timeline(scope: Scope, asked: Arguments, case: Case) -> Answer:
@@ -185,9 +179,6 @@ def lines(scope: Scope, asked: Arguments, case: Case) -> Answer:
     if last < high or found.more:
         answer["next"] = {"where": f"{request.file}:{last + 1}-{max(high, request.last)}"}
     return answer | ({"incomplete": text.sentence(found.note, 300)} if found.note else {})
-
-
-# ── beyond the incident ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def history(scope: Scope, asked: Arguments) -> Answer:
