@@ -350,11 +350,10 @@ def test_sqlite_on_a_network_file_system_is_used_with_a_warning(
     done = in_process("analyze", OOM / "logs", "--history", path, "-q", "-f", "json")
     assert "is on nfs4, where SQLite is not safe for writers on several hosts" in done.stderr
     assert "use a PostgreSQL URL" in done.stderr and "history" in json.loads(done.stdout)
-    with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
-        monkeypatch.undo()
-        with opened(str(path)):
-            assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    for found, mode in ((mounts, "delete"), (tmp_path / "none", "wal")):
+        monkeypatch.setattr("postmortem.fleet.history.place.MOUNTS", found)
+        with opened(str(path)), closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("PRAGMA journal_mode").fetchone() == (mode,)
 
 
 def test_other_addresses_are_refused() -> None:
