@@ -44,20 +44,20 @@ def job(folder: Path, seed: int, *, ranks: int = 4, torch: str = "2.5.1", **more
     run, host = f"run-{chance.randrange(16**8):08x}", more.get("host") or f"gpu-{chance.randrange(900):03}"
     began = DAY + chance.random() * 1e6
     for rank in range(ranks):
-        at, said = began, list[tuple[float, str, str]]()
-        said.append((at, "INFO", f"process group ready: rank {rank} of {ranks}, pid {chance.randrange(30_000)}"))
-        said.append((at, "INFO", f"torch {torch}, listening on {host}:{chance.randrange(65_000)}"))
-        said.append((at, "INFO", f"config lr={lr} batch_size={more.get('batch_size', 64)} ms_to_start={at % 1}"))
+        at, log = began, list[tuple[float, str, str]]()
+        log.append((at, "INFO", f"process group ready: rank {rank} of {ranks}, pid {chance.randrange(30_000)}"))
+        log.append((at, "INFO", f"torch {torch}, listening on {host}:{chance.randrange(65_000)}"))
+        log.append((at, "INFO", f"config lr={lr} batch_size={more.get('batch_size', 64)} ms_to_start={at % 1}"))
         for step in range(0, 200, 5):
             at += 5 * step_s * chance.uniform(0.9, 1.15)
             norm = f"{chance.uniform(0, 9) - 4:.3g}"
-            said.append((at, "INFO", f"step {step} loss {chance.uniform(1, 3):.4f} grad_norm {norm}"))
-            said += [(at, level, words) for words, level in extra.get(rank, {}).get(step, ())]
+            log.append((at, "INFO", f"step {step} loss {chance.uniform(1, 3):.4f} grad_norm {norm}"))
+            log += [(at, level, words) for words, level in extra.get(rank, {}).get(step, ())]
             if step % 50 == 0:
                 saved = f"saved /data/{run}/ckpt_{step}_{chance.randrange(16**12):012x}.pt"
-                said.append((at, "INFO", saved))
-        said.append((at, "INFO", "training finished"))
-        lines = [f"{stamp(at)} {level} [rank{rank}] train: {words}" for at, level, words in said]
+                log.append((at, "INFO", saved))
+        log.append((at, "INFO", "training finished"))
+        lines = [f"{stamp(at)} {level} [rank{rank}] train: {words}" for at, level, words in log]
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"rank{rank}.log").write_text("\n".join(lines) + "\n")
     return folder
@@ -315,8 +315,8 @@ def test_an_anonymized_comparison_has_no_names(tmp_path: Path, in_process: Comma
     done = in_process("diff", a, b, "--format", form, "--anonymise-map", tmp_path / "key.json")
     assert done.returncode == 0, done.stderr
     assert "user-1" in done.stdout and not re.search("(?i)falcon|walburga|exp9", done.stdout)
-    said = json.loads((tmp_path / "key.json").read_text())
-    assert {"falcon-x1", "falcon-x2", "walburga"} <= set(said.values())
+    names = json.loads((tmp_path / "key.json").read_text())
+    assert {"falcon-x1", "falcon-x2", "walburga"} <= set(names.values())
     assert (tmp_path / "key.json").stat().st_mode & 0o777 == 0o600
     plain = in_process("diff", a, b, "--format", form).stdout
     assert "walburga" in plain

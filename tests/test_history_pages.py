@@ -25,13 +25,13 @@ NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 SITE = Path("/srv/fleet")
 
 
-def row(number: int, days: float, **told: Any) -> dict[str, Any]:
+def row(number: int, days: float, **fields: Any) -> dict[str, Any]:
     """An incident so many days ago, as the store gives it."""
     when = (NOW - timedelta(days=days)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
     return {
         "uid": f"{number:064x}", "outcome": "incident", "category": "host-oom", "confidence": "established",
         "headline": f"Rank {number} was killed", "cause": "c1", "job": str(number), "world_size": 8,
-        "hours": 2.0, "lost_rank_hours": 16.0, "report": f"/srv/runs/{number}/report.html", "when": when, **told,
+        "hours": 2.0, "lost_rank_hours": 16.0, "report": f"/srv/runs/{number}/report.html", "when": when, **fields,
     }  # fmt: skip
 
 

@@ -96,7 +96,7 @@ def test_the_content_identifies_an_incident_and_not_its_folder() -> None:
     timeless = {**document, "attempts": [{"begin": None, "end": None}]}
     pid = [{**e, "text": e["text"].replace("11721", "4711")} for e in document["verdict"]["evidence"]]
     other = {**timeless, "verdict": {**document["verdict"], "evidence": pid}}
-    assert uid(timeless) != uid(other)  # no line has a time: then the lines themselves tell
+    assert uid(timeless) != uid(other)  # no line has a time: then the lines decide
 
 
 def test_samples_are_different_incidents() -> None:
@@ -389,9 +389,9 @@ def test_a_verdict_counts_earlier_incidents_and_quotes_the_note(in_process: Comm
     noted = in_process("history", "note", f"{0:064x}", "batch of 8 fits", "--history", path)
     assert noted.returncode == 0, noted.stderr
     asked = ("analyze", OOM / "logs", "--history", path, "-o", tmp_path / "a.html", "-f", "html")
-    said = " ".join(in_process(*asked).stderr.split())
-    assert "seen 6 times since 18 November 2026, 4 of them on gpu-017; last on 23 November 2026" in said
-    assert "last time: batch of 8 fits" in said
+    printed = " ".join(in_process(*asked).stderr.split())
+    assert "seen 6 times since 18 November 2026, 4 of them on gpu-017; last on 23 November 2026" in printed
+    assert "last time: batch of 8 fits" in printed
     assert "4 of them on gpu-017" in (tmp_path / "a.html").read_text()
     brief = in_process("analyze", OOM / "logs", "--history", path, "-f", "json", "--brief", "-q")
     assert "seen 6 times" in json.loads(brief.stdout)["history"]  # and not 7: it is no history of itself
@@ -416,9 +416,9 @@ def test_fingerprints_of_an_older_version_are_counted_apart(in_process: Command,
         history.file(replace(incident(1), fingerprint=old, cause=old))
         history.file(replace(incident(2), fingerprint=None, cause=None))  # a run that went well
     asked = ("analyze", OOM / "logs", "--history", path, "-f", "json", "-q")
-    told = json.loads(in_process(*asked).stdout)
-    assert (told["history"]["times"], told["history"]["incomparable"]) == (0, 1)
-    assert "; 1 filed with another version's fingerprints cannot be compared" in recurrence.sentence(told)
+    found = json.loads(in_process(*asked).stdout)
+    assert (found["history"]["times"], found["history"]["incomparable"]) == (0, 1)
+    assert "; 1 filed with another version's fingerprints cannot be compared" in recurrence.sentence(found)
     with opened(str(path)) as history:  # its own row is of today
         assert [r["cause"] for r in history.rows(uid=own.uid)] == [own.cause]
 

@@ -39,7 +39,7 @@ class Steps:
 
 @dataclass(frozen=True)
 class Run:
-    """One of the two. Without `heard` only its document is known."""
+    """One of the two runs. Without `heard` only its document is known."""
 
     path: str
     document: Mapping[str, Any]

@@ -49,7 +49,7 @@ def place(where: str) -> Place:
     path = where.removeprefix("sqlite:///")
     scheme, colon, _ = path.partition("://")
     if colon and scheme.isascii() and scheme[1:] and scheme.replace("+", "").isalnum():
-        raise HistoryError(f"no history can be kept in {scheme}://", _HINT)
+        raise HistoryError(f"no history can be stored in {scheme}://", _HINT)
     if not path or "\0" in path:
         raise HistoryError("the history has no name", _HINT)
     file = Path(path).expanduser().absolute()

@@ -1,5 +1,5 @@
 """Pseudonyms for a store without names, made of the name and a key: a host has the same one in every incident, and
-without the key nobody can try names.
+names cannot be tried without the key.
 
     gpu-017  ->  host-8213377046
 
