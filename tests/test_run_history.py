@@ -82,7 +82,7 @@ def test_a_failure_is_filed_by_its_analysis_alone(tmp_path: Path) -> None:
     [
         ("/proc/fleet.db", "cannot be opened or written"),
         ("postgresql://ops:hunter2@127.0.0.1:1/x", "onnection refused"),
-        ("s3://bucket/fleet", "no history can be kept in s3://"),
+        ("s3://bucket/fleet", "no history can be stored in s3://"),
     ],
 )
 def test_a_store_that_is_ill_costs_a_sentence(tmp_path: Path, where: str, told: str) -> None:

@@ -67,8 +67,8 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
     """Read one dump."""
     try:
         document = _read(content)
-    except PlainPickleError as e:
-        text = f"The flight-recorder dump cannot be read: {e}."
+    except PlainPickleError as error:
+        text = f"The flight-recorder dump cannot be read: {error}."
         yield source_event(source, "unreadable", text, severity="warning")
         return
     rows = [row for row in _row(document.get("entries"), 20 * KEPT) if isinstance(row, dict)]

@@ -110,7 +110,7 @@ def notify(incident: Incident, given: Sequence[str], link: str) -> None:
     if given or os.environ.get(NOTIFY):
         from postmortem.fleet import notify
 
-        notify.tell(incident, given, link)
+        notify.send(incident, given, link)
 
 
 def _made(incident: Incident, form: Format, brief: bool) -> str | bytes:
