@@ -213,7 +213,7 @@ def test_whatever_a_tool_does_there_is_an_archive_and_a_table(
     monkeypatch.setattr(child, "program", lambda n: (script and str(script)) if n == name else found(n))
     monkeypatch.setattr(items, "HOST", tuple(dataclasses.replace(item, limit=0.5) for item in items.HOST))
     archive = tmp_path / "a.tar.zst"
-    command.execute(command.wishes(out=archive, job="nobody's"))
+    command.execute(command.Options(archive, job="nobody's"))
     told = index(archive)["items"]
     assert {row["item"] for row in told} >= {item.name for item in items.HOST}
     table = capsys.readouterr().err
@@ -276,14 +276,14 @@ def test_secrets_are_taken_out_on_the_way_in(tmp_path: Path, more: str) -> None:
     key = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA1c7q\nk3J5a0R7\n-----END RSA PRIVATE KEY-----\n"
     text = f"{more}11 python train.py --password hunter2secret\n"
     archive = tmp_path / "a.tar.zst"
-    keeper = command.Keeper(Archive(os.open(archive, os.O_RDWR | os.O_CREAT), "zst"), redact=True)
+    writer = command.Writer(Archive(os.open(archive, os.O_RDWR | os.O_CREAT), "zst"), redact=True)
     for name, data in (
         ("ps.txt", text),
         ("key.txt", more + key),
         ("/recorder/fr_0", "password=hunter2secret"),
     ):
-        keeper.keep({"file": name, "started": 0.0}, data.encode() + b"\xff\n")
-    keeper.archive.close()
+        writer.add({"file": name, "started": 0.0}, data.encode() + b"\xff\n")
+    writer.archive.close()
     found = members(archive)
     assert b"hunter2secret" not in found["ps.txt"] and b"11 python train.py --password [RED" in found["ps.txt"]
     assert b"k3J5a0R7" not in found["key.txt"]
@@ -329,7 +329,7 @@ import zstandard
 from postmortem.live.collect import command, hosts, here, remote, table, archive
 import postmortem.privacy.redact, tarfile, gzip, encodings.idna
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-command.execute(command.wishes(out=Path({str(archive)!r}), job={run!r}))
+command.execute(command.Options(Path({str(archive)!r}), job={run!r}))
 """
     command = [sys.executable, "-c", code]
     with ranks(tmp_path, STANDS, run, world=1):
@@ -449,7 +449,7 @@ def test_a_log_gives_no_command_an_argument_of_its_own() -> None:
 
 def test_the_program_sent_to_a_host_runs_on_an_old_python() -> None:
     """Hosts and containers have their own Python, and not this package."""
-    sent = {f"postmortem.live.collect.{module}" for module in remote.MODULES} | {remote.TABLE}
+    sent = {f"postmortem.{file[:-3].replace('/', '.')}" for file in remote.FILES if file.endswith(".py")}
     for name in sent:
         source = (ROOT / f"{name.replace('.', '/')}.py").read_text()
         for node in ast.walk(ast.parse(source, feature_version=(3, 8))):

@@ -134,13 +134,13 @@ def test_a_host_that_hangs_keeps_what_it_had_sent(tmp_path: Path, sshd: str) -> 
 
 
 def test_hosts_are_listed_in_a_file(tmp_path: Path) -> None:
-    from postmortem.live.collect.hosts import Many, targets
+    from postmortem.live.collect.hosts import Hosts, commands
 
     (tmp_path / "hosts").write_text("node-a  # rack 1\nme@node-b\n\nnode-a\n")
-    found = targets(Many("ssh", f"@{tmp_path}/hosts"), '{"job": "a b"}')
-    assert [target.name for target in found] == ["node-a", "me@node-b"]
-    # a shell takes this one apart: each word is quoted
-    assert found[0].command[-2:] == ("node-a", """python3 - '{"job": "a b"}'""")
+    found = commands(Hosts("ssh", f"@{tmp_path}/hosts"), '{"job": "a b"}')
+    assert list(found) == ["node-a", "me@node-b"]
+    # a shell splits this one: each word is quoted
+    assert found["node-a"][-2:] == ("node-a", """python3 - '{"job": "a b"}'""")
 
 
 # ── kubectl ─────────────────────────────────────────────────────────────────────────────────────────────────

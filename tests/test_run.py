@@ -370,9 +370,9 @@ def test_where_nothing_can_be_opened_the_command_runs_alone(tmp_path: Path) -> N
 def test_an_error_of_ours_is_not_the_jobs(tmp_path: Path) -> None:
     """Something in the wrapper raises while the job runs: the job is waited for, and its code is the code."""
     broken = (
-        "import sys; from postmortem.live.run import ends\n"
+        "import sys; from postmortem.live.run import tracker\n"
         "def fail(*_): raise RuntimeError('a bug')\n"
-        "ends.Watch.look = fail\n"
+        "tracker.Tracker.look = fail\n"
         "from postmortem.__main__ import main; sys.argv[0] = 'postmortem'; main()\n"
     )
     words = [sys.executable, "-c", broken, *wrapped(tmp_path, "sh", "-c", "sleep 1; echo hi; exit 5")[3:]]

@@ -135,7 +135,7 @@ def test_quiet_is_compared_with_the_jobs_own_rhythm(
         (tmp_path / "stdout.log").write_text("x" * number)
         quiet.look(now)
         quiet.look(now + 0.5)
-    assert bool(quiet.told(asked)) is still
+    assert bool(quiet.report(asked)) is still
 
 
 @pytest.mark.parametrize("why", ["SIGTERM came to the wrapper", "rank x (pid 1) exited", "", "rank 0 fell"])

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from run_jobs import until
 
+from postmortem.live import proc
 from postmortem.live.run import processes
 from postmortem.live.run.counters import Memory
-from postmortem.live.run.ends import Watch
 from postmortem.live.run.record import Journal
+from postmortem.live.run.tracker import Tracker
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`postmortem run` is for Linux")
 
@@ -41,17 +42,17 @@ def test_a_process_that_ends_is_in_no_cgroup_and_was_in_ours(tmp_path: Path, at_
     """A worker of many gigabytes takes long to die. Who looks at it meanwhile finds it outside, and its OOM kill
     was not taken for its own."""
     memory = Counted()
-    watch = Watch(Journal(tmp_path, "node-a"), memory)
+    tracker = Tracker(Journal(tmp_path, "node-a"), memory)
     worker = subprocess.Popen(["sleep", "60"], env=os.environ | {"RANK": "1", "LOCAL_RANK": "1"})
-    until(lambda: processes.read(f"/proc/{worker.pid}/comm") == b"sleep\n")
+    until(lambda: proc.read(f"/proc/{worker.pid}/comm") == b"sleep\n")
     memory.inside = at_first
-    watch._see(worker.pid, os.getpid(), processes.Process(1, 0, "python", of_rank=1))
+    tracker._see(worker.pid, os.getpid(), processes.Process(1, 0, "python", of_rank=1))
     memory.inside = in_the_end
-    watch.look(worker.pid)
+    tracker.look(worker.pid)
     worker.kill()
     worker.wait()
     memory.kills = 1
-    watch.end(worker.pid, 9)
-    watch.close()
+    tracker.end(worker.pid, 9)
+    tracker.close()
     told = "counted an OOM kill when pid" in (tmp_path / "run.jsonl").read_text()
     assert told is (at_first or in_the_end)

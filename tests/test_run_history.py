@@ -100,11 +100,11 @@ def test_a_store_that_hangs_is_left_behind(
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True):
         pass
-    monkeypatch.setattr(command, "FILING_S", 1.0)
+    monkeypatch.setattr(command, "HISTORY_S", 1.0)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
-        command._file(journal(tmp_path / "run").parent, str(path))
+        command._add_to_history(journal(tmp_path / "run").parent, str(path))
         assert time.monotonic() - began < 5
     assert "not filed in the history: it took longer than 1 s" in capfd.readouterr().err
 

@@ -22,12 +22,13 @@ import pytest
 from gathered import HANG, ranks, verdict
 
 from conftest import ROOT, Command, needs
+from postmortem.live import proc
 from postmortem.live.collect import child
 from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
 from postmortem.live.run.record import Journal
-from postmortem.live.watch import stacks
-from postmortem.live.watch.command import Watch, Wishes, command_of
+from postmortem.live.watch import evidence
+from postmortem.live.watch.command import Options, Watch, command_words
 from postmortem.live.watch.rhythm import Settings
 
 QUICK = ("--patience", "4", "--format", "json", "--interval", "1")
@@ -128,7 +129,7 @@ def test_a_stopped_rank_is_named_as_stopped(tmp_path: Path, job: str) -> None:
             time.sleep(3)
             os.kill(pids[1], signal.SIGSTOP)
             out, _ = process.communicate(timeout=90)
-        assert processes.read(f"/proc/{pids[0]}/stat")
+        assert proc.read(f"/proc/{pids[0]}/stat")
     hang = next(record for record in map(json.loads, out.splitlines()) if record["event"] == "hang")
     assert hang["ranks"] == [1] and "was stopped by a signal" in hang["headline"]
 
@@ -143,7 +144,7 @@ def test_an_evaluation_without_a_word_is_no_hang_and_the_end_ends_it(tmp_path: P
     assert {record["state"] for record in records if record["event"] == "state"} & {"quiet", "alive"}
     assert not [record for record in records if record["event"] == "hang"]
     assert records[-1]["event"] == "end" and "all ranks have ended" in records[-1]["outcome"]
-    assert "said that they were done" in records[-1]["outcome"]
+    assert "reported that they were done" in records[-1]["outcome"]
 
 
 @pytest.mark.slow
@@ -269,11 +270,11 @@ if os.environ["RANK"] == "1":
     logs = tmp_path / "job"
     logs.mkdir()
     with ranks(logs, text, job):
-        wishes = Wishes(Settings(4.0, 4.0, 1.0), form="json", exit_code=True, job=job, folder=tmp_path / "kept")
-        watch = Watch([str(logs)], wishes)
+        options = Options(Settings(4.0, 4.0, 1.0), form="json", exit_code=True, job=job, folder=tmp_path / "kept")
+        watch = Watch([str(logs)], options)
         assert watch.run() == 10
         watch.close()
-        alive = [processes.read(f"/proc/{r.pid}/stat") for r in watch.ours.found]
+        alive = [proc.read(f"/proc/{r.pid}/stat") for r in watch.local.found]
     assert all(alive)
     hang = next(json.loads(line) for line in capsys.readouterr().out.splitlines() if '"hang"' in line)
     assert [text.partition(" (pid")[0] for text in hang["lacking"]] == ["rank 0", "rank 1"]
@@ -290,17 +291,17 @@ if os.environ["RANK"] == "1":
 def test_a_second_watch_of_a_run_forgets_where_its_ranks_stood_before(tmp_path: Path) -> None:
     """The first was ended in a standstill that passed; its stacks would accuse who went on since."""
     Journal(tmp_path, "node-a").close()
-    first = Watch([str(tmp_path)], Wishes())._place() / "standstill-1"
-    stacks.take(first, [], stacks.Standstill(64.0, 1.0, "step 3"))
-    (first / stacks.VERDICT).write_text("{}")
+    first = Watch([str(tmp_path)], Options())._place() / "standstill-1"
+    evidence.save(first, [], evidence.Hang(64.0, 1.0, "step 3"))
+    (first / evidence.VERDICT).write_text("{}")
     assert (first / "ps.txt").exists()
-    second = Watch([str(tmp_path)], Wishes())
+    second = Watch([str(tmp_path)], Options())
     assert second._place() == tmp_path and second.hangs == 2
-    assert [path.name for path in first.iterdir()] == [stacks.VERDICT]
+    assert [path.name for path in first.iterdir()] == [evidence.VERDICT]
 
 
 def test_the_command_of_the_user_is_words_and_no_shell(in_process: Command, tmp_path: Path) -> None:
-    assert command_of("scancel '4711 $(reboot)'") == ("scancel", "4711 $(reboot)")
+    assert command_words("scancel '4711 $(reboot)'") == ("scancel", "4711 $(reboot)")
     done = in_process("watch", tmp_path, "--on-hang", "'open")
     assert done.returncode == 2 and "--on-hang" in done.stderr
     done = in_process("watch", tmp_path, "--on-hang", " ")
@@ -313,22 +314,22 @@ def test_what_cannot_be_followed_is_said(in_process: Command, tmp_path: Path) ->
 
 
 def test_the_oddest_ranks_stand_first_and_the_rest_in_one_line() -> None:
-    from postmortem.live.watch import show
-    from postmortem.live.watch.state import Row
+    from postmortem.live.watch import screen
+    from postmortem.live.watch.board import Row
 
     rows = [Row(f"rank {n}", n, step=40, step_at=50.0, line="step 40", line_at=50.0) for n in range(64)]
     rows[17].step, rows[17].line = 39, "step 39"
     rows[5].line_at = 20.0
-    told = show.table(rows, 100.0, 4, 100)
+    told = screen.table(rows, 100.0, 4, 100)
     assert [line.split()[1] for line in told[:2]] == ["17", "5"]
     assert told[-1] == "60 more: step 40, last lines 50 s to 50 s ago"
     assert len(told) == 5
-    assert [line.split()[1] for line in show.table(rows[:4], 100.0, 4, 100)] == ["0", "1", "2", "3"]
+    assert [line.split()[1] for line in screen.table(rows[:4], 100.0, 4, 100)] == ["0", "1", "2", "3"]
 
 
 def test_a_row_is_safe_to_print_whatever_the_log_holds() -> None:
-    from postmortem.live.watch import show
-    from postmortem.live.watch.state import Row
+    from postmortem.live.watch import screen
+    from postmortem.live.watch.board import Row
 
-    (told,) = show.table([Row("rank 0", 0, line="\x1b]0;pwned\x07[2J x", line_at=1.0)], 2.0, 4, 200)
+    (told,) = screen.table([Row("rank 0", 0, line="\x1b]0;pwned\x07[2J x", line_at=1.0)], 2.0, 4, 200)
     assert "\x1b" not in told and "\x07" not in told

@@ -12,11 +12,10 @@ from postmortem.errors import PathMissing
 from postmortem.library import load
 from postmortem.live.collect import here
 from postmortem.live.collect.ranks import Rank
-from postmortem.live.watch import follow, phases, state
-from postmortem.live.watch import ours as whose
+from postmortem.live.watch import board, follow, local_ranks, phases
+from postmortem.live.watch.board import Board
 from postmortem.live.watch.follow import Follower
 from postmortem.live.watch.rhythm import Rhythm, Settings
-from postmortem.live.watch.state import Board
 
 
 def said(follower: Follower) -> bytes:
@@ -191,7 +190,7 @@ def test_a_goodbye_of_all_is_the_end(logs: Path) -> None:
     run.prints("epoch 0 step 1 loss 0.5")
     assert run.board.phase() == ""
     run.prints("Training finished.")
-    assert run.board.phase() == state.END
+    assert run.board.phase() == board.END
 
 
 def test_before_the_first_step_it_starts(logs: Path) -> None:
@@ -215,7 +214,7 @@ def test_the_rhythm_of_what_was_there_before(logs: Path) -> None:
     (logs / "rank0.log").write_text("".join(lines))
     rhythm = Rhythm(Settings(patience=10.0))
     for piece in Follower([str(logs)]).new():
-        state.learn(rhythm, piece)
+        board.learn(rhythm, piece)
     assert rhythm.usual == 2.0 and max(rhythm.longest.values()) == 42.0
 
 
@@ -241,7 +240,8 @@ def test_which_ranks_are_those_of_the_logs(
     rank = Rank(0, 4711, 1, 0, "S", 100.0, "RANK", "run-1")
     goes = {"here": str(log), "elsewhere": str(other)}.get(prints, prints)
     monkeypatch.setattr(here, "live", lambda _: ([rank], None))
-    monkeypatch.setattr(whose, "outputs", lambda _: {goes})
-    found = whose.Ours()
-    found.look([str(log)], (), written, 0.0, soon=True)
+    monkeypatch.setattr(local_ranks, "outputs", lambda _: {goes})
+    found = local_ranks.LocalRanks()
+    os.utime(log, (written, written))
+    found.look([str(log)], (), 0.0, soon=True)
     assert bool(found.found) == ours

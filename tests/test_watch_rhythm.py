@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postmortem.live.watch import life, phases
-from postmortem.live.watch.life import Sight
-from postmortem.live.watch.rhythm import Judge, Rhythm, Settings, Sign
+from postmortem.live.watch import activity, phases
+from postmortem.live.watch.activity import Snapshot
+from postmortem.live.watch.rhythm import Activity, Judge, Rhythm, Settings
 
-DEAD, WORKS, SPINS = None, Sign("works"), Sign("spins", strong=False)
+DEAD, WORKS, SPINS = None, Activity("works"), Activity("spins", strong=False)
 
 
 def watch(
     steps: Iterable[int],
     until: int,
-    sign: Sign | None = DEAD,
+    sign: Activity | None = DEAD,
     phase: str = "",
     settings: Settings = Settings(),
 ) -> int | None:
@@ -153,20 +153,20 @@ def test_a_dead_run_is_always_called_still_in_the_end(gaps: list[int], phase: st
     ],
 )
 def test_the_phase_that_a_line_announces(line: str, phase: str) -> None:
-    assert phases.said(line) == phase
+    assert phases.of_line(line) == phase
 
 
 def test_the_phase_that_a_stack_stands_in() -> None:
     main = ("train.py", 90, "main")
-    assert phases.runs([("torch/_inductor/codecache.py", 12, "load"), main]) == "compile"
-    assert phases.runs([("train.py", 12, "Trainer.evaluate"), main]) == "evaluation"
-    assert phases.runs([("train.py", 12, "save_checkpoint"), main]) == "checkpoint"
-    assert phases.runs([("train.py", 12, "load_batch"), main]) == ""
+    assert phases.of_frames([("torch/_inductor/codecache.py", 12, "load"), main]) == "compile"
+    assert phases.of_frames([("train.py", 12, "Trainer.evaluate"), main]) == "evaluation"
+    assert phases.of_frames([("train.py", 12, "save_checkpoint"), main]) == "checkpoint"
+    assert phases.of_frames([("train.py", 12, "load_batch"), main]) == ""
 
 
 @given(st.text(max_size=400))
 def test_any_line_can_be_asked_for_its_phase(line: str) -> None:
-    phases.said(line)
+    phases.of_line(line)
 
 
 # ── signs of life ───────────────────────────────────────────────────────────────────────────────────────────
@@ -176,10 +176,10 @@ LINE_41 = (("train.py", 41, "evaluate"), ("train.py", 90, "main"))
 ELSEWHERE = (("train.py", 12, "step"), ("train.py", 91, "main"))
 
 
-def sight(cpu: float = 0.0, frames: tuple = (), **more: object) -> Sight:
+def sight(cpu: float = 0.0, frames: tuple = (), **more: object) -> Snapshot:
     base: dict = {"rank": 0, "state": "S", "cpu": cpu, "frames": frames}
     fields = base | dict.fromkeys(("wanted", "moved", "faults", "wakes"), 0)
-    return Sight(**(fields | more))
+    return Snapshot(**(fields | more))
 
 
 @pytest.mark.parametrize(
@@ -202,10 +202,10 @@ def sight(cpu: float = 0.0, frames: tuple = (), **more: object) -> Sight:
         (sight(child=True), sight(cpu=4.0, child=True), True),  # a loader's worker is busy
     ],
 )
-def test_what_counts_as_a_sign_of_life(before: Sight, after: Sight, alive: bool | None) -> None:
-    found = life.compare({7: before}, {7: after}, 5.0)
+def test_what_counts_as_a_sign_of_life(before: Snapshot, after: Snapshot, alive: bool | None) -> None:
+    found = activity.compare({7: before}, {7: after}, 5.0)
     assert (found.strong if found else None) == alive
 
 
 def test_a_new_process_is_a_sign_of_life() -> None:
-    assert life.compare({}, {7: sight()}, 5.0)
+    assert activity.compare({}, {7: sight()}, 5.0)

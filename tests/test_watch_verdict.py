@@ -9,8 +9,8 @@ import pytest
 
 from postmortem import analyze
 from postmortem.live.collect.ranks import Rank
-from postmortem.live.watch import stacks
-from postmortem.live.watch.stacks import Standstill
+from postmortem.live.watch import evidence
+from postmortem.live.watch.evidence import Hang
 
 STACK = """\
 Process {pid}: /opt/venv/bin/python -u train.py
@@ -28,8 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two ranks that stand in all_reduce, as `watch` saves them."""
     here = tmp_path / "standstill-1"
     found = [Rank(n, 700 + n, 1, 0, "S", 0.0, "RANK", "") for n in (0, 1)]
-    monkeypatch.setattr(stacks, "_saved", lambda *_: ({700, 701}, {}))
-    assert stacks.take(here, found, Standstill(64.0, 1.2, "step 9", 2)) == []
+    monkeypatch.setattr(evidence, "_save_stacks", lambda *_: {})
+    assert evidence.save(here, found, Hang(64.0, 1.2, "step 9", 2)) == []
     for n in (0, 1):
         stack(here, n, "all_reduce", 41)
     return here
@@ -90,10 +90,10 @@ def test_what_the_kernel_says_of_a_rank_is_a_sentence(tmp_path: Path) -> None:
             f"==> /proc/4711/status <==\nName:\tpython\nState:\t{state}\n"
             "==> /proc/4711/wchan <==\npipe_read\n==> /proc/4711/syscall <==\n232 0x5 0x7f 0x1\n"
         )
-        return stacks._waits(tmp_path, rank)
+        return evidence._kernel_wait(tmp_path, rank)
 
     assert said("S (sleeping)") == "rank 3 (pid 4711) is in state S (sleeping) in pipe_read"
     assert said("T (stopped)") == "rank 3 (pid 4711) is stopped by a signal: state T"
     assert said("t (tracing stop)") == "rank 3 (pid 4711) is stopped by a debugger: state t"
     path.unlink()
-    assert stacks._waits(tmp_path, rank) == ""
+    assert evidence._kernel_wait(tmp_path, rank) == ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -76,20 +77,7 @@ def collect(
     if listed:
         output.data(command.listing())
         return
-    command.execute(
-        command.wishes(
-            out=out,
-            srun=srun,
-            ssh=ssh,
-            kubectl=kubectl,
-            namespace=namespace,
-            container=container,
-            python=python,
-            timeout=timeout,
-            parallel=parallel,
-            job=job,
-            since=moment(since, "--since"),
-            no_redact=no_redact,
-            quiet=quiet,
-        )
+    options = command.Options(
+        out, srun, ssh, kubectl, namespace, container, python, timeout, parallel, job or "", moment(since, "--since")
     )
+    command.execute(replace(options, redact=not no_redact, quiet=quiet))

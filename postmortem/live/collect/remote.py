@@ -1,7 +1,6 @@
-"""What runs on another host: collects there, and writes a tar to standard output.
+"""Runs on another host: collects there, and writes a tar to standard output.
 
-The program is these modules as text, sent to the standard input of `python3 -`: the host needs nothing
-installed.
+The program is the text of these modules, sent to the standard input of `python3 -`: the host needs no package.
 """
 
 from __future__ import annotations
@@ -10,26 +9,33 @@ import json
 import os
 import socket
 import time
-from typing import TYPE_CHECKING, Any
 
 from postmortem.live.collect import here
 from postmortem.live.collect.archive import Archive
 
-if TYPE_CHECKING:
-    Row = dict[str, Any]
-
 INDEX = "index.json"
-MODULES = ("ranks", "readers", "child", "here", "archive", "remote")
-TABLE = "postmortem.model.collected"
-LOADER = """\
+FILES = (
+    *(f"live/collect/{name}.py" for name in ("ranks", "readers", "child", "here", "archive", "remote")),
+    "live/proc.py",
+    "model/collected.py",
+    "model/collected.json",
+)
+PROGRAM = """\
 import importlib.abc, importlib.util, json, sys
-SOURCES = json.loads(%r)
+FILES = json.loads(%r)
 class Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def find_spec(self, name, path=None, target=None):
-        if name in SOURCES or any(other.startswith(name + ".") for other in SOURCES):
-            return importlib.util.spec_from_loader(name, self, is_package=name not in SOURCES)
+        file = name.replace(".", "/")
+        package = any(other.startswith(file + "/") for other in FILES)
+        if package or file + ".py" in FILES:
+            origin = file + ("/__init__.py" if package else ".py")
+            spec = importlib.util.spec_from_loader(name, self, origin=origin, is_package=package)
+            spec.has_location = True
+            return spec
     def get_source(self, name):
-        return SOURCES.get(name, "")
+        return FILES.get(name.replace(".", "/") + ".py", "")
+    def get_data(self, path):
+        return FILES[path].encode()
 sys.meta_path.insert(0, Finder())
 from postmortem.live.collect.remote import main
 main(sys.argv[1])
@@ -37,35 +43,34 @@ main(sys.argv[1])
 
 
 def program() -> bytes:
-    """The text that `python3 -` is given."""
+    """Return the text for `python3 -`."""
     from importlib import resources
 
-    folder = resources.files("postmortem.live.collect")
-    sources = {f"postmortem.live.collect.{name}": (folder / f"{name}.py").read_text("utf-8") for name in MODULES}
-    sources[TABLE] = (resources.files("postmortem.model") / "collected.py").read_text("utf-8")
-    return (LOADER % json.dumps(sources)).encode("utf-8")
+    package = resources.files("postmortem")
+    texts = {f"postmortem/{file}": package.joinpath(file).read_text("utf-8") for file in FILES}
+    return (PROGRAM % json.dumps(texts)).encode("utf-8")
 
 
 def main(options: str) -> None:
     """Collect; `options` are JSON."""
-    asked = json.loads(options)
+    wanted = json.loads(options)
     os.umask(0o077)
     archive = Archive(os.dup(1), "gz")
     name = hostname()
     rows = []
     try:
-        for row, data in here.collected(asked.get("since"), asked.get("job", "")):
+        for row, data in here.collected(wanted.get("since"), wanted.get("job", "")):
             if row["file"]:
                 row["file"] = f"host={name}/{row['file']}"
                 archive.add(row["file"], data, row["started"])
             rows.append(row)
-        told = {"host": name, "now": time.time(), "items": rows}
-        archive.last(INDEX, json.dumps(told).encode("utf-8"), time.time())
-    except BrokenPipeError:  # whoever asked has gone
+        index = {"host": name, "now": time.time(), "items": rows}
+        archive.add_last(INDEX, json.dumps(index).encode("utf-8"), time.time())
+    except BrokenPipeError:  # the host that collects has gone
         pass
 
 
 def hostname() -> str:
-    """This host's name, as a folder may have it."""
+    """Return this host's name in the characters of a folder's name."""
     name = "".join(c if c.isalnum() or c in ".-_" else "_" for c in socket.gethostname())[:200]
     return name.lstrip(".-_") or "localhost"

@@ -1,4 +1,4 @@
-"""What came, as a table for a terminal: a line for each item that did not come, a line for each host."""
+"""Results as a table for a terminal: a line for each item, or a line for each host."""
 
 from __future__ import annotations
 
@@ -9,42 +9,41 @@ if TYPE_CHECKING:
     from postmortem.live.collect.here import Row
 
 REASON = 100  # characters
-ALONE = 4  # rows of one item that have a line each
+ALONE = 4  # rows of one item that get a line each
 
 
 def of_items(rows: Sequence[Row]) -> str:
-    """Each item of one host, those that came first. Where many ranks have the same one, it has one line."""
+    """Return the items of one host, collected ones first; one line for an item that many ranks have."""
     by_item: dict[str, list[Row]] = {}
     for row in rows:
         by_item.setdefault(str(row["item"]), []).append(row)
     alone = [row for same in by_item.values() if len(same) <= ALONE for row in same]
-    many = [same for same in by_item.values() if len(same) > ALONE]
-    came = [row for row in alone if row["file"]]
-    hosts = {str(row["file"]).partition("/")[0] for row in came}
-    own = f"{hosts.pop()}/" if len(hosts) == 1 else ""  # of one host its name is no news
-    lines = [
-        (str(row["file"]).removeprefix(own), _size(int(row["bytes"])), f"{row['seconds']:.1f} s", _note(row))
-        for row in came
-    ]
-    lines += map(_together, many)
-    lines += [(str(row["item"]), "–", f"{row['seconds']:.1f} s", _note(row)) for row in alone if not row["file"]]
-    return _columns([("item", "size", "time", ""), *lines])
+    hosts = {str(row["file"]).partition("/")[0] for row in alone if row["file"]}
+    own = f"{hosts.pop()}/" if len(hosts) == 1 else ""
+    lines = [("item", "size", "time", "")]
+    for row in sorted(alone, key=lambda row: not row["file"]):
+        name = str(row["file"]).removeprefix(own) if row["file"] else str(row["item"])
+        size = _size(row["bytes"]) if row["file"] else "–"
+        lines.append((name, size, f"{row['seconds']:.1f} s", _note(row)))
+    at = 1 + sum(bool(row["file"]) for row in alone)
+    lines[at:at] = [_together(same) for same in by_item.values() if len(same) > ALONE]
+    return _columns(lines)
 
 
 def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:
-    came = sum(bool(row["file"]) for row in rows)
+    collected = sum(bool(row["file"]) for row in rows)
     notes = list(dict.fromkeys(filter(None, map(_note, rows))))
     more = f"; {len(notes) - 1} more reasons are in the index" if len(notes) > 1 else ""
-    longest = max(float(row["seconds"]) for row in rows)
-    name = f"{rows[0]['item']}: {came} of {len(rows)}"
-    return name, _size(sum(int(row["bytes"]) for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
+    longest = max(row["seconds"] for row in rows)
+    name = f"{rows[0]['item']}: {collected} of {len(rows)}"
+    return name, _size(sum(row["bytes"] for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
 
 
 def of_hosts(rows: Sequence[tuple[str, int, int, int, float, str]]) -> str:
-    """Each host: its name, items that came, items that did not, bytes, seconds, and why it is not whole."""
+    """Return each host: name, items collected, items missing, bytes, seconds, and why it is incomplete."""
     lines = [
-        (name, str(came), str(failed), _size(size), f"{seconds:.1f} s", why[:REASON])
-        for name, came, failed, size, seconds, why in rows
+        (name, str(collected), str(missing), _size(size), f"{seconds:.1f} s", why[:REASON])
+        for name, collected, missing, size, seconds, why in rows
     ]
     return _columns([("host", "came", "failed", "size", "time", ""), *lines])
 
@@ -55,18 +54,17 @@ def _note(row: Row) -> str:
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> str:
-    """The first column to the left, numbers to the right, the reason as it is."""
-    wide = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for row in rows:
-        numbers = (f"{cell:>{w}}" for cell, w in zip(row[1:-1], wide[1:-1], strict=True))
-        lines.append("  ".join((f"{row[0]:{wide[0]}}", *numbers, row[-1])).rstrip())
+    for first, *numbers, last in rows:
+        aligned = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=False)]
+        lines.append("  ".join((first.ljust(widths[0]), *aligned, last)).rstrip())
     return "\n".join(lines)
 
 
-def _size(n: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if n < 1024:
-            return f"{n:.0f} {unit}" if unit == "B" else f"{n:.1f} {unit}"
-        n = n / 1024  # type: ignore[assignment]
-    return f"{n:.1f} GiB"
+def _size(number: float) -> str:
+    units = ["B", "KiB", "MiB", "GiB"]
+    while number >= 1024 and len(units) > 1:
+        number /= 1024
+        units.pop(0)
+    return f"{number:.0f} B" if units[0] == "B" else f"{number:.1f} {units[0]}"

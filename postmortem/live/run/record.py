@@ -1,14 +1,14 @@
 """The folder of a run and its journal.
 
     postmortem-runs/20261123-070512-x7k2/
-        run.jsonl                  what the wrapper saw, one JSON object a line, with a sentence in `message`
-        stdout.log  stderr.log     both streams, each line behind the time at which it came
+        run.jsonl                  events of the job, one JSON object a line, with a sentence in `message`
+        stdout.log  stderr.log     both streams, each line behind the time of its first byte
         dmesg.txt                  the kernel's new lines, where this user may read them
-        error.json  fr_0 ...       what torch wrote on its way out
-        rank1.pid6940.*            what a rank wrote of itself: an exception, and its stacks when asked
+        error.json  fr_0 ...       files that torch wrote
+        rank1.pid6940.*            an exception of a rank, and its stacks when requested
         report.html                the analysis, after a failure
 
-Each record is one write to a file opened for appending: what is in it is whole, whoever kills the wrapper.
+Each record is one write to a file opened for appending: it is complete even if the wrapper is killed.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import secrets
 import sys
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 RUNS = "postmortem-runs"
@@ -27,8 +28,8 @@ REPORT = "report.html"
 _LETTERS = "23456789abcdefghjkmnpqrstuvwxyz"
 
 
-def say(text: str) -> None:
-    """One line on standard error, if anybody listens."""
+def print_line(text: str) -> None:
+    """Print one line on standard error, if that is open."""
     try:
         sys.stderr.write(f"postmortem: {text}\n")
         sys.stderr.flush()
@@ -37,13 +38,12 @@ def say(text: str) -> None:
 
 
 def stamp(moment: float) -> str:
-    """`2026-11-23T07:05:12.123456Z`"""
-    seconds, rest = divmod(int(moment * 1e6), 1_000_000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(seconds))}.{rest:06d}Z"
+    """Return `2026-11-23T07:05:12.123456Z`."""
+    return f"{datetime.fromtimestamp(moment, UTC).isoformat(timespec='microseconds')[:-6]}Z"
 
 
-def make(parent: Path) -> Path | None:
-    """A new folder of its own below `parent`; None, and the reason said, where none can be made."""
+def make_folder(parent: Path) -> Path | None:
+    """Return a new folder below `parent`; None, and the reason printed, if that fails."""
     began = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     for _ in range(8):
         folder = parent / f"{began}-{''.join(secrets.choice(_LETTERS) for _ in range(4))}"
@@ -53,7 +53,7 @@ def make(parent: Path) -> Path | None:
         except FileExistsError:  # another host of the job, in the same second
             continue
         except OSError as error:
-            say(f"nothing is kept of this run: {folder}: {error.strerror}")
+            print_line(f"nothing is kept of this run: {folder}: {error.strerror}")
             return None
     return None
 
@@ -68,23 +68,16 @@ class Journal:
             try:
                 self._file = os.open(folder / JOURNAL, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             except OSError as error:
-                say(f"no {JOURNAL} in {folder}: {error.strerror}")
+                print_line(f"no {JOURNAL} in {folder}: {error.strerror}")
 
     def write(self, event: str, message: str, facts: Mapping[str, object] | None = None) -> None:
-        if self._file < 0:
-            return
-        record = {
-            "time": stamp(time.time()),
-            "host": self.host,
-            "event": event,
-            "message": message,
-            **(facts or {}),
-        }
-        try:
-            os.write(self._file, (json.dumps(record) + "\n").encode("ascii"))
-        except OSError as error:
-            self.close()
-            say(f"{JOURNAL} ends here: {error.strerror}")
+        if self._file >= 0:
+            record = {"time": stamp(time.time()), "host": self.host, "event": event, "message": message}
+            try:
+                os.write(self._file, (json.dumps(record | dict(facts or {})) + "\n").encode("ascii"))
+            except OSError as error:
+                self.close()
+                print_line(f"{JOURNAL} ends here: {error.strerror}")
 
     def close(self) -> None:
         if self._file >= 0:
