@@ -341,9 +341,9 @@ def test_the_users_variables_have_priority(tmp_path: Path) -> None:
 
 
 def test_each_switch_can_stay_off(tmp_path: Path) -> None:
-    for name in switches.NAMES:
+    for name in switches.SWITCHES:
         assert added(tmp_path, "true", name).items() < added(tmp_path).items(), name
-    assert not added(tmp_path, "true", *switches.NAMES)
+    assert not added(tmp_path, "true", *switches.SWITCHES)
     done = run(tmp_path, "touch", "ran", options=("--without", "everything"))
     assert done.returncode == 2 and "rank-logs" in done.stderr and not (tmp_path / "ran").exists()
 

@@ -34,10 +34,9 @@ def _items(rows: list[dict[str, Any]]) -> tuple[Item, ...]:
     return tuple(Item(**row) for row in split)
 
 
-_TABLE = {
-    group: _items(rows)
-    for group, rows in json.loads(pkgutil.get_data("postmortem.model", "collected.json") or b"").items()
-}
+_DATA = json.loads(pkgutil.get_data("postmortem.model", "collected.json") or b"")
+WORDS: dict[str, str] = _DATA["words"]  # names, separated by spaces, and regexes of the readers
+_TABLE = {group: _items(rows) for group, rows in _DATA["items"].items()}
 # STACK: no tool stops the process, since a tool that is killed meanwhile would leave it stopped; py-spy comes
 # twice, since a running rank may have changed its frames while they were read.
 STACK, PROCESS, RECORDER = _TABLE["rank"]

@@ -37,8 +37,8 @@ DAY = 86400.0
 EARLIER = 60.0  # seconds before the job's start: the kernel's clock drifts
 HEADED = "# postmortem collect: "  # first line of a text in which `analyze` searches for no failure
 
-SEARCH = Item("ranks", "the ranks that run on this host", (("read:ranks",),), limit=5, state=False)
-LISTING = Item("dumps", "paths of flight-recorder dumps", (("read:dumps",),), limit=5, state=False)
+SEARCH = Item("ranks", "the ranks that run on this host", (), limit=5, state=False)
+LISTING = Item("dumps", "paths of flight-recorder dumps", (), limit=5, state=False)
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def collected(since: float | None = None, job: str = "", alone: bool = False) ->
 
 def live(job: str = "") -> tuple[list[Rank], Row | None]:
     """Return the ranks that run here, and a row if the search for them is incomplete."""
-    ((row, data),) = taken([Task(SEARCH, "", SEARCH.ways)])
+    ((row, data),) = taken([Task(SEARCH, "", (("read:ranks",),))])
     found = ranks.chosen([ranks.from_json(line) for line in data.split(b"\n")[:-1]])
     wanted = [r for r in found if not job or job in r.ids]
     if len(wanted) > RANKS:
@@ -91,17 +91,17 @@ def live(job: str = "") -> tuple[list[Rank], Row | None]:
 def stacks_and_processes(found: Sequence[Rank]) -> Iterator[tuple[Row, bytes]]:
     """Yield the stacks and process files of these ranks of one job, and the process table."""
     table = next(item for item in items.HOST if item.name == "ps.txt")
-    yield from taken(map(_soon, [*(task for r in found for task in _of_rank(r, "")), _filled(table)]))
+    yield from _taken_soon([*(task for r in found for task in _of_rank(r, "")), _filled(table)])
 
 
 def stacks(pids: Iterable[int]) -> dict[int, bytes]:
     """Return the stack of each process that has one."""
     tasks = [_filled(items.STACK, str(pid), PID=str(pid)) for pid in pids]
-    return {int(row["file"]): data for row, data in taken(map(_soon, tasks)) if row["file"]}
+    return {int(row["file"]): data for row, data in _taken_soon(tasks) if row["file"]}
 
 
-def _soon(task: Task) -> Task:
-    return replace(task, item=replace(task.item, limit=min(task.item.limit, SOON)))
+def _taken_soon(tasks: Iterable[Task]) -> Iterator[tuple[Row, bytes]]:
+    return taken(replace(task, item=replace(task.item, limit=min(task.item.limit, SOON))) for task in tasks)
 
 
 def _of_rank(rank: Rank, folder: str) -> Iterator[Task]:

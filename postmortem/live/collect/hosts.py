@@ -71,7 +71,7 @@ class Answer:
 
 def commands(hosts: Hosts, options: str) -> dict[str, tuple[str, ...]]:
     """Return the command that runs Python on each host. Raise UsageError if there is no host."""
-    names = {"srun": _of_slurm, "ssh": _of_list, "kubectl": _of_kubernetes}[hosts.launcher](hosts)
+    names = _names(hosts)
     if not names:
         raise UsageError(f"{hosts.launcher}: no host for {hosts.which}", "only running ones can be reached")
     for name in names:
@@ -109,31 +109,27 @@ def _output(*command: str) -> str:
     return done.stdout
 
 
-def _of_slurm(hosts: Hosts) -> list[str]:
-    if not JOB.fullmatch(hosts.which):
-        raise UsageError(f"{hosts.which[:80]} is not the number of a job", "squeue lists those that run")
-    listed = _output("squeue", "--noheader", "--jobs", hosts.which, "--format", "%N").split()
-    return _output("scontrol", "show", "hostnames", ",".join(listed)).split() if listed else []
-
-
-def _of_list(hosts: Hosts) -> list[str]:
-    """Return names separated by commas, or those of a file."""
+def _names(hosts: Hosts) -> list[str]:
+    """Return the hosts of a Slurm job, the pods of a selector, or names separated by commas or in a file."""
     text = hosts.which
+    if hosts.launcher == "srun":
+        if not JOB.fullmatch(text):
+            raise UsageError(f"{text[:80]} is not the number of a job", "squeue lists those that run")
+        listed = _output("squeue", "--noheader", "--jobs", text, "--format", "%N").split()
+        return _output("scontrol", "show", "hostnames", ",".join(listed)).split() if listed else []
+    if hosts.launcher == "kubectl":
+        pods = _output(*hosts.kubectl("get"), "pods", "--selector", text, "--output", "json")
+        try:
+            return [str(pod["metadata"]["name"]) for pod in json.loads(pods)["items"]]
+        except (ValueError, KeyError, TypeError):
+            raise UsageError("kubectl printed no list of pods", "is it kubectl that is first on PATH?") from None
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text("utf-8")
         except (OSError, ValueError):
             raise UsageError(f"{text[1:]} cannot be read", "name a file with a host on each line") from None
     lines = [line.partition("#")[0] for line in text.splitlines()]
-    return list(dict.fromkeys(name for line in lines for name in re.split(r"[\s,]+", line) if name))
-
-
-def _of_kubernetes(hosts: Hosts) -> list[str]:
-    listed = _output(*hosts.kubectl("get"), "pods", "--selector", hosts.which, "--output", "json")
-    try:
-        return [str(pod["metadata"]["name"]) for pod in json.loads(listed)["items"]]
-    except (ValueError, KeyError, TypeError):
-        raise UsageError("kubectl printed no list of pods", "is it kubectl that is first on PATH?") from None
+    return list(dict.fromkeys(name for line in lines for name in line.replace(",", " ").split()))
 
 
 # ── running the commands ────────────────────────────────────────────────────────────────────────────────────
@@ -217,7 +213,13 @@ class HostPool:
 
     def _take(self, name: str, data: bytes, answer: Answer) -> None:
         if name == remote.INDEX:
-            _take_index(data, answer)
+            with suppress(ValueError, KeyError, TypeError, RecursionError):
+                index = json.loads(data)
+                rows = [dict(row) for row in index["items"]]
+                for row in rows:
+                    if row.get("file"):
+                        row["file"] = f"host={answer.host}/{str(row['file']).partition('/')[2]}"
+                answer.rows, answer.clock_ahead = rows, float(index["now"]) - time.time()
         elif (match := NAME.fullmatch(name)) and ".." not in name:
             if not answer.host:  # its own name, which its logs have too, unless two hosts have the same one
                 with self._lock:
@@ -227,19 +229,6 @@ class HostPool:
             file = f"host={answer.host}{match[2]}"
             answer.rows.append({"item": match[2][1:], "file": file})
             self._add({"file": file, "started": time.time()}, data)
-
-
-def _take_index(data: bytes, answer: Answer) -> None:
-    """Take the rows of a host, and its clock; an invalid index is ignored."""
-    try:
-        index = json.loads(data)
-        rows = [dict(row) for row in index["items"]]
-        for row in rows:
-            if row.get("file"):
-                row["file"] = re.sub(r"^host=[^/]*", f"host={answer.host}", str(row["file"]))
-        answer.rows, answer.clock_ahead = rows, float(index["now"]) - time.time()
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
 
 
 class _Pipe(Bytes):

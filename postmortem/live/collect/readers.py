@@ -21,21 +21,14 @@ from typing import Any
 
 from postmortem.live import proc
 from postmortem.live.collect import ranks
+from postmortem.model.collected import WORDS
 
 FILE_MAX = 1 << 20
 FILES = 4096  # of one pattern
 RECORDER_MAX = 64 << 20
-# Variables whose values are saved, redacted; of all others only the names are.
-KNOWN = re.compile(
-    r"(?:TORCH|PYTORCH|NCCL|GLOO|UCX|FI|OMPI|PMI|PMIX|MPI|OMP|MKL|CUDA|NVIDIA|HIP|ROCR|RCCL|XLA|SLURM|SLURMD"
-    r"|KUBERNETES|RAY|ACCELERATE|DEEPSPEED|FSDP|PET|TP|PYTHON|LD|MALLOC|GROUP|ROLE|LOCAL|MASTER|WORLD)(?:_\w+)?"
-    r"|RANK|PATH|HOSTNAME|HOME|USER|PWD|LANG|LC_\w+|TZ|TMPDIR|XDG_CACHE_HOME|VIRTUAL_ENV|CONDA_PREFIX"
-)
-SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CRED|AUTH|COOKIE|PRIVATE|JWT", re.IGNORECASE)
-UNSAVED = "<not saved>"
-LIBRARY = re.compile(
-    r"/[^/]*(?:nccl|rccl|torch|cuda|cudnn|gloo|mpi|ucp|ucs|ibverbs|rdmacm|efa|fabric|libc)[^/]*\.so[^/]*$"
-)
+KNOWN_PREFIXES = frozenset(WORDS["known_prefixes"].split())  # of variables whose values are saved, redacted
+KNOWN_NAMES = frozenset(WORDS["known_names"].split())
+JOB_CGROUP, SHARED_CGROUP = re.compile(WORDS["job_cgroup"]), re.compile(WORDS["shared_cgroup"])
 
 
 def _print(text: str) -> None:
@@ -79,8 +72,9 @@ def environment(pid: str) -> None:
     env = ranks.environment(int(pid)) if pid != "self" else dict(os.environ)
     for name in sorted(env):
         value = "\\n".join(env[name].splitlines())
-        known = KNOWN.fullmatch(name) and not SECRET.search(name)
-        _print(f"{name}={value if known else UNSAVED}")
+        known = name in KNOWN_NAMES or name.partition("_")[0] in KNOWN_PREFIXES
+        secret = any(word in name.upper() for word in WORDS["secret"].split())
+        _print(f"{name}={value if known and not secret else '<not saved>'}")
 
 
 def process(pid: str) -> None:
@@ -113,22 +107,11 @@ def _span(seconds: int) -> str:
     return f"{minutes // 60:02}:{minutes % 60:02}:{second:02}"
 
 
-GROUP_FILES = (
-    "memory.events", "memory.events.local", "memory.peak", "memory.current", "memory.max",
-    "memory.oom_control", "memory.max_usage_in_bytes", "memory.limit_in_bytes", "memory.failcnt",
-    "pids.events", "pids.current", "pids.peak", "pids.max",
-)  # fmt: skip
-JOB_GROUP = re.compile(r"job_\d+|pod[0-9a-f_-]{8,}")
-SHARED = re.compile(
-    r"session-\w+\.scope|user-\d+\.slice|user@\d+\.service|(?:init|app)\.scope|\w+\.slice|sshd?\.service"
-)
-
-
 def cgroups(pids: str) -> None:
     """Print counters of the cgroups of these processes, and of their job's; without any, of our own."""
     texts = [proc.text(f"/proc/{pid or 'self'}/cgroup") for pid in pids.split(",")]
     for folder in sorted({folder for text in texts for folder in groups(text)}):
-        files(*(f"{glob.escape(folder)}/{name}" for name in GROUP_FILES))
+        files(*(f"{glob.escape(folder)}/{name}" for name in WORDS["cgroup_files"].split()))
 
 
 def groups(text: str) -> Iterator[str]:
@@ -140,12 +123,12 @@ def groups(text: str) -> Iterator[str]:
             continue
         base = f"/sys/fs/cgroup/{controllers}" if controllers else "/sys/fs/cgroup"
         parts = [part for part in path.split("/") if part]
-        if not parts or not SHARED.fullmatch(parts[-1]):
+        if not parts or not SHARED_CGROUP.fullmatch(parts[-1]):
             folder = "/".join((base, *parts))
             # a container may have its own at the root, although /proc names the host's path
             yield folder if os.path.isdir(folder) else base
         for n, part in enumerate(parts[:-1], 1):
-            if JOB_GROUP.search(part):
+            if JOB_CGROUP.search(part):
                 yield "/".join((base, *parts[:n]))
 
 
@@ -180,18 +163,16 @@ def _print_space(path: str) -> None:
     _print(f"{path}: {free} of {size} bytes free, {s.f_favail} of {s.f_files} inodes free")
 
 
-NETWORKED = ("nfs", "fuse", "lustre", "ceph", "gpfs", "beegfs", "cifs", "smb", "wekafs", "9p", "afs")
-
-
 def space() -> None:
     """Print mounts, then the free space of each: network file systems last, since a server may not answer."""
     mounts = [line.split() for line in _text("/proc/mounts").splitlines()]
     for row in mounts:
         _print(" ".join(row))
     _print("")
-    for row in sorted(mounts, key=lambda row: row[2].startswith(NETWORKED)):
+    networked = tuple(WORDS["network_file_systems"].split())
+    for row in sorted(mounts, key=lambda row: row[2].startswith(networked)):
         path = row[1].encode().decode("unicode_escape")
-        if row[2].startswith(NETWORKED):
+        if row[2].startswith(networked):
             _print(f"{path}: asking")
         try:
             _print_space(path)
@@ -226,8 +207,11 @@ def kernel_lines(fd: int) -> Iterator[tuple[float, str]]:
 def libraries(pid: str) -> None:
     """Print the libraries that a process has loaded, and the version of its PyTorch."""
     paths = {line.split(None, 5)[5] for line in _text(f"/proc/{pid}/maps", 16 << 20).splitlines() if line.count("/")}
-    for path in sorted(path for path in paths if LIBRARY.search(path)):
-        _print(path)
+    names = WORDS["libraries"].split()
+    for path in sorted(paths):
+        library, dot, _ = os.path.basename(path).partition(".so")
+        if dot and any(name in library for name in names):
+            _print(path)
     for folder in sorted({path.partition("/torch/lib/")[0] for path in paths if "/torch/lib/" in path}):
         version = re.search(r"__version__ = '([\w.+-]{1,60})'", proc.text(f"{folder}/torch/version.py"))
         if version:

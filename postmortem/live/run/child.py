@@ -2,14 +2,10 @@
 
     job.start(["torchrun", ...], os.environ, tee); job.wait()  ->  End(code=1, signal=0)
 
-- **Each signal reaches the child once.** A signal that a terminal, `timeout`, `kill -- -GROUP` or a scheduler
-  sends to all processes has reached the child and our tee already, so it is not passed on if the tee got it.
-  torchrun stops waiting for its ranks at the third SIGTERM, and starts its 30 s anew at the second.
-- **SIGUSR1 and SIGUSR2 go to processes that have a handler.** torchrun has none: it would die at once, and leave
-  its ranks behind.
-- **The end of the process counts, not the end of its output**, which an orphan may hold open for hours. As
-  subreaper we become the parent of orphans: ranks are stopped, anything else (wandb, ray) is left alone.
-- **The job survives us.** Without PR_SET_PDEATHSIG a wrapper that is killed leaves the job and the tee running.
+Each signal reaches the child once: one that a terminal, `timeout` or a scheduler sends to all processes has
+reached our tee too, and is not passed on, since torchrun abandons its ranks at the third SIGTERM. SIGUSR1 and
+SIGUSR2 go to processes that have a handler, of which torchrun would die at once. The end of the process counts,
+not the end of its output, which an orphan may hold open for hours; as subreaper we become the parent of orphans.
 """
 
 from __future__ import annotations

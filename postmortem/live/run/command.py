@@ -51,8 +51,8 @@ def execute(command: Sequence[str], options: Options) -> int:
         raise UsageError("`postmortem run` works on Linux only", "run the command, and analyze its logs afterwards")
     if not command:
         raise UsageError("no command to run", "write it behind two dashes: postmortem run -- torchrun train.py")
-    if unknown := [name for name in options.off if name not in switches.NAMES]:
-        raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.NAMES)}")
+    if unknown := [name for name in options.off if name not in switches.SWITCHES]:
+        raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.SWITCHES)}")
     folder = make_folder(options.folder)
     began = time.monotonic()
     end = _run(command, options, folder)

@@ -1,14 +1,7 @@
 """The folder of a run and its journal.
 
-    postmortem-runs/20261123-070512-x7k2/
-        run.jsonl                  events of the job, one JSON object a line, with a sentence in `message`
-        stdout.log  stderr.log     both streams, each line behind the time of its first byte
-        dmesg.txt                  the kernel's new lines, where this user may read them
-        error.json  fr_0 ...       files that torch wrote
-        rank1.pid6940.*            an exception of a rank, and its stacks when requested
-        report.html                the analysis, after a failure
-
-Each record is one write to a file opened for appending: it is complete even if the wrapper is killed.
+Each record of `run.jsonl` is a JSON object on one line, with a sentence in `message`, written at once: it is complete
+even if the wrapper is killed. `docs/how-to/run.md` lists the other files of the folder.
 """
 
 from __future__ import annotations

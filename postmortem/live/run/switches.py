@@ -1,51 +1,23 @@
 """Diagnostics that `run` switches on for the job: environment variables, each only if the user has set none of
-its names. PYTHONPATH is the exception: our folder comes before the user's.
+its names (`chosen_by`). PYTHONPATH is the exception: our folder comes before the user's. `switches.json` lists them.
 
-`docs/how-to/run.md` lists the measured costs. Expensive ones are left out: C++ stacks (a second for a first
-error), TORCH_DISTRIBUTED_DEBUG=DETAIL (four times the time of a small collective), NCCL_DEBUG=INFO.
+`docs/how-to/run.md` has the measured costs. Expensive ones are left out: C++ stacks (a second for a first error),
+TORCH_DISTRIBUTED_DEBUG=DETAIL (four times the time of a small collective), NCCL_DEBUG=INFO.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 ROOM = 1 << 30  # free bytes for the logs of ranks: a rank whose log cannot be written fails
 HOOKS = Path(__file__).resolve().parent.parent / "hooks"  # for PYTHONPATH
-
-
-class Switch(NamedTuple):
-    """The variables to set, and those by which the user has chosen already, by default the same."""
-
-    sets: Mapping[str, str]
-    chosen_by: tuple[str, ...] = ()
-
-
-def table(folder: Path, torch: tuple[int, int] | None) -> dict[str, Switch]:
-    """Return all switches for a run whose files are in `folder`."""
-    size = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
-    dump = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-    wait = ("TORCH_NCCL_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_ON_TIMEOUT")
-    old = torch is not None and torch < (2, 9)  # a newer one warns of the old names
-    nccl = {"NCCL_DEBUG": "WARN", "NCCL_DEBUG_FILE": f"{folder}/nccl.%h.%p.log"}
-    logs = {"PET_LOG_DIR": f"{folder}/torchelastic", "PET_TEE": "3"}
-    return {
-        "faulthandler": Switch({"PYTHONFAULTHANDLER": "1"}),
-        "error-file": Switch({"TORCHELASTIC_ERROR_FILE": f"{folder}/error.json"}),
-        "recorder": Switch({size[old]: "2000"}, size),
-        "recorder-dump": Switch({dump[old]: f"{folder}/fr_"}, dump),
-        "recorder-wait": Switch({wait[0]: "1"}, wait),
-        "nccl-warnings": Switch(nccl),
-        "rank-logs": Switch(logs, (*logs, "PET_REDIRECTS")),
-        "hook": Switch({"POSTMORTEM_HOOK": str(folder), "PYTHONPATH": str(HOOKS)}, ("POSTMORTEM_HOOK",)),
-    }
-
-
-NAMES = tuple(table(Path(), None))
+SWITCHES: dict[str, dict[str, Any]] = json.loads(Path(__file__).with_name("switches.json").read_bytes())
 
 
 def environment(
@@ -57,13 +29,16 @@ def environment(
         logs = not tty and shutil.disk_usage(folder).free > ROOM
     except OSError:
         logs = False
+    torch = version(command, user.get("PATH"))
+    old = torch is not None and torch < (2, 9)  # a newer one warns of the old names
+    path = os.pathsep.join(filter(None, [str(HOOKS), user.get("PYTHONPATH")]))
     added: dict[str, str] = {}
-    for name, switch in table(folder, version(command, user.get("PATH"))).items():
-        chosen = any(variable in user for variable in switch.chosen_by or switch.sets)
-        if name not in off and not chosen and (logs or name != "rank-logs"):
-            added.update(switch.sets)
-    if "PYTHONPATH" in added:
-        added["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOOKS), user.get("PYTHONPATH")]))
+    for name, switch in SWITCHES.items():
+        names = switch.get("chosen_by") or (*switch["sets"], *switch.get("before_2_9", ()))
+        if name not in off and not any(name in user for name in names) and (logs or name != "rank-logs"):
+            sets = switch.get("before_2_9", switch["sets"]) if old else switch["sets"]
+            for variable, value in sets.items():
+                added[variable] = value.replace("{folder}", str(folder)).replace("{hooks}", path)
     return added
 
 

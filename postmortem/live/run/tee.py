@@ -4,15 +4,11 @@
                                  └──▶ stdout.log             each line behind the time of its first byte
 
 It is a process of its own, since a pipe without a reader would end the job by SIGPIPE when the wrapper is killed.
-It ends when no process holds the streams any more, perhaps hours later: an orphan may go on printing. If the tee
-itself is killed, the wrapper, which holds the same ends, starts another.
+It ends when no process holds the streams any more, perhaps hours later: an orphan may go on printing. It reports
+each signal that it receives, which has reached the child too (see child.py).
 
-It reports each signal that it receives: a signal to the process group or the cgroup has reached the child too,
-and is not passed on (see child.py).
-
-Where our own stream is a terminal the child gets a pty of the same size: colors and bars remain. The pty is not
-its controlling terminal. Ctrl-C, Ctrl-Z and the keyboard belong to the real terminal, which the child still has,
-so that there is nothing to restore when the wrapper is killed.
+Where our own stream is a terminal the child gets a pty of the same size: colors and bars remain. Its controlling
+terminal is still the real one, with Ctrl-C, Ctrl-Z and the keyboard, so that nothing must be restored at the end.
 """
 
 from __future__ import annotations
@@ -202,20 +198,16 @@ class _Copier:
             orders = [self._orders] if self._orders >= 0 else []
             ready = select.select([*self._open, *orders], [], [])[0]
             size = sum(self._copy(source) for source in ready if source in self._open)
-            if self._orders in ready:
-                self._obey()
-            elif size < SMALL:
-                time.sleep(NAP_S)
-
-    def _obey(self) -> None:
-        if not os.read(self._orders, 16):  # the wrapper has gone
-            os.close(self._orders)
-            self._orders = -1
-            return
-        for _ in range(PIECES):  # not longer: the command may go on printing
-            if not any(self._copy(source) for source in list(self._open)):
-                break
-        self._send(DRAINED)
+            if self._orders not in ready:
+                time.sleep(NAP_S if size < SMALL else 0)
+            elif os.read(self._orders, 16):
+                pieces = 0  # limited, since an orphan may go on printing
+                while pieces < PIECES and any(self._copy(source) for source in list(self._open)):
+                    pieces += 1
+                self._send(DRAINED)
+            else:  # the wrapper has gone
+                os.close(self._orders)
+                self._orders = -1
 
     def _send(self, code: int) -> None:
         with suppress(OSError):

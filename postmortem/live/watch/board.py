@@ -41,15 +41,15 @@ class Row:
 
     name: str
     rank: int | None = None
-    host: str = ""
+    host: str | None = None
+    pid: int | None = None
     step: int | None = None
     step_at: float | None = None
     line: str = ""
     line_at: float | None = None
-    collective: str = ""
-    phase: str = ""
+    collective: str | None = None
     finished: bool = False
-    pid: int | None = None
+    phase: str = ""
     gone: bool = False
 
 
@@ -90,7 +90,7 @@ class Board:
                 row = (
                     self._row(str(e.fields.get("writer") or piece.source.path)) if rank is None else self.of_rank(rank)
                 )
-                row.host = row.host or e.host or ""
+                row.host = row.host or e.host
                 moved |= self._take(row, e, time)
         return moved
 

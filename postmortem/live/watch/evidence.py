@@ -1,13 +1,7 @@
 """The evidence of a hang in one folder, and the verdict of `analyze` on it and the logs.
 
-    standstill-1/
-        run.jsonl                     how long no rank made progress, pids of ranks, kernel waits
-        rank0.pid4711.stack.txt       the stack of a rank, by py-spy or pystack
-        rank0.pid4711.process.txt     state, kernel stack, system call
-        ps.txt                        all processes of this host
-        verdict.json  report.html     the analysis of the logs and of this folder
-
-A rank whose stack no tool may read is sent a signal only if it has a handler for it, which any other needs to survive.
+The folder has a journal, the stack and process file of each rank, `ps.txt`, `verdict.json` and `report.html`. A rank
+whose stack no tool may read is sent a signal only if it has a handler for it: it would die of it otherwise.
 """
 
 from __future__ import annotations

@@ -2,10 +2,9 @@
 
     Follower(["logs/"]).new()  ->  Piece(source, head, b"step 12 loss 0.31\\n"), ...
 
-A file is identified by device and inode, so that a renamed one is read on under its new name, and its successor
-from the beginning. A file that is shorter than before, or begins otherwise, was truncated (`copytruncate`) and is
-read again; its copy holds nothing new. No file stays open, and of each only the first lines, which show the line
-format, and the incomplete last line are in memory.
+A file is identified by device and inode, so that a renamed one is read on. One that is shorter than before, or begins
+otherwise, was truncated (`copytruncate`) and is read again; its copy holds nothing new. No file stays open; only the
+first lines, which show the line format, and the incomplete last line are in memory.
 """
 
 from __future__ import annotations

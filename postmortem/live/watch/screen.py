@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from postmortem.live.run.record import stamp
@@ -26,19 +27,9 @@ NAME, STEP = 24, 12
 
 def table(rows: Sequence[Row], now: float, most: int, width: int) -> list[str]:
     """Return rows as text, and one line for those that do not fit."""
-    ordered = sorted(
-        rows,
-        key=lambda r: (
-            r.finished,
-            r.step is None,
-            r.step or 0,
-            r.line_at or 0.0,
-            r.rank if r.rank is not None else 1 << 30,
-            r.name,
-        ),
-    )
-    if len(ordered) <= most:
-        ordered.sort(key=lambda r: (r.rank is None, r.rank or 0, r.name))
+    ordered = sorted(rows, key=lambda r: (r.rank is None, r.rank or 0, r.name))
+    if len(ordered) > most:
+        ordered.sort(key=lambda r: (r.finished, r.step is None, r.step or 0, r.line_at or 0.0))
     lines = [_one(row, now, width) for row in ordered[:most]]
     if rest := ordered[most:]:
         steps = sorted(r.step for r in rest if r.step is not None)
@@ -56,7 +47,7 @@ def _one(row: Row, now: float, width: int) -> str:
     step = "-" if row.step is None else f"step {row.step}"
     silent = "-" if row.line_at is None else span(max(0.0, now - row.line_at))
     name = row.name if len(row.name) <= NAME else f"…{row.name[1 - NAME :]}"
-    more = " · ".join(filter(None, ["gone" if row.gone else "", row.collective, row.line or "no line yet"]))
+    more = " · ".join(filter(None, ["gone" if row.gone else "", row.collective or "", row.line or "no line yet"]))
     text = f"{line(name):{min(NAME, 10)}} {step:{STEP}} {silent:>7}  {line(more)}"
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
@@ -117,18 +108,9 @@ class Screen:
 
 
 def _facts(row: Row, now: float) -> dict[str, Any]:
-    def age(moment: float | None) -> float | None:
-        return None if moment is None else round(max(0.0, now - moment), 1)
-
-    return {
-        "name": row.name,
-        "rank": row.rank,
-        "host": row.host or None,
-        "pid": row.pid,
-        "step": row.step,
-        "step_age_s": age(row.step_at),
-        "line": row.line,
-        "line_age_s": age(row.line_at),
-        "collective": row.collective or None,
-        "finished": row.finished,
-    }
+    facts = asdict(row)
+    for name in ("step", "line"):
+        moment = facts.pop(f"{name}_at")
+        facts[f"{name}_age_s"] = None if moment is None else round(max(0.0, now - moment), 1)
+    del facts["phase"], facts["gone"]
+    return facts
