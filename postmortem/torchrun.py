@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
-from postmortem.live.run import counters, switches
-from postmortem.live.run.command import analyze
-from postmortem.live.run.record import RUNS, Journal, make_folder
+from postmortem.live.run import kernel_state, switches
+from postmortem.live.run.journal import RUNS, Journal, make_folder
 from postmortem.live.run.tracker import name_of
+from postmortem.live.run.wrapper import analyze
 
 EVENTS = "torchelastic-events-null"  # where torch logs events of its workers, by default without a handler
 ENDS = ("SUCCEEDED", "FAILED", "TERMINATED")
@@ -73,10 +73,10 @@ class _Recorder(logging.Handler):
         super().__init__(logging.INFO)
         host = socket.gethostname()
         self._folder = folder
-        self._journal, self._memory = Journal(folder, host), counters.Memory()
+        self._journal, self._memory = Journal(folder, host), kernel_state.Memory()
         self._counted = self._memory.oom_kills()
         self._ends: list[_End] = []
-        facts = {"command": sys.argv, "pid": os.getpid()} | counters.state(self._memory)
+        facts = {"command": sys.argv, "pid": os.getpid()} | kernel_state.state(self._memory)
         self._journal.write("run", f"postmortem run on {host}: torchrun --logs-specs postmortem", facts)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -114,7 +114,7 @@ class _Recorder(logging.Handler):
     def finish(self, logs: str) -> None:
         """Analyze a failure when torchrun ends."""
         self._write_ends()
-        self._journal.write("done", "torchrun leaves", counters.state(self._memory))
+        self._journal.write("done", "torchrun leaves", kernel_state.state(self._memory))
         self._journal.close()
         if hasattr(sys, "last_type"):  # an exception ends it: ChildFailedError, or a signal's
             own = Path(logs).is_relative_to(self._folder) or logs == os.devnull

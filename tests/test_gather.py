@@ -22,15 +22,15 @@ from gathered import HANG, WAITS, collect, command, document, index, members, ra
 from run_jobs import wait_for
 
 from conftest import ROOT, needs
-from postmortem.live.collect import child, here, readers, remote, table
-from postmortem.live.collect import ranks as search
+from postmortem.live.collect import here, readers, result_table, sent_program, subprocesses
+from postmortem.live.collect import rank_search as search
 from postmortem.live.collect.archive import Archive
-from postmortem.live.collect.command import Options, Writer, execute
+from postmortem.live.collect.collection import Options, Writer, execute
 from postmortem.live.collect.here import Task
-from postmortem.live.collect.ranks import Rank
+from postmortem.live.collect.rank_search import Rank
 from postmortem.model import collected as items
 
-OWN = f"host={remote.hostname()}"
+OWN = f"host={sent_program.hostname()}"
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_the_archive_of_a_hang_names_the_rank_elsewhere(tmp_path: Path, run: str
     kinds = {source["path"].rpartition("/")[2]: source["kind"] for source in found["sources"]}
     assert "console" not in kinds.values()
     assert kinds["ps.txt"] == "process-table" and kinds["cgroup.txt"] == "cgroup"
-    assert {source["host"] for source in found["sources"]} == {remote.hostname(), None}
+    assert {source["host"] for source in found["sources"]} == {sent_program.hostname(), None}
     # the environment: names of all variables, values only of known ones
     (text,) = [data.decode() for name, data in members(archive).items() if ".environment." in name and "rank0" in name]
     assert "WANDB_API_KEY=<not saved>" in text and "WORLD_SIZE=2" in text
@@ -171,7 +171,7 @@ def test_with_broken_tools_there_is_an_archive_and_a_table(
         "prints garbage": r"printf '\\033]0;x\\007\\377\\000\\n'; head -c 100000 /dev/urandom",
     }
     script = tool(tmp_path / "bin", "tool", f"#!/bin/sh\n{bad[fault]}\n") if fault in bad else None
-    monkeypatch.setattr(child, "program", lambda _: script and str(script))
+    monkeypatch.setattr(subprocesses, "program", lambda _: script and str(script))
     monkeypatch.setattr(items, "HOST", tuple(dataclasses.replace(item, limit=0.5) for item in items.HOST))
     archive = tmp_path / "a.tar.zst"
     execute(Options(archive, job="x"))
@@ -197,7 +197,7 @@ def test_neither_an_unkillable_tool_nor_a_holder_of_its_output_delays_the_end(
     began = time.monotonic()
     row, data = take((str(script),), limit=20.0)
     assert data == b"done\n" and row["exit"] == 0
-    monkeypatch.setattr(child.os, "killpg", lambda *_: None)
+    monkeypatch.setattr(subprocesses.os, "killpg", lambda *_: None)
     row, _ = take(("sleep", "3"))
     assert row["why"].startswith("sleep: no end after 0.5 s") and time.monotonic() - began < 5
 
@@ -246,7 +246,7 @@ def test_long_output_is_cut_at_its_end_or_of_a_log_at_its_beginning() -> None:
     way = (sys.executable, "-c", "import sys; sys.stdout.write('a' * (20 << 20) + 'the end')")
     for end in (False, True):
         row, data = take(way, limit=60.0, end=end)
-        assert row["cut"] and len(data) <= child.MOST and data.endswith(b"the end") == end
+        assert row["cut"] and len(data) <= subprocesses.MOST and data.endswith(b"the end") == end
 
 
 @needs("root")
@@ -261,9 +261,9 @@ def test_an_ordinary_user_gets_the_own_part_and_reasons_for_the_rest(tmp_path: P
 import os
 from pathlib import Path
 import zstandard, postmortem.privacy.redact, tarfile, gzip, encodings.idna
-from postmortem.live.collect import command, hosts, here, remote, table, archive
+from postmortem.live.collect import archive, collection, here, hosts, result_table, sent_program
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-command.execute(command.Options(Path({str(archive)!r}), job={run!r}))
+collection.execute(collection.Options(Path({str(archive)!r}), job={run!r}))
 """
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": "/nonexistent"}
     with ranks(tmp_path, WAITS, run, world=1):
@@ -352,14 +352,14 @@ def test_no_command_changes_anything_and_a_name_is_one_argument() -> None:
 
 
 def test_the_program_for_other_hosts_needs_only_an_old_python(tmp_path: Path) -> None:
-    sent = {f"postmortem.{file[:-3].replace('/', '.')}" for file in remote.FILES if file.endswith(".py")}
+    sent = {f"postmortem.{file[:-3].replace('/', '.')}" for file in sent_program.FILES if file.endswith(".py")}
     for name in sent:
         source = (ROOT / f"{name.replace('.', '/')}.py").read_text()
         for node in ast.walk(ast.parse(source, feature_version=(3, 8))):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("postmortem"):
                 assert node.module in sent or all(f"{node.module}.{a.name}" in sent for a in node.names)
     words = [sys.executable, "-I", "-S", "-", json.dumps({"job": "x"})]
-    done = subprocess.run(words, input=remote.program(), capture_output=True, cwd=tmp_path, timeout=60)
+    done = subprocess.run(words, input=sent_program.program(), capture_output=True, cwd=tmp_path, timeout=60)
     assert done.returncode == 0, done.stderr
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         names = tar.getnames()
@@ -377,10 +377,10 @@ def test_the_list_has_reasons_and_commands_and_the_table_of_many_ranks_is_short(
         base | {"seconds": n / 10} | ({"file": f"host=a/rank{n}.pid{n}.stack.txt", "why": ""} if n % 4 else denied)
         for n in range(64)
     ]
-    assert table.of_items(many).splitlines()[1:] == [
+    assert result_table.of_items(many).splitlines()[1:] == [
         "rankRANK.pidPID.stack.txt: 48 of 64  6.2 KiB  6.3 s  py-spy: exit code 1: Permission denied"
     ]
-    assert len(table.of_items(many[:4]).splitlines()) == 5
+    assert len(result_table.of_items(many[:4]).splitlines()) == 5
 
 
 def test_no_descriptor_and_no_process_is_left() -> None:

@@ -23,7 +23,7 @@ from postmortem.fleet.history import runs
 from postmortem.fleet.history.rows import Involved, stamp
 from postmortem.fleet.history.store import opened
 from postmortem.live import proc
-from postmortem.live.run import command
+from postmortem.live.run import wrapper
 
 pytestmark = needs("sqlalchemy")
 RANKS = "for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 sleep 1 & done; wait"
@@ -100,11 +100,11 @@ def test_a_store_that_hangs_is_left_behind(
     path = tmp_path / "fleet.db"
     with opened(str(path), make=True):
         pass
-    monkeypatch.setattr(command, "HISTORY_S", 1.0)
+    monkeypatch.setattr(wrapper, "HISTORY_S", 1.0)
     with closing(sqlite3.connect(path)) as other:
         other.execute("BEGIN IMMEDIATE")
         began = time.monotonic()
-        command._add_to_history(journal(tmp_path / "run").parent, str(path))
+        wrapper._add_to_history(journal(tmp_path / "run").parent, str(path))
         assert time.monotonic() - began < 5
     assert "not filed in the history: it took longer than 1 s" in capfd.readouterr().err
 

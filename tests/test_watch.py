@@ -23,14 +23,14 @@ from gathered import HANG, command, document, ranks, state
 from run_jobs import environment, wait_for, wrapped
 
 from conftest import Command, needs
-from postmortem.live.collect import child
+from postmortem.live.collect import subprocesses
 from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
-from postmortem.live.run.record import Journal
-from postmortem.live.watch import evidence, screen
+from postmortem.live.run.journal import Journal
+from postmortem.live.watch import hang_folder, screen
 from postmortem.live.watch.board import Row
-from postmortem.live.watch.command import Options, Watch, command_words
 from postmortem.live.watch.rhythm import Settings
+from postmortem.live.watch.watcher import Options, Watch, command_words
 
 QUICK = ("--patience", "4", "--format", "json", "--interval", "1")
 WORKS = """\
@@ -216,7 +216,7 @@ def test_without_a_tool_only_a_rank_that_catches_the_signal_gets_it(
     tmp_path: Path, job: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Rank 1 registered faulthandler, and writes its stack into its log; rank 0 would die of the signal."""
-    monkeypatch.setattr(child, "program", lambda _: None)
+    monkeypatch.setattr(subprocesses, "program", lambda _: None)
     register = f"import faulthandler, os\nif os.environ['RANK'] == '1':\n    faulthandler.register({SIGNAL})\n"
     logs = tmp_path / "job"
     logs.mkdir()
@@ -238,12 +238,12 @@ def test_a_second_watch_of_a_run_removes_the_stacks_of_the_first(tmp_path: Path)
     """They would blame ranks that have gone on since."""
     Journal(tmp_path, "node-a").close()
     first = Watch([str(tmp_path)], Options())._place() / "standstill-1"
-    evidence.save(first, [], evidence.Hang(64.0, 1.0, "step 3"))
-    (first / evidence.VERDICT).write_text("{}")
+    hang_folder.save(first, [], hang_folder.Hang(64.0, 1.0, "step 3"))
+    (first / hang_folder.VERDICT).write_text("{}")
     assert (first / "ps.txt").exists()
     second = Watch([str(tmp_path)], Options())
     assert second._place() == tmp_path and second.hangs == 2
-    assert [path.name for path in first.iterdir()] == [evidence.VERDICT]
+    assert [path.name for path in first.iterdir()] == [hang_folder.VERDICT]
 
 
 def test_wrong_options_are_explained(in_process: Command, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from postmortem.errors import PathMissing
 from postmortem.library import load
 from postmortem.live.collect import here
-from postmortem.live.collect.ranks import Rank
+from postmortem.live.collect.rank_search import Rank
 from postmortem.live.watch import board, follow, local_ranks, phases
 from postmortem.live.watch.board import Board
 from postmortem.live.watch.follow import Follower

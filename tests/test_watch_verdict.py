@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from postmortem import analyze
-from postmortem.live.collect.ranks import Rank
-from postmortem.live.watch import evidence
-from postmortem.live.watch.evidence import Hang
+from postmortem.live.collect.rank_search import Rank
+from postmortem.live.watch import hang_folder
+from postmortem.live.watch.hang_folder import Hang
 
 STACK = """\
 Process {pid}: /opt/venv/bin/python -u train.py
@@ -28,8 +28,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two ranks in all_reduce, as `watch` saves them."""
     folder = tmp_path / "standstill-1"
     found = [Rank(n, 700 + n, 1, 0, "S", 0.0, "RANK", "") for n in (0, 1)]
-    monkeypatch.setattr(evidence, "_save_stacks", lambda *_: {})
-    assert evidence.save(folder, found, Hang(64.0, 1.2, "step 9", 2)) == []
+    monkeypatch.setattr(hang_folder, "_save_stacks", lambda *_: {})
+    assert hang_folder.save(folder, found, Hang(64.0, 1.2, "step 9", 2)) == []
     write_stacks(folder, "all_reduce", 41)
     return folder
 
@@ -88,6 +88,6 @@ def test_the_kernels_view_of_a_rank_is_a_sentence(tmp_path: Path) -> None:
             f"==> /proc/4711/status <==\nName:\tpython\nState:\t{state}\n"
             "==> /proc/4711/wchan <==\npipe_read\n==> /proc/4711/syscall <==\n232 0x5 0x7f 0x1\n"
         )
-        assert evidence._kernel_wait(tmp_path, rank) == sentence
+        assert hang_folder._kernel_wait(tmp_path, rank) == sentence
     path.unlink()
-    assert evidence._kernel_wait(tmp_path, rank) == ""
+    assert hang_folder._kernel_wait(tmp_path, rank) == ""

@@ -72,12 +72,12 @@ def collect(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no table.")] = False,
 ) -> None:
     """Save short-lived evidence of a host (stacks, counters, kernel log, GPUs) in one archive."""
-    from postmortem.live.collect import command
+    from postmortem.live.collect import collection
 
     if listed:
-        output.data(command.listing())
+        output.data(collection.listing())
         return
-    options = command.Options(
+    options = collection.Options(
         out, srun, ssh, kubectl, namespace, container, python, timeout, parallel, job or "", moment(since, "--since")
     )
-    command.execute(replace(options, redact=not no_redact, quiet=quiet))
+    collection.execute(replace(options, redact=not no_redact, quiet=quiet))

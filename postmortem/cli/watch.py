@@ -37,8 +37,8 @@ def watch(
     job: Annotated[str | None, typer.Option(metavar="ID", help=JOB_HELP)] = None,
 ) -> int:
     """Follow the logs of a running job and report a hang while it lasts."""
-    from postmortem.live.watch.command import Options, command_words, execute
     from postmortem.live.watch.rhythm import Settings
+    from postmortem.live.watch.watcher import Options, command_words, execute
 
     options = Options(
         Settings(patience, quiet_factor, min(5.0, patience / 4)),

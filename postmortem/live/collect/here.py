@@ -18,9 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from postmortem.live.collect import ranks, readers
-from postmortem.live.collect.child import MOST, Child
-from postmortem.live.collect.ranks import Rank
+from postmortem.live.collect import rank_search, readers
+from postmortem.live.collect.rank_search import Rank
+from postmortem.live.collect.subprocesses import MOST, Child
 from postmortem.model import collected as items
 from postmortem.model.collected import Item
 
@@ -80,7 +80,7 @@ def collected(since: float | None = None, job: str = "", alone: bool = False) ->
 def live(job: str = "") -> tuple[list[Rank], Row | None]:
     """Return the ranks that run here, and a row if the search for them is incomplete."""
     ((row, data),) = taken([Task(SEARCH, "", (("read:ranks",),))])
-    found = ranks.chosen([ranks.from_json(line) for line in data.split(b"\n")[:-1]])
+    found = rank_search.chosen([rank_search.from_json(line) for line in data.split(b"\n")[:-1]])
     wanted = [r for r in found if not job or job in r.ids]
     if len(wanted) > RANKS:
         row["why"] = f"{len(wanted)} ranks run here; stacks of the first {RANKS} are taken"
@@ -136,7 +136,7 @@ def _recorder_dumps(found: Sequence[Rank], since: float) -> Iterator[Task]:
     """Yield the dumps of these ranks; without ranks, those of this user."""
     prefixes = {(prefix, r.uid) for r in found for prefix in r.dumps}
     if not found:
-        prefixes = {(prefix, os.getuid()) for prefix in ranks.dump_prefixes(dict(os.environ))}
+        prefixes = {(prefix, os.getuid()) for prefix in rank_search.dump_prefixes(dict(os.environ))}
     searches = [json.dumps([prefix, uid, since]) for prefix, uid in sorted(prefixes)]
     ((_, data),) = taken([Task(LISTING, "", (("read:dumps", *searches),))])
     names: set[str] = set()

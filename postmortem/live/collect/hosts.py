@@ -27,7 +27,7 @@ from typing import IO, TYPE_CHECKING
 from postmortem.errors import UsageError
 from postmortem.input.archives import Tar
 from postmortem.input.streams import Budget, Bytes, Decoded, Incomplete, Limits
-from postmortem.live.collect import here, remote
+from postmortem.live.collect import here, sent_program
 from postmortem.live.collect.here import Task
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class HostPool:
         self, wanted: Mapping[str, Sequence[str]], add: Callable[[Row, bytes], None], limit: float, together: int
     ) -> None:
         self._add, self._limit = add, limit
-        self._program = remote.program()
+        self._program = sent_program.program()
         self._running: set[subprocess.Popen[bytes]] = set()
         self._names: dict[str, str] = {}  # a host's own name -> the name by which it was reached
         self._lock = threading.Lock()
@@ -212,7 +212,7 @@ class HostPool:
         return tar.failure.reason if tar.failure else ""
 
     def _take(self, name: str, data: bytes, answer: Answer) -> None:
-        if name == remote.INDEX:
+        if name == sent_program.INDEX:
             with suppress(ValueError, KeyError, TypeError, RecursionError):
                 index = json.loads(data)
                 rows = [dict(row) for row in index["items"]]

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import Any
 
 from postmortem.live import proc
-from postmortem.live.collect import ranks
+from postmortem.live.collect import rank_search
 from postmortem.model.collected import WORDS
 
 FILE_MAX = 1 << 20
@@ -63,13 +63,13 @@ def files(*patterns: str) -> None:
 
 def find_ranks() -> None:
     """Print a line for each candidate as soon as it is found."""
-    for rank in ranks.candidates():
+    for rank in rank_search.candidates():
         _print(json.dumps(asdict(rank)))
 
 
 def environment(pid: str) -> None:
     """Print the initial environment of a process as `env` does."""
-    env = ranks.environment(int(pid)) if pid != "self" else dict(os.environ)
+    env = rank_search.environment(int(pid)) if pid != "self" else dict(os.environ)
     for name in sorted(env):
         value = "\\n".join(env[name].splitlines())
         known = name in KNOWN_NAMES or name.partition("_")[0] in KNOWN_PREFIXES
@@ -88,7 +88,7 @@ def processes() -> None:
     _print(f"{'PID':>9} {'PPID':>9} STAT {'WCHAN':32} {'ELAPSED':>11} {'TIME':>8} {'RSS':>9} CMD")
     ticks, page = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGESIZE")
     up = float(_text("/proc/uptime").split()[0])
-    for pid in ranks.pids():
+    for pid in rank_search.pids():
         fields = proc.stat(pid)
         if len(fields) < 22:
             continue

@@ -21,8 +21,8 @@ from pathlib import Path
 from postmortem.live import proc
 from postmortem.live.hooks.postmortem_hook import HIGH, SIGNAL, STACKS
 from postmortem.live.run import processes
+from postmortem.live.run.journal import Journal, stamp
 from postmortem.live.run.processes import Process
-from postmortem.live.run.record import Journal, stamp
 
 NEAR = 8  # descriptors from HIGH on among which the file is
 

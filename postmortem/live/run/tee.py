@@ -5,7 +5,7 @@
 
 It is a process of its own, since a pipe without a reader would end the job by SIGPIPE when the wrapper is killed.
 It ends when no process holds the streams any more, perhaps hours later: an orphan may go on printing. It reports
-each signal that it receives, which has reached the child too (see child.py).
+each signal that it receives, which has reached the child too (see job.py).
 
 Where our own stream is a terminal the child gets a pty of the same size: colors and bars remain. Its controlling
 terminal is still the real one, with Ctrl-C, Ctrl-Z and the keyboard, so that nothing must be restored at the end.
@@ -24,7 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from postmortem.live.run.record import print_line, stamp
+from postmortem.live.run.journal import print_line, stamp
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 DRAINED, CLOSED = 0, 100  # messages to the wrapper, beside signal numbers; CLOSED + n: stream n

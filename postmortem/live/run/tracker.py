@@ -15,9 +15,9 @@ import time
 from collections.abc import Mapping
 
 from postmortem.live.run import dumps, processes
-from postmortem.live.run.counters import Memory
+from postmortem.live.run.journal import Journal
+from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.processes import Process
-from postmortem.live.run.record import Journal
 
 OOM_S = 10.0  # a large process takes this long to end at most
 FIRST_LOOKS = 20  # a process that was just forked still shows its parent's environment

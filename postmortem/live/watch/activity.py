@@ -17,7 +17,7 @@ from postmortem import reading
 from postmortem.library import Library
 from postmortem.live import proc
 from postmortem.live.collect import here
-from postmortem.live.collect.ranks import Rank
+from postmortem.live.collect.rank_search import Rank
 from postmortem.live.watch import phases
 from postmortem.live.watch.rhythm import Activity
 from postmortem.model import Source

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from postmortem.live import proc
 from postmortem.live.collect import here
-from postmortem.live.collect.ranks import Rank
+from postmortem.live.collect.rank_search import Rank
 
 LOOK_S, SHARE = 5.0, 50
 

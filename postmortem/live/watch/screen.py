@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from postmortem.live.run.record import stamp
+from postmortem.live.run.journal import stamp
 from postmortem.live.watch.board import Row
 from postmortem.report.text import line
 from postmortem.system import output

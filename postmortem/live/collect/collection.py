@@ -18,7 +18,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from postmortem.errors import CollectError, PostmortemError, UsageError
-from postmortem.live.collect import here, hosts, remote, table
+from postmortem.live.collect import here, hosts, result_table, sent_program
 from postmortem.live.collect.archive import Archive
 from postmortem.live.collect.hosts import Answer, Hosts
 from postmortem.model import collected as items
@@ -94,7 +94,7 @@ class Writer:
         """Add the index, and end the archive."""
         text = json.dumps({"schema": SCHEMA, **index}, indent=1).encode("utf-8", "backslashreplace")
         try:
-            self.archive.add_last(remote.INDEX, self._redacted(remote.INDEX, text), time.time())
+            self.archive.add_last(sent_program.INDEX, self._redacted(sent_program.INDEX, text), time.time())
         except OSError as error:
             self._note(error)
 
@@ -117,7 +117,7 @@ class Writer:
 def execute(options: Options) -> None:
     """Collect. Raise CollectError if an item did not fit or a host did not answer."""
     many, began = options.hosts(), time.time()
-    who = many.launcher if many else remote.hostname()
+    who = many.launcher if many else sent_program.hostname()
     utc = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(began))
     target = options.output or Path(f"postmortem-{who}-{utc}.tar.zst")
     commands: dict[str, tuple[str, ...]] = {}
@@ -130,7 +130,7 @@ def execute(options: Options) -> None:
     try:
         if many is None:
             for row, data in here.collected(options.since, options.job, alone=True):
-                row["file"] = row["file"] and f"host={remote.hostname()}/{row['file']}"
+                row["file"] = row["file"] and f"host={sent_program.hostname()}/{row['file']}"
                 rows.append(row)
                 if row["file"]:
                     writer.add(row, data)
@@ -150,12 +150,12 @@ def execute(options: Options) -> None:
         for row in every:
             if row.get("file") in writer.lost:
                 row["file"], row["why"] = None, f"did not fit: {writer.full}"
-        head = {"tool": f"postmortem {__version__}", "started": began, "by": remote.hostname()}
+        head = {"tool": f"postmortem {__version__}", "started": began, "by": sent_program.hostname()}
         writer.add_index({**head, "items": rows, "hosts": list(map(_in_index, answers))})
         writer.archive.close()
         if not options.quiet:
-            _print_table(table.of_items(rows) if rows else "")
-            _print_table(table.of_hosts(sorted(map(_in_table, answers))) if answers else "")
+            _print_table(result_table.of_items(rows) if rows else "")
+            _print_table(result_table.of_hosts(sorted(map(_in_table, answers))) if answers else "")
             collected, size = sum(bool(row["file"]) for row in every), target.stat().st_size
             output.say(
                 f"{line(target)}: {collected} of {len(every)} items, {size:,} bytes, in {time.time() - began:.1f} s\n"

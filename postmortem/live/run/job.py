@@ -25,9 +25,9 @@ from pathlib import Path
 
 from postmortem.live import proc
 from postmortem.live.run import dumps, processes
-from postmortem.live.run.counters import Memory
+from postmortem.live.run.journal import Journal, print_line
+from postmortem.live.run.kernel_state import Memory
 from postmortem.live.run.quiet import Quiet
-from postmortem.live.run.record import Journal, print_line
 from postmortem.live.run.tee import FORWARDED, Tee, resize
 from postmortem.live.run.tracker import Tracker, name_of
 

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.live.collect import here
-from postmortem.live.collect.child import forked
-from postmortem.live.collect.ranks import Rank
+from postmortem.live.collect.rank_search import Rank
+from postmortem.live.collect.subprocesses import forked
 from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
-from postmortem.live.run.command import environment, postmortem
 from postmortem.live.run.dumps import stack_file
-from postmortem.live.run.record import JOURNAL, Journal
+from postmortem.live.run.journal import JOURNAL, Journal
+from postmortem.live.run.wrapper import environment, postmortem
 
 ANSWER_S, ANSWER = 0.3, 1 << 20
 ANALYSIS_S = 300.0

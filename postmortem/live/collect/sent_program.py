@@ -14,8 +14,9 @@ from postmortem.live.collect import here
 from postmortem.live.collect.archive import Archive
 
 INDEX = "index.json"
+MODULES = ("rank_search", "readers", "subprocesses", "here", "archive", "sent_program")
 FILES = (
-    *(f"live/collect/{name}.py" for name in ("ranks", "readers", "child", "here", "archive", "remote")),
+    *(f"live/collect/{name}.py" for name in MODULES),
     "live/proc.py",
     "model/collected.py",
     "model/collected.json",
@@ -37,7 +38,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.InspectLoader):
     def get_data(self, path):
         return FILES[path].encode()
 sys.meta_path.insert(0, Finder())
-from postmortem.live.collect.remote import main
+from postmortem.live.collect.sent_program import main
 main(sys.argv[1])
 """
 

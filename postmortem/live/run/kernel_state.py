@@ -14,7 +14,7 @@ from pathlib import Path
 from postmortem.live import proc
 from postmortem.live.collect.readers import kernel_lines
 from postmortem.live.run import processes
-from postmortem.live.run.record import print_line
+from postmortem.live.run.journal import print_line
 
 BASES = {"1": ("/sys/fs/cgroup/memory",), "2": ("/sys/fs/cgroup", "/sys/fs/cgroup/unified")}
 EVENTS = {"1": "memory.oom_control", "2": "memory.events"}

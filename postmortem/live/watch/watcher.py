@@ -21,8 +21,8 @@ from typing import Any
 from postmortem import blocks
 from postmortem.errors import PostmortemError, UsageError
 from postmortem.library import load
-from postmortem.live.run.record import JOURNAL, make_folder
-from postmortem.live.watch import activity, board, evidence
+from postmortem.live.run.journal import JOURNAL, make_folder
+from postmortem.live.watch import activity, board, hang_folder
 from postmortem.live.watch.activity import Look
 from postmortem.live.watch.board import Board
 from postmortem.live.watch.follow import Follower
@@ -90,7 +90,7 @@ class Watch:
         self._running: list[subprocess.Popen[bytes]] = []
         self.library = load()
         blocks.engine(self.library)
-        evidence.preload()
+        hang_folder.preload()
         self.follower = Follower(paths)
         self.screen = Screen(options.form, options.interval)
         self.board = Board(self.library)
@@ -114,7 +114,7 @@ class Watch:
             self.judge.tick(now, moved, self.board.phase())
             if resumed:
                 if self.folder is not None:  # before the event, whose reader may end us
-                    evidence.forget(self.folder)
+                    hang_folder.forget(self.folder)
                 self.folder = None
                 self.screen.show_event(
                     "resumed", {"after_s": round(silent, 1)}, f"it moves again, after {span(silent)}"
@@ -202,15 +202,15 @@ class Watch:
         folder = self._place() / f"standstill-{self.hangs}"
         latest = max(self.board.rows.values(), key=lambda r: r.line_at or 0.0, default=None)
         last_line = latest.line if latest else ""
-        hang = evidence.Hang(now - self.judge.last, self.rhythm.usual, last_line, self.board.world)
+        hang = hang_folder.Hang(now - self.judge.last, self.rhythm.usual, last_line, self.board.world)
         try:
-            lacking = evidence.save(folder, self.local.found, hang)
+            lacking = hang_folder.save(folder, self.local.found, hang)
         except OSError as error:
             message = f"could not write to {folder}: {error.strerror}"
             raise PostmortemError(message, "name a folder with --folder DIR") from None
         self.folder = folder
         saved = time.monotonic() - began
-        document = evidence.judge(self.paths, folder)
+        document = hang_folder.judge(self.paths, folder)
         seconds = time.monotonic() - began
         verdict = document["verdict"] if document else {}
         harmless = verdict.get("outcome") in HARMLESS
@@ -237,7 +237,7 @@ class Watch:
         }
         self.screen.show_event(name, facts, "\n".join(lines))
         with suppress(OSError):
-            self._running.append(evidence.start_report(self.paths, folder))
+            self._running.append(hang_folder.start_report(self.paths, folder))
         if not harmless:
             self.reported += 1
             self._start_command(folder)
@@ -248,7 +248,7 @@ class Watch:
         self.screen.show_event("end", {"outcome": why, "hangs": self.reported}, f"{why}{hangs}")
         if self.options.analyze:
             self.screen.close()
-            evidence.report(self.paths, self.folder, self._place())
+            hang_folder.report(self.paths, self.folder, self._place())
         elif self.options.form == "text":
             paths = shlex.join([*self.paths, *([str(self.folder)] if self.folder else [])])
             self.screen.show_event("next", {}, f"  next: postmortem analyze {paths}")
@@ -266,7 +266,7 @@ class Watch:
             elif only is not None and (only / JOURNAL).is_file() and os.access(only, os.W_OK):
                 self._base = only
                 for earlier in only.glob("standstill-*"):  # of another `watch`
-                    evidence.forget(earlier)
+                    hang_folder.forget(earlier)
             else:
                 self._base = make_folder(Path(FOLDER))
             if self._base is None:
@@ -282,8 +282,8 @@ class Watch:
             return
         env = os.environ | {
             "POSTMORTEM_FOLDER": str(folder),
-            "POSTMORTEM_VERDICT": str(folder / evidence.VERDICT),
-            "POSTMORTEM_REPORT": str(folder / evidence.REPORT),
+            "POSTMORTEM_VERDICT": str(folder / hang_folder.VERDICT),
+            "POSTMORTEM_REPORT": str(folder / hang_folder.REPORT),
         }
         words, nothing = self.options.on_hang, subprocess.DEVNULL
         try:

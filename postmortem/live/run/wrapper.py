@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from postmortem.errors import UsageError, ours
-from postmortem.live.run import counters, switches
-from postmortem.live.run.child import End, Job
-from postmortem.live.run.record import JOURNAL, REPORT, RUNS, Journal, make_folder, print_line
+from postmortem.live.run import kernel_state, switches
+from postmortem.live.run.job import End, Job
+from postmortem.live.run.journal import JOURNAL, REPORT, RUNS, Journal, make_folder, print_line
 from postmortem.live.run.tee import Tee, open_stream
 from postmortem.system.arguments import HISTORY
 
@@ -75,7 +75,7 @@ def execute(command: Sequence[str], options: Options) -> int:
 
 def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
     host = socket.gethostname()
-    journal, memory, kernel = Journal(folder, host), counters.Memory(), counters.KernelLog()
+    journal, memory, kernel = Journal(folder, host), kernel_state.Memory(), kernel_state.KernelLog()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
         streams = [open_stream("stdout", 1), open_stream("stderr", 2)]
@@ -97,7 +97,7 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
     if slurm := {name: os.environ[key] for name, key in SLURM.items() if key in os.environ}:
         facts["slurm"] = slurm
     message = f"postmortem run on {host}: {shlex.join(command)[:2000]}"
-    journal.write("run", message, facts | counters.state(memory))
+    journal.write("run", message, facts | kernel_state.state(memory))
     try:
         job.start(command, os.environ | added, tee)
     except OSError as error:
@@ -111,7 +111,7 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
             end = job.wait_only()
     tee.drain(DRAIN_S)
     tee.close()
-    last = {"code": end.code, "signal": end.signal, "ranks": job.tracker.counted()} | counters.state(memory)
+    last = {"code": end.code, "signal": end.signal, "ranks": job.tracker.counted()} | kernel_state.state(memory)
     job.close()
     journal.write("done", f"the command ended: {end}", last)
     kernel.save(folder)
