@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, Std
 
@@ -26,12 +26,6 @@ from postmortem.live.run.wrapper import analyze
 
 EVENTS = "torchelastic-events-null"  # where torch logs events of its workers, by default without a handler
 ENDS = ("SUCCEEDED", "FAILED", "TERMINATED")
-
-
-class _End(NamedTuple):
-    rank: int
-    pid: int
-    code: int | None  # less than zero: the signal
 
 
 class LogsSpecs(DefaultLogsSpecs):  # type: ignore[misc]
@@ -75,7 +69,7 @@ class _Recorder(logging.Handler):
         self._folder = folder
         self._journal, self._memory = Journal(folder, host), kernel_state.Memory()
         self._counted = self._memory.oom_kills()
-        self._ends: list[_End] = []
+        self._ends: list[tuple[int, int, int | None]] = []  # rank, pid, exit code or minus the signal
         facts = {"command": sys.argv, "pid": os.getpid()} | kernel_state.state(self._memory)
         self._journal.write("run", f"postmortem run on {host}: torchrun --logs-specs postmortem", facts)
 
@@ -90,23 +84,23 @@ class _Recorder(logging.Handler):
             if name == "START":
                 self._journal.write("start", f"rank {rank} pid {pid} runs", {"pid": pid})
             elif name in ENDS:
-                self._ends.append(_End(rank, pid, json.loads(facts["metadata"])["exit_code"][0]))
+                self._ends.append((rank, pid, json.loads(facts["metadata"])["exit_code"][0]))
         except (ValueError, KeyError, TypeError, IndexError):
             pass
         return None
 
     def _write_ends(self) -> None:
         """Write the ends of one attempt, which torch reports together, by rank: those that torchrun stopped last."""
-        ends = sorted(self._ends, key=lambda end: end.code == -signal.SIGTERM)
+        ends = sorted(self._ends, key=lambda end: end[2] == -signal.SIGTERM)
         self._ends = []
-        for end in ends:
-            if end.code is not None:
-                how = f"killed by {name_of(-end.code)}" if end.code < 0 else f"exited with code {end.code}"
-                self._journal.write("end", f"rank {end.rank} (pid {end.pid}) {how}", {"pid": end.pid})
-        killed = [end for end in ends if end.code == -signal.SIGKILL]
+        for rank, pid, code in ends:
+            if code is not None:
+                how = f"killed by {name_of(-code)}" if code < 0 else f"exited with code {code}"
+                self._journal.write("end", f"rank {rank} (pid {pid}) {how}", {"pid": pid})
+        killed = [f"pid {pid} (python, rank {rank})" for rank, pid, code in ends if code == -signal.SIGKILL]
         kills = self._memory.oom_kills()
         if len(killed) == 1 and kills > self._counted:
-            who = f"pid {killed[0].pid} (python, rank {killed[0].rank}) ended by SIGKILL"
+            who = f"{killed[0]} ended by SIGKILL"
             message = f"memory cgroup {self._memory.path} counted an OOM kill when {who}"
             self._journal.write("oom", message, {"oom_kill": kills, "memory": self._memory.gauges()})
         self._counted = kills

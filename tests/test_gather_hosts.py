@@ -50,9 +50,6 @@ else:
 """
 
 
-# ── ssh ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a sshd; return a PATH on which `ssh` reaches node-a and node-b through it, and node-c never."""
@@ -142,9 +139,6 @@ def test_hosts_are_listed_in_a_file(tmp_path: Path) -> None:
     assert found["node-a"][-2:] == ("node-a", """python3 - '{"job": "a b"}'""")
 
 
-# ── kubectl ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_pods_answer_and_one_that_ended_has_its_previous_log(tmp_path: Path) -> None:
     calls = tmp_path / "calls"
     tool(tmp_path / "bin", "kubectl", KUBECTL.format(python=sys.executable, calls=str(calls)))
@@ -166,9 +160,6 @@ def test_pods_answer_and_one_that_ended_has_its_previous_log(tmp_path: Path) -> 
     kinds = {s["path"].partition("!/")[2]: (s["kind"], s["host"]) for s in document(archive)["sources"]}
     assert kinds["host=train-worker-2/previous.log"] == ("console", "train-worker-2")
     assert kinds["describe.txt"][0] == kinds["events.txt"][0] == "kubernetes"
-
-
-# ── srun ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture(scope="module")
@@ -206,9 +197,6 @@ def test_all_hosts_of_a_slurm_job(tmp_path: Path, slurm: Slurm) -> None:
     slurm.run("scancel", job)
     done = collect("-o", tmp_path / "late.tar.zst", "--srun", "999999", env=slurm.env)
     assert done.returncode == 2 and "the job must still run" in done.stderr
-
-
-# ── hostile answers ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_hostile_host_chooses_no_path(tmp_path: Path) -> None:

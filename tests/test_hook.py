@@ -51,9 +51,6 @@ def recorded(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-# ── exceptions ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_an_uncaught_exception_is_a_record_and_torchrun_finds_its_traceback(tmp_path: Path) -> None:
     file = tmp_path / "error.json"
     done = python(tmp_path, TRAINS, TORCHELASTIC_ERROR_FILE=str(file))
@@ -106,9 +103,6 @@ def test_each_exception_is_recorded_once_and_the_output_is_unchanged(tmp_path: P
     assert len(record["traceback"]) < 70_000
 
 
-# ── stacks ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_rank_that_waits_for_a_lock_writes_its_stacks_on_request(tmp_path: Path) -> None:
     """faulthandler answers from the signal handler: also if no bytecode runs any more."""
     code = "import threading\ndef load_batch():\n lock = threading.Lock(); lock.acquire(); print('up'); lock.acquire()\nload_batch()"
@@ -134,9 +128,6 @@ def test_a_crash_of_a_rank_without_faulthandler_is_in_its_file(tmp_path: Path) -
     assert python(tmp_path, code).returncode == -signal.SIGSEGV
     (file,) = tmp_path.glob("*.stacks.txt")
     assert "Fatal Python error: Segmentation fault" in file.read_text() and "native_op" in file.read_text()
-
-
-# ── nothing else changes ────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,6 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="`p
 STAMPED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z ")
 
 
-# ── the end ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("code", [0, 1, 77, 255])
 def test_the_exit_code_is_that_of_the_command(tmp_path: Path, code: int) -> None:
     assert run(tmp_path, "sh", "-c", f"exit {code}").returncode == code
@@ -70,9 +67,6 @@ def test_a_failure_is_analyzed_below_the_output(tmp_path: Path) -> None:
     assert done.returncode == 1 and done.stdout == "step 1\n"
     assert done.stderr.index("Traceback") < done.stderr.index("INCIDENT") and "ValueError" in done.stderr
     assert "of the job" not in done.stderr and (run_folder(tmp_path) / "report.html").exists()
-
-
-# ── the streams ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_both_streams_arrive_unchanged_and_are_saved_with_timestamps(tmp_path: Path) -> None:
@@ -120,9 +114,6 @@ def test_an_orphan_that_holds_the_output_goes_on_and_does_not_delay_the_end(tmp_
     assert "late" in (run_folder(tmp_path) / "stdout.log").read_text()
 
 
-# ── a terminal ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def on_a_terminal(folder: Path, *command: str, keys: bytes = b"", after: bytes = b"") -> tuple[int, bytes]:
     """Run on a terminal of 37 rows and 91 columns; press `keys` once `after` was printed."""
     pid, terminal = pty.fork()
@@ -165,8 +156,6 @@ def test_a_command_that_ctrl_c_ends_dies_of_sigint(tmp_path: Path) -> None:
     status, _ = on_a_terminal(tmp_path, "sh", "-c", "echo ready; sleep 30", keys=b"\x03", after=b"ready")
     assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGINT
 
-
-# ── signals ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 COUNTS = (
     "import signal, sys, time\n"
@@ -273,9 +262,6 @@ def test_the_end_of_a_rank_is_known_even_if_another_parent_reaps_it(tmp_path: Pa
     assert end["message"].endswith("killed by SIGKILL") and end["local_rank"] == 0
 
 
-# ── failures of our own ─────────────────────────────────────────────────────────────────────────────────────
-
-
 @needs("root", "unshare")
 def test_a_full_disk_costs_only_the_log(tmp_path: Path) -> None:
     command = " ".join(f"'{word}'" for word in wrapped(tmp_path, "seq", "100000"))
@@ -325,9 +311,6 @@ def test_no_process_is_left_at_the_end(tmp_path: Path) -> None:
             assert str(tmp_path).encode() not in process.read_bytes()
         except OSError:
             continue
-
-
-# ── switches ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def added(folder: Path, command: str = "true", *off: str, tty: bool = False, **user: str) -> dict[str, str]:

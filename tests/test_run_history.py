@@ -48,9 +48,6 @@ def rows(where: Path) -> list[dict[str, Any]]:
         return found
 
 
-# ── under the wrapper ───────────────────────────────────────────────────────────────────────────────────────
-
-
 @pytest.mark.parametrize("way", ["option", "variable"])
 def test_a_success_is_stored_without_a_message(tmp_path: Path, way: str) -> None:
     store = tmp_path / "fleet.db"
@@ -122,9 +119,6 @@ def test_a_signal_while_a_success_is_stored_does_not_change_the_exit_code(tmp_pa
         wrapper.send_signal(signal.SIGTERM)
         _, errors = wrapper.communicate(timeout=10)
     assert wrapper.returncode == 0, errors
-
-
-# ── journals ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_the_tasks_of_one_slurm_step_are_one_run(tmp_path: Path, in_process: Command) -> None:

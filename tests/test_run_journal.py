@@ -63,8 +63,6 @@ def ended(rank: int, end: str, **facts: str) -> Record:
     return "end", f"rank {rank} (pid {4710 + rank}) {end}", {"pid": 4710 + rank, **facts}
 
 
-# ── kills ───────────────────────────────────────────────────────────────────────────────────────────────────
-
 KILLED = ended(1, "killed by SIGKILL", signal="SIGKILL")
 
 
@@ -127,8 +125,6 @@ def test_a_process_that_ends_is_in_no_cgroup_and_was_in_ours(tmp_path: Path, fir
     tracker.close()
     assert ("counted an OOM kill when pid" in (tmp_path / "run.jsonl").read_text()) is (first or last)
 
-
-# ── requested stacks ────────────────────────────────────────────────────────────────────────────────────────
 
 REQUESTED = "2026-11-20T21:20:31.000100Z node-a rank {rank} (pid {pid}) dumps its stacks: {why}\n"
 FRAMES = """\

@@ -120,9 +120,6 @@ def test_a_line_without_an_end_is_bounded(logs: Logs) -> None:
     assert all(len(file.rest) <= follow.LINE for file in logs.follower._files.values())
 
 
-# ── progress ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_a_new_step_or_a_new_kind_of_line_is_progress_and_repetitions_are_not(empty: Logs) -> None:
     """A rank that waits may report it every few seconds without end."""
     assert empty.prints("chunk abc") and empty.prints("chunk abc"), "no line has named a step"

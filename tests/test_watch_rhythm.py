@@ -90,9 +90,6 @@ def test_a_dead_run_is_called_still_in_the_end(gaps: list[int], phase: str) -> N
     assert "still" in simulate(steps, limit, phase=phase)[1]
 
 
-# ── phases ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def test_the_phase_that_a_line_or_a_stack_names() -> None:
     for line, phase in {
         "Saving checkpoint to /ckpt/step_1000": "checkpoint",
@@ -114,8 +111,6 @@ def test_the_phase_that_a_line_or_a_stack_names() -> None:
     assert phases.of_frames([("train.py", 12, "save_checkpoint"), main]) == "checkpoint"
     assert phases.of_frames([("train.py", 12, "load_batch"), main]) == ""
 
-
-# ── activity ────────────────────────────────────────────────────────────────────────────────────────────────
 
 LINE_40 = (("train.py", 40, "evaluate"), ("train.py", 90, "main"))
 LINE_41 = (("train.py", 41, "evaluate"), ("train.py", 90, "main"))

@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -146,25 +146,26 @@ def execute(options: Options) -> None:
             finally:
                 pool.stop()
     finally:
-        every = [*rows, *(row for answer in answers for row in answer.rows)]
+        every = [*rows, *(row for answer in answers for row in answer.items)]
         for row in every:
             if row.get("file") in writer.lost:
                 row["file"], row["why"] = None, f"did not fit: {writer.full}"
         head = {"tool": f"postmortem {__version__}", "started": began, "by": sent_program.hostname()}
-        writer.add_index({**head, "items": rows, "hosts": list(map(_in_index, answers))})
+        writer.add_index({**head, "items": rows, "hosts": list(map(asdict, answers))})
         writer.archive.close()
         if not options.quiet:
-            _print_table(result_table.of_items(rows) if rows else "")
-            _print_table(result_table.of_hosts(sorted(map(_in_table, answers))) if answers else "")
+            lines = [
+                *(result_table.of_items(rows) if rows else []),
+                *(result_table.of_hosts(answers) if answers else []),
+            ]
             collected, size = sum(bool(row["file"]) for row in every), target.stat().st_size
-            output.say(
-                f"{line(target)}: {collected} of {len(every)} items, {size:,} bytes, in {time.time() - began:.1f} s\n"
-                f"  next: postmortem analyze {line(target)}"
-            )
+            seconds = time.time() - began
+            lines.append(f"{target}: {collected} of {len(every)} items, {size:,} bytes, in {seconds:.1f} s")
+            output.say("\n".join(map(line, [*lines, f"  next: postmortem analyze {target}"])))
     if writer.full:
         lost = f"{len(writer.lost)} items" if writer.lost else "the index"
         raise CollectError(f"{writer.full}: {lost} did not fit into {target}", "name a file on another disk: -o FILE")
-    if silent := sorted(answer.name for answer in answers if answer.why):
+    if silent := sorted(answer.asked for answer in answers if answer.why):
         some = ", ".join(silent[:4]) + (" …" if len(silent) > 4 else "")
         raise CollectError(
             f"{len(silent)} of {len(answers)} hosts did not answer in full: {some}",
@@ -184,28 +185,6 @@ def _create(target: Path) -> Archive:
         reason = os.strerror(error.errno or 0)
         raise PostmortemError(f"could not create {target}: {reason}", "name another file with -o FILE") from None
     return Archive(fd, form, str(target))
-
-
-def _in_index(answer: Answer) -> dict[str, object]:
-    return {
-        "asked": answer.name,
-        "host": answer.host,
-        "why": answer.why,
-        "seconds": round(answer.seconds, 3),
-        "clock_ahead_s": answer.clock_ahead,
-        "items": answer.rows,
-    }
-
-
-def _in_table(answer: Answer) -> tuple[str, int, int, int, float, str]:
-    collected = sum(bool(row["file"]) for row in answer.rows)
-    name = answer.name if answer.host in ("", answer.name) else f"{answer.name} ({answer.host})"
-    return name, collected, len(answer.rows) - collected, answer.bytes, answer.seconds, answer.why
-
-
-def _print_table(text: str) -> None:
-    if text:
-        output.say("\n".join(line(row) for row in text.split("\n")))
 
 
 def listing() -> str:

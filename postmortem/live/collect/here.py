@@ -50,9 +50,6 @@ class Task:
     ways: tuple[Way, ...]
 
 
-# ── what is taken ───────────────────────────────────────────────────────────────────────────────────────────
-
-
 def collected(since: float | None = None, job: str = "", alone: bool = False) -> Iterator[tuple[Row, bytes]]:
     """Yield the items of this host, first what is lost first. `job` is the id of torchrun's run or of a Slurm
     job, and restricts the ranks. `alone` includes the scheduler, which otherwise one host asks for all."""
@@ -147,9 +144,6 @@ def _recorder_dumps(found: Sequence[Rank], since: float) -> Iterator[Task]:
             name = f"other-{name}"
         names.add(name)
         yield Task(items.RECORDER, f"recorder/{name}", (("read:copy", path, str(uid)),))
-
-
-# ── running ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Run:

@@ -58,15 +58,15 @@ class Hosts:
 
 @dataclass(slots=True)
 class Answer:
-    """The result of one host."""
+    """The result of one host, as in the index."""
 
-    name: str
-    host: str = ""
-    rows: list[Row] = field(default_factory=list)
-    bytes: int = 0
-    seconds: float = 0.0
-    clock_ahead: float | None = None  # seconds, with the latency of the answer in it
+    asked: str  # the name by which it was reached
+    host: str = ""  # its own name
     why: str = "interrupted"  # the reason for which it is incomplete
+    seconds: float = 0.0
+    bytes: int = 0
+    clock_ahead_s: float | None = None  # with the latency of the answer in it
+    items: list[Row] = field(default_factory=list)
 
 
 def commands(hosts: Hosts, options: str) -> dict[str, tuple[str, ...]]:
@@ -132,9 +132,6 @@ def _names(hosts: Hosts) -> list[str]:
     return list(dict.fromkeys(name for line in lines for name in line.replace(",", " ").split()))
 
 
-# ── running the commands ────────────────────────────────────────────────────────────────────────────────────
-
-
 class HostPool:
     """Runs the commands of all hosts, `together` at a time."""
 
@@ -148,7 +145,7 @@ class HostPool:
         self._lock = threading.Lock()
         self.answers = [Answer(name) for name in wanted]
         self._pool = ThreadPoolExecutor(together)
-        self._waiting = [self._pool.submit(self._ask, wanted[answer.name], answer) for answer in self.answers]
+        self._waiting = [self._pool.submit(self._ask, wanted[answer.asked], answer) for answer in self.answers]
 
     def wait(self) -> None:
         """Wait until each host has answered, or its time is over."""
@@ -199,7 +196,7 @@ class HostPool:
             _kill(process)
             with self._lock:
                 self._running.discard(process)
-            answer.seconds = time.monotonic() - began
+            answer.seconds = round(time.monotonic() - began, 3)
 
     def _take_members(self, fd: int, answer: Answer) -> str:
         """Add the members of the answer; return why it could not be read to its end, empty if it could."""
@@ -219,15 +216,15 @@ class HostPool:
                 for row in rows:
                     if row.get("file"):
                         row["file"] = f"host={answer.host}/{str(row['file']).partition('/')[2]}"
-                answer.rows, answer.clock_ahead = rows, float(index["now"]) - time.time()
+                answer.items, answer.clock_ahead_s = rows, float(index["now"]) - time.time()
         elif (match := NAME.fullmatch(name)) and ".." not in name:
             if not answer.host:  # its own name, which its logs have too, unless two hosts have the same one
                 with self._lock:
-                    unique = self._names.setdefault(match[1], answer.name) == answer.name
-                answer.host = match[1] if unique else re.sub(r"[^\w.-]", "_", answer.name)
+                    unique = self._names.setdefault(match[1], answer.asked) == answer.asked
+                answer.host = match[1] if unique else re.sub(r"[^\w.-]", "_", answer.asked)
             answer.bytes += len(data)
             file = f"host={answer.host}{match[2]}"
-            answer.rows.append({"item": match[2][1:], "file": file})
+            answer.items.append({"item": match[2][1:], "file": file})
             self._add({"file": file, "started": time.time()}, data)
 
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from postmortem.live.collect.here import Row
+    from postmortem.live.collect.hosts import Answer
 
 REASON = 100  # characters
 ALONE = 4  # rows of one item that get a line each
 
 
-def of_items(rows: Sequence[Row]) -> str:
+def of_items(rows: Sequence[Row]) -> list[str]:
     """Return the items of one host, collected ones first; one line for an item that many ranks have."""
     by_item: dict[str, list[Row]] = {}
     for row in rows:
@@ -39,13 +40,15 @@ def _together(rows: Sequence[Row]) -> tuple[str, str, str, str]:
     return name, _size(sum(row["bytes"] for row in rows)), f"{longest:.1f} s", "".join(notes[:1]) + more
 
 
-def of_hosts(rows: Sequence[tuple[str, int, int, int, float, str]]) -> str:
-    """Return each host: name, items collected, items missing, bytes, seconds, and why it is incomplete."""
-    lines = [
-        (name, str(collected), str(missing), _size(size), f"{seconds:.1f} s", why[:REASON])
-        for name, collected, missing, size, seconds, why in rows
-    ]
-    return _columns([("host", "came", "failed", "size", "time", ""), *lines])
+def of_hosts(answers: Sequence[Answer]) -> list[str]:
+    """Return a line for each host."""
+    lines = [("host", "came", "failed", "size", "time", "")]
+    for a in sorted(answers, key=lambda a: a.asked):
+        collected = sum(bool(row["file"]) for row in a.items)
+        name = a.asked if a.host in ("", a.asked) else f"{a.asked} ({a.host})"
+        failed, size = str(len(a.items) - collected), _size(a.bytes)
+        lines.append((name, str(collected), failed, size, f"{a.seconds:.1f} s", a.why[:REASON]))
+    return _columns(lines)
 
 
 def _note(row: Row) -> str:
@@ -53,13 +56,13 @@ def _note(row: Row) -> str:
     return "; ".join(filter(None, (cut, str(row.get("why") or "")[:REASON])))
 
 
-def _columns(rows: Sequence[tuple[str, ...]]) -> str:
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for first, *numbers, last in rows:
         aligned = [f"{cell:>{width}}" for cell, width in zip(numbers, widths[1:], strict=False)]
         lines.append("  ".join((first.ljust(widths[0]), *aligned, last)).rstrip())
-    return "\n".join(lines)
+    return lines
 
 
 def _size(number: float) -> str:

@@ -93,9 +93,6 @@ def _path(suffix: str) -> str:
     return os.path.join(_folder, name + suffix)
 
 
-# ── stacks ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def _install_handler() -> None:
     """faulthandler writes from the signal handler, so also if the interpreter is stuck."""
     if signal.getsignal(SIGNAL) != signal.SIG_DFL:
@@ -123,9 +120,6 @@ def _remove_if_empty(path: str, pid: int) -> None:
             os.unlink(path)
     except OSError:
         pass
-
-
-# ── exceptions ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _install_excepthooks() -> None:

@@ -127,9 +127,6 @@ def _request_stack(r: Rank, folder: Path) -> str:
     return ""
 
 
-# ── the verdict ─────────────────────────────────────────────────────────────────────────────────────────────
-
-
 def preload() -> None:
     """Import the analysis while there is time: then a verdict takes a moment, on a busy host too."""
     for name in ("analyze", "align.steps", "diagnose", "privacy.events", "report.json", "system.output"):
@@ -167,18 +164,11 @@ def judge(paths: Sequence[str], folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def start_report(paths: Sequence[str], folder: Path) -> subprocess.Popen[bytes]:
-    """Start to write the report, for which no reader of the verdict waits. Raise OSError."""
-    words = postmortem("analyze", "--quiet", "--output", str(folder / REPORT), "--", *_inputs(paths, folder))
-    nothing = subprocess.DEVNULL
-    return subprocess.Popen(words, env=environment(), stdin=nothing, stdout=nothing, stderr=nothing)
-
-
-def report(paths: Sequence[str], folder: Path | None, out: Path) -> None:
-    """Analyze the logs of the job that has ended."""
+def start_report(paths: Sequence[str], folder: Path | None, out: Path) -> subprocess.Popen[bytes]:
+    """Start to write the report into `out`, and print the summary on standard error. Raise OSError."""
     words = postmortem("analyze", "--output", str(out / REPORT), "--", *_inputs(paths, folder))
-    with suppress(OSError, subprocess.SubprocessError):
-        subprocess.run(words, env=environment(), stdin=subprocess.DEVNULL, stdout=2, timeout=ANALYSIS_S)
+    quiet = subprocess.DEVNULL if out == folder else None
+    return subprocess.Popen(words, env=environment(), stdin=subprocess.DEVNULL, stdout=quiet or 2, stderr=quiet)
 
 
 def _inputs(paths: Sequence[str], folder: Path | None) -> list[str]:

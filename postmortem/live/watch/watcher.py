@@ -98,8 +98,6 @@ class Watch:
         self.rhythm = Rhythm(options.settings)
         self.judge: Judge[Look] = Judge(self.rhythm, self._look, activity.compare, activity.phase)
 
-    # ── rounds ──────────────────────────────────────────────────────────────────────────────────────────────
-
     def run(self) -> int:
         self._begin()
         while True:
@@ -169,8 +167,6 @@ class Watch:
             return f"all ranks reported that they were done{left}"
         return ""
 
-    # ── output ──────────────────────────────────────────────────────────────────────────────────────────────
-
     def _show(self, now: float) -> None:
         judge = self.judge
         quiet, patience = now - judge.last, judge.patience()
@@ -237,7 +233,7 @@ class Watch:
         }
         self.screen.show_event(name, facts, "\n".join(lines))
         with suppress(OSError):
-            self._running.append(hang_folder.start_report(self.paths, folder))
+            self._running.append(hang_folder.start_report(self.paths, folder, folder))
         if not harmless:
             self.reported += 1
             self._start_command(folder)
@@ -248,12 +244,11 @@ class Watch:
         self.screen.show_event("end", {"outcome": why, "hangs": self.reported}, f"{why}{hangs}")
         if self.options.analyze:
             self.screen.close()
-            hang_folder.report(self.paths, self.folder, self._place())
+            with suppress(OSError, subprocess.SubprocessError):
+                hang_folder.start_report(self.paths, self.folder, self._place()).wait(hang_folder.ANALYSIS_S)
         elif self.options.form == "text":
             paths = shlex.join([*self.paths, *([str(self.folder)] if self.folder else [])])
             self.screen.show_event("next", {}, f"  next: postmortem analyze {paths}")
-
-    # ── folders and programs ────────────────────────────────────────────────────────────────────────────────
 
     def _place(self) -> Path:
         """Return the folder for evidence: the folder of a run, where its analysis finds it, else a new one."""
