@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from postmortem.diagnose.case import Case
-from postmortem.diagnose.derive.hangs import counted, recorder, stated
-from postmortem.diagnose.derive.hangs.counted import DEFAULT, Group, Wait, seconds
-from postmortem.diagnose.derive.hangs.placed import POINT_TO_POINT
+from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
+from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
+from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds
 from postmortem.diagnose.solution import Solution
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
@@ -67,9 +67,9 @@ def last(case: Case) -> dict[int, str]:
     """The last collective that each rank is known to have been in: `ALLREDUCE #808 of group 3(tp)`, `all_reduce`."""
     found = {rank: call for rank, (call, _) in _calls(case).items()}
     found |= {rank: _named(op, seq) for rank, (op, seq, *_) in announced(case).items()}
-    for group in reversed(counted.groups(case)):
+    for group in reversed(watchdogs.groups(case)):
         found |= {r: text for r, w in group.waits.items() if (text := _of_wait(group, w))}
-    for rank, e in stated.dumps_of(case).items():
+    for rank, e in library_reports.dumps_of(case).items():
         if rows := e.fields.get("pending") or e.fields.get("entries"):
             key, seq, name, _ = rows[-1]  # type: ignore[index]
             found[rank] = _named(_BACKEND.sub("", name), seq, key.partition(" [")[0])
@@ -91,7 +91,7 @@ def _of_wait(group: Group, wait: Wait) -> str:
 
 def _recorded(case: Case) -> Collective | None:
     """What the flight recorders' dumps show."""
-    dumps = stated.dumps_of(case)
+    dumps = library_reports.dumps_of(case)
     stuck = recorder.stuck_in(dumps)
     if stuck is None:
         return None
@@ -127,7 +127,7 @@ def _elements(dims: str) -> int:
 
 def _counted(solution: Solution) -> Collective | None:
     """What the watchdogs count: the group of the verdict's own line, else the one in which most ranks wait."""
-    groups = [g for g in counted.groups(solution.case) if g.seqs or _launched(g)]
+    groups = [g for g in watchdogs.groups(solution.case) if g.seqs or _launched(g)]
     own = str(solution.root.event.fields.get("pg") or "") if solution.root else ""
     groups.sort(key=lambda g: g.key != own)
     return _of_group(solution.case, groups[0]) if groups else None

@@ -9,7 +9,7 @@ import pytest
 from claims import bye, case, claim, event, exits, pattern, source
 from postmortem.diagnose import life, outcome
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import lastwords
+from postmortem.diagnose.derive import log_ends
 from postmortem.model import Event
 
 RAISED = pattern()
@@ -198,14 +198,14 @@ def test_the_last_goodbye_and_the_last_sign_of_a_log() -> None:
 
 
 def ends(*events: Event, claims: Any = (), **known: Any) -> list[tuple[str, int | None]]:
-    return [(c.pattern.id, c.event.where.line) for c in lastwords.derive(case(*events, **known), list(claims))]
+    return [(c.pattern.id, c.event.where.line) for c in log_ends.derive(case(*events, **known), list(claims))]
 
 
 def cry(line: int, text: str = "ERROR odd", file: str = "a.log", **more: Any) -> Event:
     return said(line, text, file, "notice", cries=True, **more)
 
 
-ERROR, RETRIES = lastwords.ERROR, lastwords.RETRIES
+ERROR, RETRIES = "log-ends-with-error", "log-ends-in-retries"
 
 
 def test_a_log_that_ends_with_an_error_of_unknown_words() -> None:
@@ -258,11 +258,11 @@ def test_an_error_is_told_before_a_wait() -> None:
 
 def test_what_is_said_again_and_again_to_the_end() -> None:
     same = [event("waits", "a.log", n, pattern="w") for n in (1, 3, 5)]
-    assert lastwords.said_to_the_end(case(*same), same[2])
-    assert not lastwords.said_to_the_end(case(*same), same[1])
-    assert not lastwords.said_to_the_end(case(*same[1:]), same[2])
-    assert not lastwords.said_to_the_end(case(*same, said(6)), same[2])
-    assert lastwords.said_to_the_end(case(*same, said(4)), same[2])
-    assert not lastwords.said_to_the_end(case(*same, worked(2, file="a.log")), same[2])
+    assert log_ends.repeated_to_the_end(case(*same), same[2])
+    assert not log_ends.repeated_to_the_end(case(*same), same[1])
+    assert not log_ends.repeated_to_the_end(case(*same[1:]), same[2])
+    assert not log_ends.repeated_to_the_end(case(*same, said(6)), same[2])
+    assert log_ends.repeated_to_the_end(case(*same, said(4)), same[2])
+    assert not log_ends.repeated_to_the_end(case(*same, worked(2, file="a.log")), same[2])
     first = worked(1, file="a.log")
-    assert lastwords.said_to_the_end(case(*same, first._replace(where=first.where._replace(line=0))), same[2])
+    assert log_ends.repeated_to_the_end(case(*same, first._replace(where=first.where._replace(line=0))), same[2])

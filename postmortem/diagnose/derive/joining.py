@@ -15,18 +15,18 @@ from functools import cached_property
 from postmortem.diagnose import life
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive.hangs.views import MOST, make
+from postmortem.diagnose.derive.hangs.rank_rows import MOST, make
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
 from postmortem.model.digits import number
-from postmortem.system import lazy as late
+from postmortem.system import lazy
 
 ALIVE = ("line", "identity", "progress", "exception")
 START = ("line", "identity")
 PATIENCE_S = 10.0  # how long a client looks for the store where it does not say
 TOGETHER_S = 1.0
 MARGIN_S = 0.5
-_OF_THE_GROUP = late.regex(
+_OF_THE_GROUP = lazy.regex(
     r"process.?group|init\w*[ _.-]{1,3}(?:dist|nccl|gloo|comm|backend|torch)|distributed|rendezvous|master|store\b"
     r"|\bworld|listen|barrier|join(?:ed|ing)?\b",
     re.IGNORECASE,

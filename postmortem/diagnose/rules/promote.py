@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import lastwords
+from postmortem.diagnose.derive import log_ends
 from postmortem.diagnose.rules.reading import is_transport
 from postmortem.diagnose.rules.stale import is_program
 from postmortem.library import regexes
@@ -124,7 +124,7 @@ def _is_last(case: Case, c: Claim) -> bool:
     """Whether a wait that is ordinary is the last there is: then the job never started, or stands there."""
     e = c.event
     if c.pattern.if_last == "repeated":
-        return lastwords.said_to_the_end(case, e)
+        return log_ends.repeated_to_the_end(case, e)
     if c.pattern.if_last != "once":
         return False
     if c.pattern.restored_by:

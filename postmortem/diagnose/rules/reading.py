@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import tables
+from postmortem.diagnose.derive import rank_lists
 from postmortem.diagnose.rules.view import Defeat, View
 from postmortem.diagnose.wording import ranks_text
 from postmortem.model import Event
@@ -64,7 +64,7 @@ def lists_who(view: View) -> Iterator[Defeat]:
     """An exception whose text lists one value for each rank tells of the rank that differs, whoever raised
     it."""
     for number, claim in view.numbered("cause"):
-        told = tables.odd(claim.event) if claim.pattern.category == "python-exception" else None
+        told = rank_lists.odd(claim.event) if claim.pattern.category == "python-exception" else None
         if told is not None:
             yield Defeat(number, "symptom", f"its own list shows that {ranks_text(told.ranks)} differed")
 
