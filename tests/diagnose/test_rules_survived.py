@@ -103,12 +103,6 @@ def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
     assert fallen(survived.went_on, ended, events=[answer]) == {0: "context"}
 
 
-def test_two_pids_are_two_processes() -> None:
-    assert fallen(survived.went_on, raised(pid=7), events=[worked(pid=8)]) == {}
-    assert fallen(survived.went_on, raised(pid=7), events=[worked(pid=7)]) == {0: "context"}
-    assert fallen(survived.went_on, raised(pid=7), events=[worked()]) == {0: "context"}
-
-
 LINE = event("next", "a.log", 9, "line")
 
 
