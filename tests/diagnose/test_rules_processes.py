@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from claims import NOON, case, claim, event, exits, parts, pattern, steps
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
@@ -28,24 +26,6 @@ def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
     return parts(rule(View(seen, claims)))
 
 
-@pytest.mark.parametrize(
-    "comm, may_be", [("python3", True), ("pt_main_thread", True), ("torchrun", True), ("vllm::worker", True), ("sglang::scheduler", True), ("main.py", True), ("train.py", True), ("pt-data", True), ("ray::train", True),
-                     ("mysqld", False), ("", False)]
-)  # fmt: skip
-def test_what_ranks_are_called(comm: str, may_be: bool) -> None:
-    assert foreign.is_program(event(comm=comm)) is may_be
-
-
-# ── the life of the job ──────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_nothing_is_outside_of_an_unknown_life() -> None:
-    assert not foreign.outside(case(*steps(0, 1)), event(at=NOON))
-
-
-# ── nobody left ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
 # ── among strangers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -57,20 +37,6 @@ def test_a_kill_among_strangers_is_theirs_if_another_one_was_among_ours() -> Non
     own = event("pid 101", pid=101)
     seen = case(own, tasks(9991, 9990, 9991), tasks(102, 101, 102))
     assert fallen(foreign.in_another_cgroup, seen, kill(9991), kill(102), kill(7)) == {0: "context"}
-
-
-def test_one_table_alone_tells_nothing() -> None:
-    assert fallen(foreign.in_another_cgroup, case(event(pid=101), tasks(9991, 9990)), kill(9991)) == {}
-
-
-def test_nor_do_tables_among_which_none_is_ours() -> None:
-    seen = case(event(pid=55), tasks(9991, 9990), tasks(102, 101))
-    assert fallen(foreign.in_another_cgroup, seen, kill(9991)) == {}
-
-
-def test_what_the_kernel_says_of_a_pid_does_not_make_it_ours() -> None:
-    seen = case(event(pid=101, speaker="kernel"), tasks(9991, 9990), tasks(102, 101))
-    assert fallen(foreign.in_another_cgroup, seen, kill(9991)) == {}
 
 
 # ── unknown processes ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,10 +77,6 @@ def test_no_rank_fits_a_program_that_is_none_or_a_claim_on_no_process() -> None:
     assert joined(kill(at=NOON + 3, ranks=(3,)), *DEAD) == (3,)
 
 
-def test_pids_of_most_ranks_have_to_be_known() -> None:
-    assert joined(kill(at=NOON + 3), *DEAD, pids=1) == ()
-
-
 def test_the_moment_has_to_fit() -> None:
     """Within a minute of the end, and what both clocks may be off by."""
     assert joined(kill(at=NOON + 3 + 63), *DEAD) == (1,)
@@ -123,8 +85,3 @@ def test_the_moment_has_to_fit() -> None:
     dated = [e._replace(at=NOON - 50, at_sigma=99.0) for e in DEAD]
     assert joined(kill(at=NOON + 3), *dated) == (1,)
     assert joined(kill(at=NOON + 20), *dated) == ()
-
-
-def test_an_unplaced_boot_stamp_may_be_of_any_day() -> None:
-    assert joined(kill(clock="boot"), *DEAD) == ()
-    assert joined(kill(), *DEAD) == (1,)
