@@ -27,7 +27,7 @@ from postmortem.diagnose import (
 )
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill, tables
+from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.identity import build
 from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
@@ -210,7 +210,7 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     claims = observe.group(stated)
     claims += exits.derive(case, stated)
     claims += joining.derive(case, stated)
-    claims += tables.derive(case, stated)
+    claims += rank_lists.derive(case, stated)
     loose = foreign.unbound(case, claims)
     still = standstill.derive(case, stated)
     claims += still
@@ -219,7 +219,7 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
         claims += hangs.derive(case, stated)
     claims = foreign.doubted(case, claims, loose)
     if not any(c.role == "cause" for c in claims):
-        claims += lastwords.derive(case, stated)
+        claims += log_ends.derive(case, stated)
     return claims
 
 

@@ -10,7 +10,7 @@ from postmortem.diagnose import owners
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
-from postmortem.diagnose.derive.hangs.views import minority
+from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import ranks_text
@@ -101,7 +101,7 @@ def _other_model(root: Claim) -> Ranks:
     groups: dict[int, list[int]] = {}
     for r, n in said.items():
         groups.setdefault(n, []).append(r)
-    odd, majority = minority(groups)
+    odd, majority = odd_one_out(groups)
     return tuple(sorted(odd)) if majority else ()
 
 
