@@ -198,7 +198,7 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     if root is None and outcome.failed(case, claims):
         root = choose.complaint(case, claims)
     ranks = blame.culprits(case, root, claims) if root else ()
-    root = topics.named(case, blame.told_by_the_group(root, ranks, claims)) if root else None
+    root = topics.named(case, blame.with_comparison(root, ranks, claims)) if root else None
     end = outcome.of(case, root, claims)
     others = tuple(ordered[1 : 1 + ALTERNATIVES])
     return Solution(case, end, root, ranks, tuple(claims), others, times=merged.times)
