@@ -8,6 +8,7 @@ CUDA out of memory. … GPU 3 has a total capacity of    one host, several numbe
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
@@ -45,7 +46,7 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return _ranks(c for c in claims if c.pattern.derived and c.pattern.category == category)
     if entity != "self":
         return ()
-    ways = WAYS if root.strength != "suffered" else WAYS[:2]
+    ways = WAYS if root.strength != "suffered" else WAYS[:3]
     return next((ranks for way in ways if (ranks := way(case, root, claims))), ())
 
 
@@ -129,6 +130,23 @@ def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
 # ── an error without a rank ─────────────────────────────────────────────────────────────────────────────────
 
 
+def _by_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """All ranks of each node whose log has the error once for each rank that its launcher lists, where other nodes
+    have none."""
+    lines, on_node = defaultdict(set), defaultdict(set)
+    for e in (e for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id for e in c.events):
+        lines[e.where.source].add(e.where.line)
+    for rank, end in case.ends.items():
+        if end.told_by is not None:
+            on_node[end.told_by.where.source].add(rank)
+    found = tuple(sorted(rank for source in lines for rank in on_node[source]))
+    equal = all(len(on_node[source]) == len(seen) for source, seen in lines.items())
+    if not equal or len(found) < 2 or set(found) >= set(case.registry.ranks):
+        return ()
+    case.note(f"the launcher's log has the error once for each rank of its node, {ranks_text(found)}")
+    return found
+
+
 def _by_next_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The one rank that prints under its name the line that a process prints next that died of this."""
     own = {edge.id for edge in root.pattern.explains if edge.join == "same-rank"}
@@ -156,7 +174,9 @@ def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if len(failed) == 1 and sum(len(c.events) for c in nameless) == 1:
         if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
             return ()
-        case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
+        case.note(
+            f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
+        )
         return (failed[0],)
     own = sorted(r for r, end in ends.items() if end.kind == "own" and end.code > 0)
     copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
@@ -226,7 +246,15 @@ def _by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     return tuple(free)
 
 
-WAYS: tuple[Way, ...] = (_by_next_line, _without_a_line, _by_exit_codes, _by_a_copy, _by_gpus, _by_elimination)
+WAYS: tuple[Way, ...] = (
+    _by_nodes,
+    _by_next_line,
+    _without_a_line,
+    _by_exit_codes,
+    _by_a_copy,
+    _by_gpus,
+    _by_elimination,
+)
 
 
 def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from postmortem.diagnose import endings
 from postmortem.diagnose.claims import OTHERS
 from postmortem.diagnose.endings import Ending
-from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.wording import BROAD
 from postmortem.library import Library
 from postmortem.model import Event, Source, Where

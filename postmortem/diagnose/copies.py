@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from postmortem.align.place import Line, Moment, refilled
-from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.identity import Registry
 from postmortem.formats.lineform import gist
 from postmortem.model import Event, Source
 
