@@ -22,7 +22,30 @@ NAMELESS = "writer"  # the numbers of writers without a word beside them (see bl
 _RANKS = frozenset(["r", "rk", "rank", "global", "proc", "process", "p"])
 _PARTS = frozenset(f"worker w trainer task gpu t replica pe learner actor {NAMELESS}".split())  # of a node, too
 _OTHERS = frozenset(
-    ["attempt", "run", "try", "restart", "retry", "epoch", "step", "part", "chunk", "seed", "fold", "job", "node", "host", "trial", "exp", "version", "v", "iter", "day", "stage", "shard"]
+    [
+        "attempt",
+        "run",
+        "try",
+        "restart",
+        "retry",
+        "epoch",
+        "step",
+        "part",
+        "chunk",
+        "seed",
+        "fold",
+        "job",
+        "node",
+        "host",
+        "trial",
+        "exp",
+        "version",
+        "v",
+        "iter",
+        "day",
+        "stage",
+        "shard",
+    ]
 )
 _KINDS = frozenset(("console", "json-lines"))
 OWN_LINES = frozenset(("identity", "line", "progress", "finished", "exception"))
