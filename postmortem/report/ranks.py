@@ -1,4 +1,4 @@
-"""The document's ranks -> groups of ranks that behaved the same way, and how many are in which state.
+"""The document's ranks -> groups of ranks that behaved the same way, and the number of ranks in each state.
 
 0–522, 524–1023   victim   128 hosts   SIGABRT   last step 1056   the watchdog timed out
 """
@@ -33,8 +33,7 @@ class RankGroup:
 
 
 def rank_groups(document: view.Document) -> list[RankGroup]:
-    """Ranks of identical behaviour together:
-    causes first, then the silent, then small groups before large ones."""
+    """Ranks of identical behavior together: causes first, then the silent, then small groups before large ones."""
     groups: dict[object, list[dict[str, Any]]] = {}
     for item in view.rows(document.get("ranks")):
         same = item.get("group")
@@ -57,36 +56,38 @@ def _group(members: list[dict[str, Any]]) -> RankGroup:
     ranks = [rank for rank in (view.whole(m.get("rank")) for m in members) if rank is not None]
     state = view.known(members[0].get("state"))
     lasts = [m["last_line"] for m in members if isinstance(m.get("last_line"), dict)]
-    numbers = [n for n in (view.whole(m.get("last_step")) for m in members) if n is not None]
-    span = (
-        "" if not numbers else str(numbers[0]) if min(numbers) == max(numbers) else f"{min(numbers)} to {max(numbers)}"
-    )
+    steps = [n for n in (view.whole(m.get("last_step")) for m in members) if n is not None]
+    span = str(steps[0]) if len(set(steps)) == 1 else f"{min(steps)} to {max(steps)}" if steps else ""
+
+    def few(cell: str, limit: int = 3) -> str:
+        return _few((m.get(cell) for m in members), limit)
+
     return RankGroup(
         ranks=text.ranges(ranks) or "?",
         few=text.ranges(ranks, view.SPANS) or "?",
         count=len(members),
-        hosts=_few(m.get("host") for m in members),
+        hosts=few("host"),
         state=state if state in view.STATES else "unknown",
-        pids=_few((m.get("pid") for m in members), 3),
-        exit=_few(m.get("exit") for m in members),
+        pids=few("pid"),
+        exit=few("exit"),
         step=span,
-        collective=_few((m.get("last_collective") for m in members), 2),
+        collective=few("last_collective", 2),
         last=view.address(lasts[0]) if lasts else "",
-        why=_few(_whys(members, lasts), 1),
+        why=_few(_reasons(members, lasts), 1),
     )
 
 
-def _whys(members: list[dict[str, Any]], lasts: list[dict[str, Any]]) -> list[str]:
+def _reasons(members: list[dict[str, Any]], lasts: list[dict[str, Any]]) -> list[str]:
     """Why each failed, without an address that the row has beside it, or that differs from rank to rank."""
-    whys = [view.known(m.get("why")) for m in members]
-    if len(set(whys)) > 1:
-        return [_ADDRESS.sub("", why) for why in whys]
+    reasons = [view.known(m.get("why")) for m in members]
+    if len(set(reasons)) > 1:
+        return [_ADDRESS.sub("", reason) for reason in reasons]
     last = f" ({view.address(lasts[0])})" if lasts else ""
-    return [why.removesuffix(last) for why in whys]
+    return [reason.removesuffix(last) for reason in reasons]
 
 
-def _few(values: Iterable[object], limit: int = 3) -> str:
-    """The distinct values, the first few of them spelled out."""
-    distinct = list(dict.fromkeys(str(value) for value in values if value is not None and value != ""))
+def _few(values: Iterable[object], limit: int) -> str:
+    """The first few distinct values, and the number of the others."""
+    distinct = list(dict.fromkeys(str(value) for value in values if value not in (None, "")))
     rest = len(distinct) - limit
     return ", ".join(distinct[:limit]) + (f" and {rest} more" if rest > 0 else "")
