@@ -22,6 +22,7 @@ from postmortem.diagnose import (
     outcome,
     restarts,
     rules,
+    stops,
     topics,
     unread,
 )
@@ -186,7 +187,7 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))
-    ordered = _scheduler_last(case, choose.candidates(claims))
+    ordered = _stop_before_interrupts(_scheduler_last(case, choose.candidates(claims)))
     root = ordered[0] if ordered else None
     if root is None and outcome.failed(case, claims):
         root = choose.complaint(case, claims)
@@ -211,6 +212,7 @@ def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
     if all(any(declared(s, c) for s in still) or (stopped_while_sampled and c.tells("stop")) for c in strong):
         claims += hangs.derive(case, stated)
     claims = foreign.doubted(case, claims, loose)
+    claims += stops.derive(case, claims)
     if not any(c.role == "cause" for c in claims):
         claims += lastwords.derive(case, stated)
     return claims
@@ -225,6 +227,14 @@ def _scheduler_last(case: Case, ordered: list[Claim]) -> list[Claim]:
     earlier = [c for c in others if _failed_before(c, stop)]
     earlier += [c for c in others if c not in earlier and c.pattern.derived and c.event in sampled]
     return [*earlier, *(c for c in ordered if c not in earlier)]
+
+
+def _stop_before_interrupts(ordered: list[Claim]) -> list[Claim]:
+    """The candidates with a stop of the whole job before the interrupts of its processes that follow it."""
+    if not ordered or ordered[0].pattern.category != "external-signal" or ordered[0].tells("stop"):
+        return ordered
+    stops = [c for c in ordered if (c.pattern.category == "scheduler" or c.tells("stop")) and before(c, ordered[0])]
+    return [*stops, *(c for c in ordered if c not in stops)]
 
 
 def _failed_before(c: Claim, stop: Claim) -> bool:

@@ -38,6 +38,8 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return first
     if root.ranks:
         return root.ranks
+    if root.strength == "suffered" and root.tells("child") and len(parents := case.ranks_of(root.events)) == 1:
+        return tuple(parents)  # the rank that reports the loss of its own child
     if "limit" in root.event.fields and category == "ddp-usage":
         return _other_model(root)
     if category == "host-oom" and entity in ("host", "pid", "job"):
@@ -201,6 +203,15 @@ def _is_another(c: Claim, root: Claim) -> bool:
     return bool(c.ranks) or c.pattern.category != root.pattern.category
 
 
+def _by_report(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one rank that a launcher's report of a failed process names, as Open MPI's `Process name: [[55641,1],3]`."""
+    ranks = _ranks(c for c in claims if c.pattern.stands_for and c.pattern.entity == "rank" and c.accuses)
+    if len(ranks) != 1:
+        return ()
+    case.note(f"the failing process does not print its rank; the launcher reports that rank {ranks[0]} failed")
+    return ranks
+
+
 def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks of the copies of the same line that have one, unless more copies have none. A report may break a
     long message into lines."""
@@ -251,6 +262,7 @@ WAYS: tuple[Way, ...] = (
     _by_next_line,
     _without_a_line,
     _by_exit_codes,
+    _by_report,
     _by_a_copy,
     _by_gpus,
     _by_elimination,

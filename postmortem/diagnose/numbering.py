@@ -59,6 +59,7 @@ class _Group(NamedTuple):
 
     word: str  # before the number
     numbers: dict[str, int]  # by stem
+    behind_master: bool = False  # workers of a PyTorchJob
 
 
 def numbered(
@@ -94,6 +95,7 @@ def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> 
         size = len(group.numbers) if same else world
         # processes of one log are numbered, and no pods, whose names have their job's in front
         only = world is None and ranks <= numbers and group.word in _PARTS and all(map(_ALONE.match, group.numbers))
+        only = only or (world is None and ranks <= numbers and group.behind_master)
         known = only or size == len(group.numbers) or group.word in _RANKS or any(votes[n] for n in group.numbers)
         if known and _fits(group, votes, size):
             found.update(group.numbers)
@@ -101,6 +103,8 @@ def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> 
 
 
 def _groups(names: Sequence[str]) -> list[_Group]:
+    """The groups of names that differ in one number. Behind the master of a PyTorchJob its workers are counted from 0
+    again: worker 0 is rank 1."""
     found: dict[tuple[str, int], _Group] = {}
     for name in names[:MOST]:
         form = _NUMBER.sub("#", name)
@@ -108,6 +112,11 @@ def _groups(names: Sequence[str]) -> list[_Group]:
             word = _WORD.search(name, 0, m.start())
             group = found.setdefault((form, i), _Group(word[1].lower() if word else "", {}))
             group.numbers[name] = whole(m[0])
+    for (form, i), group in list(found.items()):
+        master = found.get((form.replace("worker", "master"), i)) if group.word == "worker" else None
+        if master is not None and {*master.numbers.values()} == {0}:
+            numbers = {name: n + 1 for name, n in group.numbers.items()} | master.numbers
+            found[form, i] = _Group(group.word, numbers, behind_master=True)
     return [group for group in found.values() if len(group.numbers) > 1]
 
 

@@ -237,9 +237,10 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
 
 
 def _names(c: Claim) -> bool:
-    """Whether it is a telling name. That the job was aborted stands below an exception, and is no line of its
-    message."""
-    return not (c.pattern.generic or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
+    """Whether it is a telling name. That the job was aborted, or that a rank's process failed, stands below an
+    exception, and is no line of its message."""
+    reported = c.pattern.stands_for and c.pattern.entity == "rank"
+    return not (c.pattern.generic or reported or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
 
 
 def _saying(case: Case, c: Claim) -> tuple[int | None, str]:

@@ -193,11 +193,12 @@ def _spawned(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
 
 
 def _losses(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
-    """Bad ends of processes, with the lines behind each where the counts of all writers fall to their beginning
-    without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
+    """Bad ends of processes and uncaught tracebacks, with the lines behind each where the counts of all writers fall to
+    their beginning without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
     ends = library.telling("end")
-    for line in (_last_line(e) for e in own if fell and e.pattern in ends and _is_bad(e)):
+    bad = [e for e in own if e.pattern in ends and _is_bad(e)] + _uncaught(own, lambda e: not e.fields.get("chained"))
+    for line in sorted(map(_last_line, bad if fell else ())):
         starts = [x for x in fell if (number(x.fields["grew"]) or 0) < line < _last_line(x)]
         if _all_begin(own, starts, line):
             yield line, [_last_line(x) for x in starts]
