@@ -113,7 +113,8 @@ def _groups(names: Sequence[str]) -> list[_Group]:
             group = found.setdefault((form, i), _Group(word[1].lower() if word else "", {}))
             group.numbers[name] = whole(m[0])
     for (form, i), group in list(found.items()):
-        master = found.get((form.replace("worker", "master"), i)) if group.word == "worker" else None
+        name = form.replace("worker", "master")
+        master = (found.get((name, i)) or found.get((name.rpartition("/")[2], i))) if group.word == "worker" else None
         if master is not None and {*master.numbers.values()} == {0}:
             numbers = {name: n + 1 for name, n in group.numbers.items()} | master.numbers
             found[form, i] = _Group(group.word, numbers, behind_master=True)

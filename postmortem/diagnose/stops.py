@@ -22,7 +22,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """At most one claim, where nothing else is a cause, or nothing but the stop of the launcher itself."""
     causes = [c for c in claims if c.role == "cause"]
     found = _still_running(case) if all(c.tells("stop") for c in causes) else None
-    if found is None and not causes:
+    if found is None and all(c.pattern.category == "peer-lost" and c.strength == "silent" for c in causes):
         found = _signaled(case) or _reported(case, claims)
     return [found] if found is not None else []
 
