@@ -104,7 +104,7 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
         starts = (_births(own, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
         return _ends(zip((_last_line(e) + REST for e in deaths), starts, strict=True), blocks)
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
-    found = {*_ends(_launches(own), blocks), *_ends(_spawned(own), blocks), *_ends(_losses(own, library), [])}
+    found = {*_ends(_launches(own), blocks), *_ends(_spawned(own), blocks), *_ends(_fresh(own, library), blocks)}
     return sorted(found.union(stated))
 
 
@@ -192,28 +192,41 @@ def _spawned(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
         yield line, [other for other, at in stamped if at > before + PAUSE_S]
 
 
-def _losses(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
-    """Bad ends of processes and uncaught tracebacks, with the lines behind each where the counts of all writers fall to
-    their beginning without having grown meanwhile. In an epoch's first line they fall, too, whatever ended."""
+def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
+    """The last end before each line at which work begins at step 0 or 1: where the counts of all writers fall without
+    having grown since that end (in an epoch's first line they fall, too, whatever ended), or where the first of all
+    steps is, and later ones are higher."""
+    steps: dict[object, list[tuple[int, int]]] = defaultdict(list)
+    for e in own:
+        if e.kind == "progress" and (step := number(e.fields.get("step"))) is not None:
+            steps[e.rank, e.fields.get("writer"), e.fields.get("local_rank")].append((_last_line(e), step))
+    firsts = [(min(seen), max(step for _, step in seen)) for seen in steps.values()]
+    (line, step), last = min(firsts, default=((0, 0), 0))
+    starts = [line] if step <= 1 < last else []
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
-    ends = library.telling("end")
-    bad = [e for e in own if e.pattern in ends and _is_bad(e)] + _uncaught(own, lambda e: not e.fields.get("chained"))
-    for line in sorted(map(_last_line, bad if fell else ())):
-        starts = [x for x in fell if (number(x.fields["grew"]) or 0) < line < _last_line(x)]
-        if _all_begin(own, starts, line):
-            yield line, [_last_line(x) for x in starts]
+    ends = sorted(_last_line(e) for e in own if (starts or fell) and _is_end(e, library))
+    for end in ends:
+        falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
+        if _all_begin(own, falls, end):
+            starts += map(_last_line, falls)
+    for start in sorted({*starts}):
+        end = max((end for end in ends if end < start), default=0)
+        if end:
+            yield end, [start]
+
+
+def _is_end(e: Event, library: Library) -> bool:
+    """Whether an uncaught traceback, a bad end or a stop of the whole job ends a process that cannot go on."""
+    if e.kind == "exception":
+        return life.uncaught(e) and not e.fields.get("chained")
+    end = endings.told(e) if e.pattern in library.telling("end") else None
+    return e.pattern in library.telling("stop") or (end is not None and end.kind not in ("clean", "stop"))
 
 
 def _all_begin(own: Sequence[Event], starts: Sequence[Event], line: int) -> bool:
     """Whether all writers whose counts grow behind this line begin there."""
     at_work = {x.rank for x in own if x.kind == "worked" and x.fields.get("by") == "count" and _last_line(x) > line}
     return {x.rank for x in starts} >= at_work
-
-
-def _is_bad(e: Event) -> bool:
-    """Whether a process ended by a fault or by a kill, and was not asked to."""
-    end = endings.told(e)
-    return end is not None and end.kind not in ("clean", "stop")
 
 
 def _stated(own: Sequence[Event], words: Set[str]) -> list[int]:
