@@ -219,8 +219,12 @@ def _is_end(e: Event, library: Library) -> bool:
     """Whether an uncaught traceback, a bad end or a stop of the whole job ends a process that cannot go on."""
     if e.kind == "exception":
         return life.uncaught(e) and not e.fields.get("chained")
-    end = endings.told(e) if e.pattern in library.telling("end") else None
-    return e.pattern in library.telling("stop") or (end is not None and end.kind not in ("clean", "stop"))
+    pattern = library.get(e.pattern)
+    if pattern is None:
+        return False
+    end = endings.told(e) if "end" in pattern.tells else None
+    of_job = pattern.category == "scheduler" and pattern.entity == "job" and pattern.role == "cause"
+    return of_job or "stop" in pattern.tells or (end is not None and end.kind not in ("clean", "stop"))
 
 
 def _all_begin(own: Sequence[Event], starts: Sequence[Event], line: int) -> bool:
