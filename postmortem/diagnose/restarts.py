@@ -104,7 +104,11 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
         starts = (_births(own, e) + _next_report(e, deaths) + _next_launch(own, e, deaths) for e in deaths)
         return _ends(zip((_last_line(e) + REST for e in deaths), starts, strict=True), blocks)
     stated = _stated(own, library.telling("again")) or _stated(own, library.telling("birth"))[1:]
-    found = {*_ends(_launches(own), blocks), *_ends(_spawned(own), blocks), *_ends(_fresh(own, library), blocks)}
+    found = {
+        *_ends(_launches(own), blocks),
+        *_ends(_paused(own, library), blocks),
+        *_ends(_fresh(own, library), blocks),
+    }
     return sorted(found.union(stated))
 
 
@@ -182,14 +186,24 @@ def _launches(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
     yield from ((_last_line(e), starts) for e in raised)
 
 
-def _spawned(own: Sequence[Event]) -> Iterator[tuple[int, list[int]]]:
-    """Uncaught reports of torch.multiprocessing.spawn, which ends all its processes before it raises, with the later
-    log lines that have a timestamp of their own."""
-    reports = [_last_line(e) for e in _uncaught(own, lambda e: _SPAWNED.search(e.text) is not None)]
-    stamped = [(_last_line(e), e.at) for e in own if reports and e.raw_time and e.kind in LOGGED and e.at is not None]
-    for line in reports:
-        before = max((at for other, at in stamped if other < line), default=float("inf"))
-        yield line, [other for other, at in stamped if at > before + PAUSE_S]
+def _paused(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
+    """Uncaught tracebacks with the log lines that were written more than a minute later: those of
+    torch.multiprocessing.spawn, which ends all its processes before it raises, and those of a program that is its
+    log's only writer so far, where the later lines are no complaints of processes that waited for it."""
+    named = min((_last_line(e) for e in own if e.rank is not None or "local_rank" in e.fields), default=float("inf"))
+    stamped = [(_last_line(e), e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
+    complaints = {_last_line(e) for e in own if e.kind == "notice" or _accuses(e, library)}
+    for e in _uncaught(own, lambda e: not e.fields.get("chained")):
+        spawned = _SPAWNED.search(e.text) is not None
+        if spawned or _last_line(e) < named:
+            before = max((at for line, at in stamped if line < _last_line(e)), default=float("inf"))
+            later = [line for line, at in stamped if at > before + PAUSE_S]
+            yield _last_line(e), [line for line in later if spawned or line not in complaints]
+
+
+def _accuses(e: Event, library: Library) -> bool:
+    pattern = library.get(e.pattern)
+    return pattern is not None and pattern.role in ("cause", "symptom")
 
 
 def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
