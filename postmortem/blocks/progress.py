@@ -169,13 +169,15 @@ def _open(writer: _Writer, line: Line) -> None:
 
 
 def _count(writer: _Writer, line: Line) -> None:
-    """Follow the counts of a line: work where one grows, a restart where one falls to 0 or 1."""
+    """Follow the counts of a line: work where one grows, a restart where one falls to 0 or 1, or a new one begins."""
+    grew = writer.grew
     for name, value in signs.counts(line.envelope.body):
         before = writer.counted.get(name, 0)
+        begins = value < before or (name not in writer.counted and grew is not None)
+        if begins and value <= 1 and len(writer.fell) < ANEW:
+            writer.fell.append((line, grew.number if grew else 0))
         if value > before:
             writer.grew = line
-        elif value < before and value <= 1 and len(writer.fell) < ANEW:
-            writer.fell.append((line, writer.grew.number if writer.grew else 0))
         if name in writer.counted or len(writer.counted) < COUNTED:
             writer.counted[name] = value
 

@@ -220,8 +220,10 @@ def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
 
 
 def _is_specific(c: Claim) -> bool:
-    """Whether its pattern names a failure. An abort of the job is below an exception, and no line of its message."""
-    return not (c.pattern.generic or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
+    """Whether its pattern names a failure. An abort of the job, or a launcher's report of a failed process, is below an
+    exception, and no line of its message."""
+    reported = c.pattern.stands_for and c.pattern.entity == "rank"
+    return not (c.pattern.generic or reported or c.tells("aborts")) and (c.accuses or c.pattern.on == "exception")
 
 
 def _text(case: Case, c: Claim) -> tuple[int | None, str]:

@@ -146,7 +146,9 @@ class Excerpt:
         for above in islice(self.preceding(), 2):
             if _REGEXES["ignored"].match(above.envelope.body):
                 return "ignored"
-            if _LOGGED.search(above.text) and not above.text.startswith((" ", "\t")):
+            # where a collector stamps each line, only a logger's own stamp and level count
+            text = above.envelope.body if self.envelope.stamp is not None else above.text
+            if _LOGGED.search(text) and not above.text.startswith((" ", "\t")):
                 return "logged"
         below = next((line for line in self.behind(last) if line.text.strip()), None)
         if below is None:

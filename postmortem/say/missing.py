@@ -132,8 +132,7 @@ def _peers(o: Open) -> Iterator[Missing]:
 
 
 def _here(o: Open, address: str, known: set[str]) -> bool:
-    host = o.case.registry.by_address.get(address, address)
-    return address.startswith(OWN) or any(same_host(host, h) for h in known)
+    return address.startswith(OWN) or any(same_host(address, h) for h in known)
 
 
 def _kernel(o: Open) -> Iterator[Missing]:
