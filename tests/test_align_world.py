@@ -1,7 +1,6 @@
 """Clocks with a known truth: how far the aligned time is off, and whether it says so.
 
-The noise laws are ours (see `clocks/world.py`);
-`benchmarks/clock_alignment.py` prints the same figures for many seeds.
+The noise laws are ours (see `clocks/world.py`); `benchmarks/clock_alignment.py` prints the same figures for many seeds.
 """
 
 from __future__ import annotations
@@ -108,8 +107,7 @@ def set_at(e: Event, at: float, jump: float) -> Event:
 
 
 def test_lines_around_a_step_carry_the_jump() -> None:
-    """Between the last common line before a step and the first behind it,
-    nothing tells on which side a line stands."""
+    """Between the last common line before a step and the first behind it, nothing tells on which side a line stands."""
     world = World.make(seed=45, hosts=10, marks=60, ranks=1, outliers=0.0)
     host = "node-0003"
     truth = world.truth[host]
@@ -193,8 +191,7 @@ def test_two_groups_without_a_common_line_are_not_compared() -> None:
 
 
 def test_daylight_saving_time_is_named() -> None:
-    """25 October 2026, 01:00 UTC: in Berlin the hour from two to three comes twice.
-    File order tells which is which."""
+    """25 October 2026, 01:00 UTC: in Berlin the hour from two to three comes twice. File order tells which is which."""
     world = World.make(seed=51, hosts=8, marks=60, skewed=0.0, outliers=0.0)
     host = next(h for h, t in world.truth.items() if t.kind == "naive")
     truth = world.truth[host]
@@ -209,8 +206,7 @@ def test_daylight_saving_time_is_named() -> None:
 
 
 def test_ranks_of_an_unnamed_host_may_be_on_two() -> None:
-    """One console of the whole job, no host in it: `srun` with its label.
-    The ranks' common lines lie 37 s apart."""
+    """One console of the whole job, no host in it: `srun` with its label. The ranks' common lines lie 37 s apart."""
     world = World.make(seed=52, hosts=2, ranks=2, marks=30, skewed=0.0)
     nameless = []
     for e in world.events:

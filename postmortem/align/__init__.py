@@ -43,8 +43,7 @@ _PLACE = {name: place for place, name in enumerate(Event._fields)} | {
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All events on one clock, in the order of their time where it is known,
-    and the clocks they came from."""
+    """All events on one clock, in the order of their time where it is known, and the clocks they came from."""
 
     events: tuple[Event, ...]
     clocks: tuple[Clock, ...]
@@ -131,11 +130,7 @@ def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequenc
 
 
 def _kernel(
-    shown: Sequence[Event],
-    owners: Owners,
-    members: Members,
-    pieces: Mapping[ClockId, Pieces],
-    estimates: Estimates,
+    shown: Sequence[Event], owners: Owners, members: Members, pieces: Mapping[ClockId, Pieces], estimates: Estimates
 ) -> dict[ClockId, Bridge]:
     """The kernels' clocks, placed by the job's own logs."""
     kernels = {
@@ -153,17 +148,13 @@ def _kernel(
 
 
 def _doubted(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Bridge:
-    """A kernel log that is joined to the job by the lines of a clock that is
-    refused is no better than these."""
+    """A kernel log that is joined to the job by the lines of a clock that is refused is no better than these."""
     rows = [row for c, e in estimates.items() if c.host == clock.host for row in e.rows]
     if not rows or any(row.state != "refused" for row in rows) or clock.kind == "absolute":
         return bridge
     sigma = max(bridge.sigma, *(row.correction.floor for row in rows), *(row.correction.var**0.5 for row in rows))
     return replace(
-        bridge,
-        state="refused",
-        sigma=sigma,
-        reason=f"{bridge.reason}; but that comes from a rejected clock",
+        bridge, state="refused", sigma=sigma, reason=f"{bridge.reason}; but that comes from a rejected clock"
     )
 
 
@@ -237,10 +228,7 @@ def _at(clock: Clock, moment: float, correction: Correction | None) -> Clock:
     if correction is None:
         return replace(clock, at=moment)
     return replace(
-        clock,
-        at=moment,
-        offset=correction.offset_at(moment),
-        uncertainty=round(correction.sigma_at(moment), 6),
+        clock, at=moment, offset=correction.offset_at(moment), uncertainty=round(correction.sigma_at(moment), 6)
     )
 
 

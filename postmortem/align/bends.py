@@ -62,7 +62,6 @@ def bends(at: Array, clock: Array, x: Array, rest: Array, weight: Array, clocks:
 
 
 def _place(at: Array, x: Array) -> tuple[Array, Array]:
-    """The knot before each moment, and how far behind it as a share;
-    beyond the ends the last piece goes on."""
+    """The knot before each moment, and how far behind it as a share; beyond the ends the last piece goes on."""
     j = np.clip(np.searchsorted(at, x) - 1, 0, len(at) - 2)
     return j, (x - at[j]) / (at[1] - at[0])

@@ -47,8 +47,7 @@ class Segment(NamedTuple):
 
 
 class _Judged(NamedTuple):
-    """Marks in the order of clock and time:
-    which lie where the fit has them, and which are finer than seconds."""
+    """Marks in the order of clock and time: which lie where the fit has them, and which are finer than seconds."""
 
     time: Array
     residual: Array
@@ -114,9 +113,8 @@ def _connected(readings: Readings, solved: Segmented) -> tuple[tuple[ClockId, ..
 
 
 def _floor(readings: Readings, solved: Segmented) -> float:
-    """How far hosts may lie apart for good without anybody seeing it: ranks of one host do so by `bias`, and
-    where a line that is once in each log disagrees with the steps from host to host, the steps (or it)
-    are late by host."""
+    """How far hosts may lie apart for good without anybody seeing it: ranks of one host do so by `bias`, and where a
+    line that is once in each log disagrees with the steps from host to host, the steps (or it) are late by host."""
     floors = [readings.bias] if readings.bias is not None else []
     fit, marks = solved.fit, solved.marks
     once = marks.noise > 0.9 * reading.ONCE_NOISE
@@ -181,23 +179,18 @@ def _bends(fit: Fit, piece: int, widen: float) -> Bends:
 
 
 def _few(solved: Segmented) -> float:
-    """The factor to widen an interval, as the noise itself is known from few readings: Student's t,
-    roughly. A median of absolute residuals learns as much from 100 readings as a standard deviation does from
-    37."""
+    """The factor to widen an interval, as the noise itself is known from few readings: Student's t, roughly. A median
+    of absolute residuals learns as much from 100 readings as a standard deviation does from 37."""
     fit, marks = solved.fit, solved.marks
     free = len(marks.time) - marks.events - 2 * (int((fit.used > 0).sum()) - 1)
     return 1 + 1.9 / max(0.37 * free, 0.4)
 
 
 def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
-    """From the marks that are finer than a second, in the order of time:
-    which of them lie where the fit has them."""
+    """From the marks that are finer than a second, in the order of time: which of them lie where the fit has them."""
     n, inliers = len(near), sum(near)
     if not n:
-        return (
-            "weak",
-            f"only {_counted(marks, 'common line')}, accurate only to seconds",
-        )
+        return ("weak", f"only {_counted(marks, 'common line')}, accurate only to seconds")
     if inliers < SHARE * n:
         return (
             "refused",

@@ -1,9 +1,8 @@
 """Events -> for every clock of the job's own logs its zone, its skew, how sure that is, and why.
 
-First the lines that several clocks have in common (see `consensus`), then stamps that name zones, then the
-rest: a reading of the same host's clock in another form shares its skew; a host whose log only begins and
-ends when the others' do shares their span, so its zone is known, and nothing finer. A clock without a comparison is
-refused, with the reason.
+First the lines that several clocks have in common (see `consensus`), then stamps that name zones, then the rest: a
+reading of the same host's clock in another form shares its skew; a host whose log only begins and ends when the others'
+do shares their span, so its zone is known, and nothing finer. A clock without a comparison is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -125,8 +124,7 @@ def _told(
     known: Mapping[ClockId, float],
     base: float,
 ) -> Consensus:
-    """Against the middle of the clocks: of two,
-    the one whose skew is taken as none is the one without a drift too."""
+    """Against the middle of the clocks: of two, the one whose skew is taken as none is the one without a drift too."""
     from postmortem.align.consensus import told_against
 
     skews = {c: abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base) for c in clocks}
@@ -136,8 +134,7 @@ def _told(
 
 
 def _anchored(rows: Estimates) -> Estimates:
-    """How well UTC itself is known: as far as the clocks lie apart,
-    half of which may be as wrong as the other half."""
+    """How well UTC itself is known: as far as the clocks lie apart, half of which may be as wrong as the other half."""
     skews = [row.correction.offset for e in rows.values() for row in e.rows if row.state == "aligned"]
     apart = max(skews, default=0.0) - min(skews, default=0.0)
     if apart < 1.0:
@@ -328,8 +325,7 @@ def _reads_as(own: Estimate, twin: Estimate, moment: float) -> bool:
 def _take_lonely(
     lonely: Sequence[ClockId], found: Estimates, named: Mapping[ClockId, float], spans: Spans, how: str
 ) -> None:
-    """Clocks that no common line connects:
-    by their stamps' zone, by their span, or not at all."""
+    """Clocks that no common line connects: by their stamps' zone, by their span, or not at all."""
     several = len({(c.host, c.group) for c in spans}) > 1
     floor = UNCOMPARED if several else 0.0
     for clock in lonely:

@@ -5,11 +5,10 @@
     [    0.647614] rtc_cmos: setting system clock to 2026-11-20T20:36:27 UTC        at boot
     E1120 16:14:26.661000 29486 .../api.py:1037] failed (exitcode: -9) ... (pid: 29502)     the agent noticed
 
-The same line in two forms gives boot time and zone. A kill comes before the agent's report of that pid and
-behind the rank's last line; from these intervals the one is taken that most of them agree on. Where the
-kernel's wall time fits them as it is, or with the host's own skew, it is taken so; the interval alone is
-weak. Without a kill, the clock's setting at boot remains: the hardware's second, and the drift
-since.
+The same line in two forms gives boot time and zone. A kill comes before the agent's report of that pid and behind the
+rank's last line; from these intervals the one is taken that most of them agree on. Where the kernel's wall time fits
+them as it is, or with the host's own skew, it is taken so; the interval alone is weak. Without a kill, the clock's
+setting at boot remains: the hardware's second, and the drift since.
 """
 
 from __future__ import annotations
@@ -118,24 +117,10 @@ def _bridge(
             return Bridge(bridge.offset, zone, bridge.sigma, bridge.events, "weak", bridge.reason)
     if clock.kind == "absolute":
         return Bridge(
-            skew,
-            0.0,
-            1.0,
-            0,
-            "weak",
-            "its timestamps have a time zone; set by the host's clock",
-            own is not None,
+            skew, 0.0, 1.0, 0, "weak", "its timestamps have a time zone; set by the host's clock", own is not None
         )
     return (
-        Bridge(
-            skew + host_zone,
-            host_zone,
-            1.0,
-            0,
-            "weak",
-            "read in the time zone of the host's other logs",
-            True,
-        )
+        Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the time zone of the host's other logs", True)
         if own
         else None
     )
@@ -159,24 +144,14 @@ def _by_twins(
         if clock.kind == "boot":
             total = apart + bridge.offset
             return Bridge(
-                total,
-                None,
-                max(bridge.sigma, 0.3),
-                len(gaps),
-                bridge.state,
-                "the same lines also have wall time",
+                total, None, max(bridge.sigma, 0.3), len(gaps), bridge.state, "the same lines also have wall time"
             )
         zone = snapped(apart)
         if abs(apart - zone) <= SLACK:
             total = bridge.offset + zone
             named = (bridge.zone or 0.0) + zone
             return Bridge(
-                total,
-                named,
-                max(bridge.sigma, 0.5),
-                len(gaps),
-                bridge.state,
-                "the same lines also have a time zone",
+                total, named, max(bridge.sigma, 0.5), len(gaps), bridge.state, "the same lines also have a time zone"
             )
     return None
 

@@ -26,15 +26,7 @@ APART = 1.0  # seconds between ranks of an unnamed host that make them two hosts
 AGREE = 0.3  # share of common numbers that makes a column common
 BATCH = 50_000  # marks processed together, to fit a processor's cache
 ONCE_NOISE = 0.02  # of a line that follows a collective once: the first step of a loop, an init
-WORDS = (
-    "epoch",
-    "step",
-    "iter",
-    "iteration",
-    "batch",
-    "update",
-    "global_step",
-)  # a single such line may be a counter
+WORDS = ("epoch", "step", "iter", "iteration", "batch", "update", "global_step")  # a single such line may be a counter
 
 
 @dataclass(frozen=True)
@@ -49,8 +41,7 @@ class Keys:
 
 @dataclass
 class Readings:
-    """The marks of all clocks, and the keys to find a line's segment.
-    `kinds` counts marks per form and clock."""
+    """The marks of all clocks, and the keys to find a line's segment. `kinds` counts marks per form and clock."""
 
     marks: Marks
     clocks: list[ClockId]
@@ -133,15 +124,13 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
 
 
 def _agreement(sets: Sequence[set[int]]) -> float:
-    """How much of the smaller writer's numbers the larger one has too,
-    in the middle of all pairs of neighbours."""
+    """How much of the smaller writer's numbers the larger one has too, in the middle of all pairs of neighbours."""
     shares = sorted(len(a & b) / max(1, min(len(a), len(b))) for a, b in zip(sets, sets[1:], strict=False))
     return shares[len(shares) // 2]
 
 
 def _rising(tables: Sequence[Array], column: int) -> bool:
-    """Whether the numbers count upwards: where lines were sampled here and there,
-    writers agree in few of them."""
+    """Whether the numbers count upwards: where lines were sampled here and there, writers agree in few of them."""
     steps = np.concatenate([np.diff(t[:, column]) for t in tables])
     return len(steps) > 0 and float((steps > 0).mean()) > 0.9
 
@@ -161,21 +150,14 @@ def _table(e: Event) -> Array:
 
 
 def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Columns:
-    """All marks of some events of these clocks,
-    stamps of coarse resolution moved to the middle of their interval."""
+    """All marks of some events of these clocks, stamps of coarse resolution moved to the middle of their interval."""
     fields: list[Any] = [e.fields for e in events]
     of: Array = np.repeat(np.arange(len(events)), [len(f["times"]) for f in fields])
     number = np.array([keys.numbers[f["family"]] for f in fields])
     writers: dict[tuple[object, ...], int] = {}
     writer = [
         writers.setdefault(
-            (
-                c,
-                keys.run_of[e.where.source],
-                e.rank,
-                f.get("local_rank"),
-                e.where.source if e.rank is None else None,
-            ),
+            (c, keys.run_of[e.where.source], e.rank, f.get("local_rank"), e.where.source if e.rank is None else None),
             len(writers),
         )
         for c, e, f in zip(clock, events, fields, strict=True)
@@ -256,8 +238,7 @@ def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
 
 
 def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
-    """Hash, time, noise, clock and form of each clock's moments;
-    and how late the ranks of each host are for good."""
+    """Hash, time, noise, clock and form of each clock's moments; and how late the ranks of each host are for good."""
     keys, key = np.unique(c.hash, return_inverse=True)
     order = together(key, len(keys))
     order = order[together(c.clock[order], clocks)]
@@ -302,8 +283,7 @@ def _sampled(owner: Array, hashes: Array, times: Array, shared: Array, clocks: i
 
 
 def _rank_bias(c: _Columns, late: Array) -> list[float]:
-    """How much later than the median of its host each rank prints, for good.
-    The part that does not average out."""
+    """How much later than the median of its host each rank prints, for good. The part that does not average out."""
     counts = np.bincount(c.writer)
     clock: Array = np.zeros(len(counts), dtype=np.int64)
     clock[c.writer] = c.clock
@@ -313,8 +293,7 @@ def _rank_bias(c: _Columns, late: Array) -> list[float]:
 
 
 def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, keys: Keys) -> bool:
-    """Ranks of one unnamed host whose common lines lie apart by more than a
-    second belong to several hosts."""
+    """Ranks of one unnamed host whose common lines lie apart by more than a second belong to several hosts."""
     split = False
     for clock, events in by_clock.items():
         members = [e for e in events if e.rank is not None] if clock.host is None else []
@@ -329,8 +308,7 @@ def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, 
 
 
 def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict[int | None, int]:
-    """Rank -> number of its clock: ranks in the order of their lateness,
-    cut where the gap is wide and steady."""
+    """Rank -> number of its clock: ranks in the order of their lateness, cut where the gap is wide and steady."""
     place = {r: i for i, r in enumerate(ranks)}
     rank = np.concatenate([np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None])
     moments, index, counts = np.unique(c.hash, return_inverse=True, return_counts=True)

@@ -51,10 +51,7 @@ class Owners:
     def host(self, e: Event) -> str | None:
         if e.host is not None:
             return e.host
-        other_run = (
-            e.where.source.rpartition("/")[0],
-            e.rank,
-        ) in self.elsewhere  # a console beside that run's files
+        other_run = (e.where.source.rpartition("/")[0], e.rank) in self.elsewhere  # a console beside that run's files
         by_rank = None if e.rank is None or other_run else self.of_rank.get((e.run, e.rank))
         return by_rank or self.of_source.get(e.where.source)
 

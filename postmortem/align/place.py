@@ -77,8 +77,7 @@ class Correction(NamedTuple):
 
 
 def regauged(c: Correction, shift: float, rate: float) -> Correction:
-    """The same correction against another reference, exactly:
-    `u' - origin = (u - origin) (1 + rate) + shift`.
+    """The same correction against another reference, exactly: `u' - origin = (u - origin) (1 + rate) + shift`.
 
     With offsets of hours a linear shift would be seconds off: 50 ppm times 12 h are 2 s.
     """
@@ -91,10 +90,9 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The segments of one clock. `lines` gives for each source the lines whose segment is known; `edges` are
-    the raw times between which each change happened. A last common line that lies off alone (`alone`: the one
-    before it, and how far) may be the first behind a step: a line behind the one before it carries
-    that as error."""
+    """The segments of one clock. `lines` gives for each source the lines whose segment is known; `edges` are the raw
+    times between which each change happened. A last common line that lies off alone (`alone`: the one before it, and
+    how far) may be the first behind a step: a line behind the one before it carries that as error."""
 
     corrections: tuple[Correction, ...]
     lines: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
@@ -102,8 +100,7 @@ class Pieces:
     alone: tuple[float, float] | None = None
 
     def choose(self, source: str, line: int | None, t: float) -> tuple[int, int]:
-        """The earliest and the latest segment the line may belong to:
-        by its place in the file, else by its stamp."""
+        """The earliest and the latest segment the line may belong to: by its place in the file, else by its stamp."""
         if line is not None and source in self.lines:
             numbers, segments = self.lines[source]
             i = bisect_right(numbers, line)

@@ -30,8 +30,7 @@ FITTED = 1.6  # how much smaller than their noise residuals may look
 
 @dataclass
 class Marks:
-    """Readings as columns. `noise` is the prior error of a reading (resolution,
-    kind of event), one sd in seconds."""
+    """Readings as columns. `noise` is the prior error of a reading (resolution, kind of event), one sd in seconds."""
 
     clock: Array
     event: Array
@@ -151,8 +150,7 @@ def _polish(
 
 
 def _slopes(marks: Marks, x: Array, y: Array, before: Array, order: Array) -> Array:
-    """Median slope between events a sixth of the clock's events apart:
-    a step lies inside few of these pairs."""
+    """Median slope between events a sixth of the clock's events apart: a step lies inside few of these pairs."""
     c, x, y = marks.clock[order], x[order], y[order]
     counts = np.bincount(c, minlength=marks.clocks)
     lag = np.maximum(1, counts // 6)[c]
@@ -228,12 +226,11 @@ def _refine(
 
 
 def _scales(marks: Marks, r: Array, lever: Array, order: Array) -> Array:
-    """Spread of each clock's readings beyond their prior error,
-    never below the usual spread among the clocks.
+    """Spread of each clock's readings beyond their prior error, never below the usual spread among the clocks.
 
-    The usual spread is taken from differences between clocks that saw the same event: the events' moments were
-    fitted to the very readings, which makes residuals of three or four clocks look smaller than their noise.
-    But of two readings one is an outlier twice as often as of one.
+    The usual spread is taken from differences between clocks that saw the same event: the events' moments were fitted
+    to the very readings, which makes residuals of three or four clocks look smaller than their noise. But of two
+    readings one is an outlier twice as often as of one.
     """
     beyond = np.sqrt(np.maximum(r * r - marks.noise**2, 0.0))
     own = 1.4826 * np.nan_to_num(group_median(beyond, marks.clock, marks.clocks))

@@ -38,8 +38,7 @@ class Segmented:
 
 
 def solve_with_steps(marks: Marks) -> Segmented:
-    """Fit, cut the clocks whose residuals are on two levels, and fit again,
-    until no clock has to be cut."""
+    """Fit, cut the clocks whose residuals are on two levels, and fit again, until no clock has to be cut."""
     parent: Array = np.arange(marks.clocks)
     fit = solve(marks)
     slopes: dict[int, float] = {}
@@ -115,8 +114,7 @@ def _in_a_row(far: Array) -> bool:
 
 def _usual(marks: Marks, fit: Fit) -> float:
     """The usual spread among the clocks. One clock's spread is no measure while it may have a step in it; the
-    differences between neighbouring marks do, and where there are two clocks both are bent by the step of
-    one."""
+    differences between neighbouring marks do, and where there are two clocks both are bent by the step of one."""
     order = in_time(marks, fit.moment)
     clock, r = marks.clock[order], fit.residual[order]
     inside = clock[1:] == clock[:-1]

@@ -1,11 +1,9 @@
-"""Timeouts with their duration -> the moment at which the waiting began,
-as one more line that ranks have in common.
+"""Timeouts with their duration -> the moment at which the waiting began, as one more line that ranks have in common.
 
     [rank14]:[E304 10:12:22.014551208 ProcessGroupNCCL.cpp:629] ... ran for 600054 milliseconds ...
 
-Ranks give up at different times, but those that wait in collective 1240 entered it with the step before.
-Where a job logs nothing but NCCL's complaints, this is all that its hosts have in common: good for a second,
-not for less.
+Ranks give up at different times, but those that wait in collective 1240 entered it with the step before. Where a job
+logs nothing but NCCL's complaints, this is all that its hosts have in common: good for a second, not for less.
 """
 
 from __future__ import annotations

@@ -3,10 +3,9 @@
     [W1231 23:59:58.120000000 ProcessGroupNCCL.cpp:1] ...     read as 31 December 1972
     [W0101 00:00:03.410000000 ProcessGroupNCCL.cpp:1] ...     read as 1 January 1972: a year too early
 
-Inside one file the month going back by more than half a year is New Year. The file's last stamp gets the year
-that puts it next to the dated stamps of the job, and not far behind the last of them: no log has events of
-the future. In a job without any year the stamps stay in the placeholder year, in one piece even over New
-Year.
+Inside one file the month going back by more than half a year is New Year. The file's last stamp gets the year that puts
+it next to the dated stamps of the job, and not far behind the last of them: no log has events of the future. In a job
+without any year the stamps stay in the placeholder year, in one piece even over New Year.
 """
 
 from __future__ import annotations

@@ -75,11 +75,9 @@ def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, 
 
 
 def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId, float]:
-    """Naive clock -> its zone, where the same host left stamps with a zone too:
-    the shorter span is inside the longer.
+    """Naive clock -> its zone, where the same host left stamps with a zone too: the shorter span is inside the longer.
 
-    A dump or an error file is written at the end, so of several zones that fit,
-    the one that brings the ends together.
+    A dump or an error file is written at the end, so of several zones that fit, the one that brings the ends together.
     """
     found = {}
     for clock, own in spans.items():
@@ -116,9 +114,8 @@ def by_span(span: tuple[float, float], reference: Sequence[float]) -> float | No
 
 
 def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tuple[float, str]:
-    """The amount to subtract from all offsets so that they are zone plus skew, and how it was found:
-    `named` by stamps, `likely`,
-    `open` where several readings are as likely, `alone` where all are in one zone.
+    """The amount to subtract from all offsets so that they are zone plus skew, and how it was found: `named` by stamps,
+    `likely`, `open` where several readings are as likely, `alone` where all are in one zone.
 
     `totals` are offsets of connected clocks against any reference, `named` the zones that are known.
     """
@@ -141,8 +138,7 @@ def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tu
 
 
 def middle(skews: Sequence[float]) -> float:
-    """The clock in the middle; of two the first,
-    so that the job's time is the time of lines that can be found."""
+    """The clock in the middle; of two the first, so that the job's time is the time of lines that can be found."""
     ordered = sorted(skews)
     return min(skews, key=lambda s: abs(s - ordered[len(ordered) // 2])) if len(skews) > 2 else skews[0]
 

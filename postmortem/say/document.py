@@ -96,12 +96,7 @@ def _order(c: Claim) -> tuple[int, str, int]:
 def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
     for e in solution.leads:
         evidence.add(e, None)
-    row: Row = {
-        "outcome": solution.outcome,
-        "category": None,
-        "pattern": None,
-        "headline": headline.headline(solution),
-    }
+    row: Row = {"outcome": solution.outcome, "category": None, "pattern": None, "headline": headline.headline(solution)}
     row |= {"culprit": _culprit(solution), "evidence": evidence.items}
     if (stuck := collective.stuck_in(solution)) is not None:
         row["collective"] = stuck
@@ -297,9 +292,4 @@ def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
 
 def _unexplained(c: Claim, against: str) -> contract.Unexplained:
     """A symptom that the root does not explain, and the fact against it."""
-    return {
-        "pattern": c.pattern.id,
-        "title": c.pattern.title,
-        "where": str(c.event.where),
-        "because": against,
-    }
+    return {"pattern": c.pattern.id, "title": c.pattern.title, "where": str(c.event.where), "because": against}

@@ -268,8 +268,5 @@ def _complaint(solution: Solution) -> str:
     last = next((c for c in loud if c.event.fields.get("last_error")), None)
     if last is not None:
         return f"NCCL's last error was `{_quoted(gist(last.event.text))}`"
-    first = min(
-        loud,
-        key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", in_time(c.event)),
-    )
+    first = min(loud, key=lambda c: (c.pattern.category in (None, "scheduler"), c.role != "symptom", in_time(c.event)))
     return inside(first.pattern.title.rstrip("."))

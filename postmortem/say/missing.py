@@ -26,15 +26,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import DATED, listed, ranks_text
 from postmortem.model import Event
-from postmortem.model.collected import (
-    KERNEL_DMESG,
-    KERNEL_JOURNAL,
-    PREVIOUS,
-    PY_SPY,
-    SACCT,
-    filled,
-    shown,
-)
+from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
 

@@ -123,8 +123,7 @@ def loudest(solution: Solution) -> list[Claim]:
     complaints = [c for c in solution.claims if c.role == "symptom"]
     quiet = ("warning", "info")
     return sorted(
-        complaints,
-        key=lambda c: (c.pattern.severity in quiet, c.pattern.category is None, c.at is None, c.at or 0.0),
+        complaints, key=lambda c: (c.pattern.severity in quiet, c.pattern.category is None, c.at is None, c.at or 0.0)
     )
 
 

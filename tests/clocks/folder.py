@@ -2,10 +2,9 @@
 
     truth = write(tmp_path / "logs", seed=11, hosts=4, scenario="oom")
 
-Formats, zones, skews and drifts differ from host to host. One rank dies at a known true moment: of the
-kernel's OOM killer, whose line stands in seconds since boot, of an exception, or ("hang") it waits in silence
-and the others' NCCL watchdogs bark. The truth is returned, never written into the folder; the same seed gives
-the same bytes.
+Formats, zones, skews and drifts differ from host to host. One rank dies at a known true moment: of the kernel's OOM
+killer, whose line stands in seconds since boot, of an exception, or ("hang") it waits in silence and the others' NCCL
+watchdogs bark. The truth is returned, never written into the folder; the same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -163,8 +162,7 @@ def _rank(
 
 
 def _watchdog(rng: random.Random, host: Host, rank: int, steps: int, death: float, patience: float) -> str:
-    """Looks once a minute, so ranks give up at different times;
-    how long each had waited tells when that began."""
+    """Looks once a minute, so ranks give up at different times; how long each had waited tells when that began."""
     waited = int(patience * 1000) + rng.randrange(60_000)
     t = host.local(death + rng.expovariate(20) + waited / 1000)
     work = (
