@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from postmortem.align import align
-from postmortem.align.kernel import body, marzullo
+from postmortem.align.kernel import body
 from postmortem.analyze import analyze
 from postmortem.model import ClockKind, Event, Where
 
@@ -70,11 +70,6 @@ def job(last: float, noticed: float, clock: ClockKind = "naive", host: str = "no
 
 def killed(events: list[Event], source: str) -> Event:
     return next(e for e in align(events).events if e.where.source == source)
-
-
-def test_marzullo_takes_what_most_intervals_share() -> None:
-    assert marzullo([(8, 12), (11, 13), (10, 12), (100, 101)]) == (11, 12, 3)
-    assert marzullo([]) is None
 
 
 @pytest.mark.parametrize(

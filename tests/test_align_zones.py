@@ -108,11 +108,6 @@ def test_a_clock_between_two_quarters_is_no_zone() -> None:
     assert next(e for e in align([exit_event, error]).events if e.kind == "exit").at == T + 420
 
 
-def test_what_names_a_zone_comes_before_what_is_likely() -> None:
-    totals = {clock("a"): 9 * HOUR + 0.2, clock("b"): 0.1, clock("c", "absolute"): 9 * HOUR + 0.15}
-    assert zones.gauge(totals, {clock("c", "absolute"): 0.0}) == (9 * HOUR + 0.15, "named")
-
-
 @pytest.mark.parametrize(
     ("apart", "east"),
     [(9, (0, 9)), (5.5, (0, 5.5)), (-5, (0, -5)), (1, (0, 1)), (5.75, (0, 5.75))],
@@ -155,15 +150,6 @@ def test_a_whole_folder_with_known_clocks(tmp_path: Path, scenario: str) -> None
     if scenario == "oom":
         boot = next(c for c in document["clocks"] if c["kind"] == "boot" and c["host"] == truth.victim.name)
         assert abs(-boot["offset_s"] - truth.victim.boot + shared) < 3 * boot["uncertainty_s"]
-
-
-def test_a_folder_with_a_stepped_clock(tmp_path: Path) -> None:
-    truth = write(tmp_path / "logs", seed=83, hosts=4, stepping=True)
-    document = analyze([str(tmp_path / "logs")], Options(redact=False)).document
-    pieces = [c for c in document["clocks"] if c["host"] == "node-1" and c["events"]]
-    jump = truth.hosts[1].step[1] if truth.hosts[1].step else 0.0
-    assert [f"set by {jump:+.1f}"[:9] in c["reason"] for c in pieces if c["kind"] != "boot"] == [False, True]
-    assert document["verdict"]["culprit"]["ranks"] == [truth.rank]
 
 
 def test_the_generator_repeats_itself(tmp_path: Path) -> None:

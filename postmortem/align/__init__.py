@@ -43,19 +43,17 @@ _PLACE = {name: place for place, name in enumerate(Event._fields)} | {
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All events on one clock, in the order of their time where it is known, and the clocks they came from."""
+    """All events on one clock, and the clocks they came from."""
 
     events: tuple[Event, ...]
     clocks: tuple[Clock, ...]
-    corrections: tuple[
-        Correction | None, ...
-    ] = ()  # of the clocks; None where the offset does not change or is not known
+    corrections: tuple[Correction | None, ...] = ()  # of the clocks; None: the offset does not change or is not known
 
     def clocks_at(self, moment: float | None) -> tuple[Clock, ...]:
         """The clocks at a moment; at the job's last line where it is None."""
         if moment is None:
             return self.clocks
-        return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)]))
+        return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections))
 
     def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
         """The events as COLUMNS: sorted by time, lines of one file in their order;
@@ -112,21 +110,18 @@ def align(events: Sequence[Event]) -> Timeline:
     pieces = {clock: unknown for clock in members if clock.kind != "boot"} | pieces
     placed = place.placed(shown, clocks, pieces)
     table = _table(members, placed, estimates, bridges)
-    return Timeline(tuple(placed), _with_years(tuple(c for c, _ in table), events, dated), tuple(k for _, k in table))
-
-
-def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]) -> tuple[Clock, ...]:
-    """Add a note on inferred years to the reason of each clock."""
-    lacked: dict[str, list[float]] = defaultdict(list)
+    inferred: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):
         if after is not before:
-            lacked[after.where.source].append(after.time or 0.0)
-    out = []
-    for clock in clocks:
-        times = (t for source in clock.sources for t in lacked.get(source, ()))
-        note = note_on(times) if clock.kind == "naive" else ""
-        out.append(replace(clock, reason=f"{clock.reason}; {note}") if note else clock)
-    return tuple(out)
+            inferred[after.where.source].append(after.time or 0.0)
+    return Timeline(tuple(placed), tuple(_with_years(c, inferred) for c, _ in table), tuple(k for _, k in table))
+
+
+def _with_years(clock: Clock, inferred: Mapping[str, Sequence[float]]) -> Clock:
+    """The clock with a note on inferred years in its reason."""
+    times = (t for source in clock.sources for t in inferred.get(source, ()))
+    note = note_on(times) if clock.kind == "naive" else ""
+    return replace(clock, reason=f"{clock.reason}; {note}") if note else clock
 
 
 def _kernel(
@@ -148,14 +143,13 @@ def _kernel(
 
 
 def _doubted(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Bridge:
-    """A kernel log that is joined to the job by the lines of a clock that is refused is no better than these."""
+    """A kernel log that only lines of a refused clock join to the job is refused too."""
     rows = [row for c, e in estimates.items() if c.host == clock.host for row in e.rows]
     if not rows or any(row.state != "refused" for row in rows) or clock.kind == "absolute":
         return bridge
     sigma = max(bridge.sigma, *(row.correction.floor for row in rows), *(row.correction.var**0.5 for row in rows))
-    return replace(
-        bridge, state="refused", sigma=sigma, reason=f"{bridge.reason}; but that comes from a rejected clock"
-    )
+    why = f"{bridge.reason}; but that comes from a rejected clock"
+    return replace(bridge, state="refused", sigma=sigma, reason=why)
 
 
 def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
@@ -227,9 +221,8 @@ def _same_as(
 def _at(clock: Clock, moment: float, correction: Correction | None) -> Clock:
     if correction is None:
         return replace(clock, at=moment)
-    return replace(
-        clock, at=moment, offset=correction.offset_at(moment), uncertainty=round(correction.sigma_at(moment), 6)
-    )
+    sigma = round(correction.sigma_at(moment), 6)
+    return replace(clock, at=moment, offset=correction.offset_at(moment), uncertainty=sigma)
 
 
 def _shown(clock: ClockId, row: Row, last: float | None, files: tuple[str, ...]) -> Clock:

@@ -7,9 +7,9 @@ only where there are several clocks, as it needs numpy.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +17,9 @@ from postmortem.align import marks as reading
 from postmortem.align.marks import Readings
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import Bends, Correction, regauged
-from postmortem.align.solve import Fit, group_median, in_time
+from postmortem.align.solve import Array, Fit, group_median, in_time
 from postmortem.align.steps import Segmented, solve_with_steps
 from postmortem.model import Event
-
-Array = Any
 
 LEAST = 4  # inliers below which a clock is not called aligned
 SHARE = 0.6  # of inliers
@@ -106,22 +104,20 @@ def _connected(readings: Readings, solved: Segmented) -> tuple[tuple[ClockId, ..
     """A clock whose pieces fell apart belongs where its first piece is."""
     members: dict[int, list[ClockId]] = defaultdict(list)
     for i, clock in enumerate(readings.clocks):
-        component = solved.fit.component[i]
-        if component >= 0:
-            members[int(component)].append(clock)
-    return tuple(tuple(clocks) for clocks in sorted(members.values(), key=lambda clocks: -len(clocks)))
+        if (component := int(solved.fit.component[i])) >= 0:
+            members[component].append(clock)
+    return tuple(tuple(clocks) for clocks in sorted(members.values(), key=len, reverse=True))
 
 
 def _floor(readings: Readings, solved: Segmented) -> float:
-    """How far hosts may lie apart for good without anybody seeing it: ranks of one host do so by `bias`, and where a
-    line that is once in each log disagrees with the steps from host to host, the steps (or it) are late by host."""
+    """A host's constant delay that its steps do not show: that between ranks of one host (`bias`), or the spread of
+    lines that are once in each log against the steps."""
     floors = [readings.bias] if readings.bias is not None else []
     fit, marks = solved.fit, solved.marks
-    once = marks.noise > 0.9 * reading.ONCE_NOISE
-    once &= marks.noise < 2 * reading.ONCE_NOISE
+    once = (marks.noise > 0.9 * reading.ONCE_NOISE) & (marks.noise < 2 * reading.ONCE_NOISE)
     if 5 <= once.sum() < 0.2 * len(once):
-        late = fit.residual[once]
-        spread = 1.4826 * float(np.median(np.abs(late - np.median(late))))
+        delay = fit.residual[once]
+        spread = 1.4826 * float(np.median(np.abs(delay - np.median(delay))))
         usual = float(np.median(fit.scale[marks.clock[once]]))
         if spread > 3 * usual:
             floors.append(spread)
@@ -190,27 +186,15 @@ def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
     """From the marks that are finer than a second, in the order of time: which of them lie where the fit has them."""
     n, inliers = len(near), sum(near)
     if not n:
-        return ("weak", f"only {_counted(marks, 'common line')}, accurate only to seconds")
+        return "weak", f"only {marks} common line{'s' * (marks != 1)}, accurate only to seconds"
     if inliers < SHARE * n:
-        return (
-            "refused",
-            (
-                f"only {inliers} of {n} common lines agree with the other clocks; a collector may have "
-                f"stamped its lines late"
-            ),
-        )
+        agree = f"only {inliers} of {n} common lines agree with the other clocks"
+        return "refused", f"{agree}; a collector may have stamped its lines late"
     if n >= 2 * LEAST and not any(near[-2:]):
-        return (
-            "refused",
-            "its last two common lines disagree with the earlier ones; it may have been set near the end",
-        )
+        return "refused", "its last two common lines disagree with the earlier ones; it may have been set near the end"
     if inliers < LEAST:
-        return "weak", f"only {_counted(inliers, 'common line')}: too few to check them against each other"
+        return "weak", f"only {inliers} common line{'s' * (inliers != 1)}: too few to check them against each other"
     return "aligned", ""
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def _lines(
@@ -220,9 +204,8 @@ def _lines(
     place = {piece: k for k, piece in enumerate(order)}
     marks = solved.marks
     own = np.isin(marks.clock, order)
-    segment_of = {
-        int(readings.hashes[e]): place[int(p)] for e, p in zip(marks.event[own], marks.clock[own], strict=True)
-    }
+    hashes = readings.hashes[marks.event[own]].tolist()
+    segment_of = {key: place[piece] for key, piece in zip(hashes, marks.clock[own].tolist(), strict=True)}
     found: dict[str, dict[int, int]] = defaultdict(dict)
     for source, line, key in readings.lines(clock):
         if key in segment_of:
@@ -230,10 +213,9 @@ def _lines(
     return {source: (tuple(sorted(rows)), tuple(rows[n] for n in sorted(rows))) for source, rows in found.items()}
 
 
-def told_against(consensus: Consensus, clocks: Sequence[ClockId], shift: float, rate: float) -> Consensus:
-    """The corrections of these clocks against another reference, exactly (see `place.regauged`)."""
-    moved = {
-        c: tuple(s._replace(correction=regauged(s.correction, shift, rate)) for s in consensus.segments[c])
-        for c in clocks
-    }
-    return replace(consensus, segments={**consensus.segments, **moved})
+def regauge(consensus: Consensus, clocks: Iterable[ClockId], shift: float, rate: float) -> Consensus:
+    """The consensus with the corrections of these clocks against another reference, exactly (see `place.regauged`)."""
+    segments = dict(consensus.segments)
+    for c in clocks:
+        segments[c] = tuple(s._replace(correction=regauged(s.correction, shift, rate)) for s in segments[c])
+    return replace(consensus, segments=segments)

@@ -3,20 +3,27 @@
 First the lines that several clocks have in common (see `consensus`), then stamps that name zones, then the rest: a
 reading of the same host's clock in another form shares its skew; a host whose log only begins and ends when the others'
 do shares their span, so its zone is known, and nothing finer. A clock without a comparison is refused, with the reason.
+
+    [rank14]:[E304 10:12:22.014551208 ProcessGroupNCCL.cpp:629] ... ran for 600054 milliseconds ...
+
+A timeout with its duration shows when the waiting began. Ranks give up at different times, but those that wait in
+collective 1240 entered it with the step before: a line in common, good for a second, where a job logs little else.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from postmortem.align import place, waits, zones
-from postmortem.align.owners import ClockId, Owners, is_kernel
+from postmortem.align import place, zones
+from postmortem.align.owners import ClockId, Owners, is_kernel, rows_of
 from postmortem.align.place import Correction, Pieces
 from postmortem.model import Event
+from postmortem.model.digits import whole
 
 if TYPE_CHECKING:
     from postmortem.align.consensus import Consensus, Segment
@@ -27,6 +34,8 @@ LOST = 3600.0  # sigma where not even the zone is known
 DST = 3600.0
 LEAST = 4  # common lines that outweigh an odd result
 AGREEING = 3  # as many that agree with each other do, too
+UNZONED = {"likely": "; this one fits the other hosts best", "open": ", and several fit", "alone": "; read as UTC"}
+TOGETHER = 1.0  # seconds between ranks that enter the same collective
 
 
 class Row(NamedTuple):
@@ -66,16 +75,31 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
 
 
 def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
-    marks = (*(e for e in events if e.kind == "sync"), *waits.marks(events))
-    # a file called dmesg.txt may hold a rank's lines
-    syncs = [e for e in marks if not is_kernel(e)]
-    clocks = map(owners.of, syncs)
-    first = next(clocks, None)
-    if any(clock != first for clock in clocks) or _ranks_apart(syncs):
+    marks = (*(e for e in events if e.kind == "sync"), *began_to_wait(events))
+    syncs = [e for e in marks if not is_kernel(e)]  # a file called dmesg.txt may hold a rank's lines
+    if len(set(map(owners.of, syncs))) > 1 or _ranks_apart(syncs):
         from postmortem.align.consensus import compare
 
         return compare(syncs, owners)
     return None
+
+
+def began_to_wait(events: Iterable[Event]) -> Iterator[Event]:
+    """One mark for each rank and collective that timed out, at the moment at which its waiting began."""
+    seen: set[tuple[object, ...]] = set()
+    for e in events:
+        waited, number = e.fields.get("ran_ms"), e.fields.get("seq")
+        if not (isinstance(waited, str) and waited.isdecimal() and len(waited) < 10):
+            continue
+        family = f"once entered collective {number} of {e.fields.get('pg') or 'its group'}"
+        key = (e.where.source, e.rank, family)
+        if e.time is None or e.rank is None or number is None or key in seen:
+            continue
+        seen.add(key)
+        began = e.time - whole(waited) / 1000
+        zero = array("q", [0])
+        fields = {"family": family, "columns": 1, "values": zero, "times": array("d", [began]), "lines": zero}
+        yield e._replace(kind="sync", time=began, sigma=(e.sigma**2 + TOGETHER**2) ** 0.5, fields=fields)
 
 
 def _ranks_apart(syncs: Sequence[Event]) -> bool:
@@ -85,11 +109,8 @@ def _ranks_apart(syncs: Sequence[Event]) -> bool:
     for e in syncs:
         if e.rank is None or e.host is not None:
             continue
-        values, times, width = e.fields["values"], e.fields["times"], e.fields["columns"]
-        assert isinstance(values, Sequence) and isinstance(times, Sequence) and isinstance(width, int)
-        for i in range(0, min(len(times), 20)):
-            key = (e.fields["family"], e.run, e.attempt, tuple(values[i * width : (i + 1) * width]))
-            if abs(first.setdefault(key, times[i]) - times[i]) > 1.0:
+        for row, time in rows_of(e, range(20)):
+            if abs(first.setdefault((e.fields["family"], e.run, e.attempt, row), time) - time) > 1.0:
                 return True
     return False
 
@@ -108,7 +129,7 @@ def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) 
         named = {**named, **zones.named_by_twin(totals)}
         known = {c: named.get(c, 0.0) for c in clocks if c.kind == "absolute" or c in named}
         base, how = zones.gauge(totals, known)
-        consensus = _told(consensus, clocks, totals, known, base)
+        consensus = _against_middle(consensus, totals, known, base)
         rows = {c: _estimate(c, consensus, named, how) for c in clocks if _believable(c, consensus, how)}
         if main and rows:
             rows = _beside(rows, found, spans, how)
@@ -117,20 +138,16 @@ def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) 
     return found, main
 
 
-def _told(
-    consensus: Consensus,
-    clocks: Sequence[ClockId],
-    totals: Mapping[ClockId, float],
-    known: Mapping[ClockId, float],
-    base: float,
+def _against_middle(
+    consensus: Consensus, totals: Mapping[ClockId, float], known: Mapping[ClockId, float], base: float
 ) -> Consensus:
-    """Against the middle of the clocks: of two, the one whose skew is taken as none is the one without a drift too."""
-    from postmortem.align.consensus import told_against
+    """Against the middle of the clocks; of two, the one that counts as right has no drift either."""
+    from postmortem.align.consensus import regauge
 
-    skews = {c: abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base) for c in clocks}
-    order = sorted(clocks, key=lambda c: (skews[c], str(c)))
+    skews = {c: abs(totals[c] - known.get(c, zones.snapped(totals[c] - base)) - base) for c in totals}
+    order = sorted(totals, key=lambda c: (skews[c], str(c)))
     drifts = [_largest(consensus.segments[c]).correction.drift for c in (order if len(order) > 4 else order[:1])]
-    return told_against(consensus, clocks, base, median(drifts))
+    return regauge(consensus, totals, base, median(drifts))
 
 
 def _anchored(rows: Estimates) -> Estimates:
@@ -139,39 +156,37 @@ def _anchored(rows: Estimates) -> Estimates:
     apart = max(skews, default=0.0) - min(skews, default=0.0)
     if apart < 1.0:
         return rows
-    note = (
-        f"times are relative to the job's other clocks, which differ by up to {apart:.0f} s, so UTC is no "
-        f"more exact than that"
-    )
-    return {
-        c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {note}") for row in e.rows))
-        for c, e in rows.items()
+    note = f"times are relative to the job's other clocks, which differ by up to {apart:.0f} s, so UTC is no more exact"
+    noted = {
+        c: tuple(row._replace(reason=f"{row.reason}; {note} than that") for row in e.rows) for c, e in rows.items()
     }
+    return {c: replace(rows[c], rows=changed) for c, changed in noted.items()}
 
 
 def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
     """Hosts that have lines in common with each other and none with the rest:
     how far they lie from the rest is not known."""
-    ends = [e.pieces.apply("", None, t, 0.0)[0] for c, e in rows.items() for t in spans[c]]
-    rest = [e.pieces.apply("", None, t, 0.0)[0] for c, e in found.items() for t in spans[c]]
+    ends, rest = _corrected(rows, spans), _corrected(found, spans)
     shift = 0.0 if how == "named" else zones.by_span((min(ends), max(ends)), rest)
     floor = UNCOMPARED if how == "named" else ZONE_ONLY if shift is not None else LOST
-    why = (
-        f"compared with {len(rows) - 1} other{'s' if len(rows) != 2 else ''}; no line in common with the "
-        f"other {len(found)} clocks"
-    )
+    others = f"{len(rows) - 1} other{'s' * (len(rows) != 2)}"
+    why = f"compared with {others}; no line in common with the other {len(found)} clocks"
     out = {}
     for clock, old in rows.items():
         changed = []
         for row in old.rows:
-            correction = row.correction._replace(
-                shift=row.correction.shift + (shift or 0.0), floor=max(floor, row.correction.floor)
-            )
+            c = row.correction
+            correction = c._replace(shift=c.shift + (shift or 0.0), floor=max(floor, c.floor))
             zone = row.zone if not shift or row.zone is None else row.zone + shift
             state = "refused" if shift is None else "weak"
             changed.append(row._replace(correction=correction, zone=zone, state=state, reason=f"{why}; {row.reason}"))
         out[clock] = Estimate(tuple(changed), replace(old.pieces, corrections=tuple(r.correction for r in changed)))
     return out
+
+
+def _corrected(estimates: Estimates, spans: Spans) -> list[float]:
+    """The corrected times of the first and the last line of each clock."""
+    return [e.pieces.apply("", None, t, 0.0)[0] for c, e in estimates.items() for t in spans[c]]
 
 
 def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:
@@ -194,14 +209,11 @@ def _largest(segments: Sequence[Segment]) -> Segment:
 
 def _estimate(clock: ClockId, consensus: Consensus, named: Mapping[ClockId, float], how: str) -> Estimate:
     rows = []
-    zoned = how in ("named", "likely")
     segments = consensus.segments[clock]
     for i, s in enumerate(segments):
-        total = s.correction.offset_at(s.correction.origin + s.correction.centre)
-        zone = None
-        if clock.kind == "absolute":
-            zone = 0.0
-        elif zoned:
+        zone = 0.0 if clock.kind == "absolute" else None
+        if zone is None and how in ("named", "likely"):
+            total = s.correction.offset_at(s.correction.origin + s.correction.centre)
             zone = named[clock] if clock in named and len(segments) == 1 else zones.snapped(total)
         correction = s.correction._replace(shift=zone or 0.0, offset=s.correction.offset - (zone or 0.0))
         reason = _reason(clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named")
@@ -230,17 +242,10 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
         )
     if (turn := _turn(s)) > 0.5:
         parts.append(f"its rate changed by {turn:.1f} ppm during the run, corrected every few hours")
-    if how == "likely":
-        parts.append("no timestamp has a time zone; this one fits the other hosts best")
-    elif how in ("open", "alone"):
-        parts.append(
-            "no timestamp has a time zone; read as UTC"
-            if how == "alone"
-            else "no timestamp has a time zone, and several fit"
-        )
-    parts.append(
-        f"a constant delay of a host is not visible below {max(s.correction.floor, place.UNSEEN) * 1000:.0f} ms"
-    )
+    if how in UNZONED:
+        parts.append(f"no timestamp has a time zone{UNZONED[how]}")
+    unseen = max(s.correction.floor, place.UNSEEN) * 1000
+    parts.append(f"a constant delay of a host is not visible below {unseen:.0f} ms")
     return "; ".join(parts)
 
 
@@ -289,15 +294,9 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
             zone = 0.0 if clock.kind == "absolute" else named.get(clock)
         if zone is None:
             continue
+        why = f"the same clock as the host's stamps {'without' if twin.kind == 'naive' else 'with'} a zone"
         rows = tuple(
-            row._replace(
-                correction=row.correction._replace(shift=zone),
-                zone=zone,
-                reason=(
-                    f"the same clock as the host's stamps {'without' if twin.kind == 'naive' else 'with'} a "
-                    f"zone ({row.reason})"
-                ),
-            )
+            row._replace(correction=row.correction._replace(shift=zone), zone=zone, reason=f"{why} ({row.reason})")
             for row in found[twin].rows
         )
         shifts = [(row.zone or 0.0) - zone for row in found[twin].rows]
@@ -343,7 +342,7 @@ def _take_lonely(
                 reason,
             )
     rest = [c for c in lonely if c not in found]
-    reference = [found[c].pieces.apply("", None, t, 0.0)[0] for c in found for t in spans[c]]
+    reference = _corrected(found, spans)
     if not reference and rest:
         reference = list(spans[rest[0]])
         how = ""

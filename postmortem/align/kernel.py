@@ -32,6 +32,7 @@ SLACK = 2.0  # dmesg's wall times lack adjustments of the clock since boot
 AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
 UNSURE = 30.0  # sigma from which on a time bounds nothing
 RTC_S, RTC_DRIFT = 1.5, 60e-6  # the hardware clock is read in whole seconds; quartzes differ
+NEVER = -1e18
 USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
 
 
@@ -110,20 +111,15 @@ def _bridge(
                 why = "its kills are between the process's last line and the launcher's report"
                 same = own is not None and offset == skew
                 return Bridge(offset + zone, zone, 0.5, len(windows), "aligned", why, same)
-    bridge = _by_kills(windows) if windows else None
-    if bridge is not None:
+    if (bridge := _by_kills(windows)) is not None:
         zone = snapped(bridge.offset) if clock.kind == "naive" else 0.0
         if abs(bridge.offset - zone) < QUARTER / 4 and abs(zone) <= FARTHEST:
             return Bridge(bridge.offset, zone, bridge.sigma, bridge.events, "weak", bridge.reason)
     if clock.kind == "absolute":
-        return Bridge(
-            skew, 0.0, 1.0, 0, "weak", "its timestamps have a time zone; set by the host's clock", own is not None
-        )
-    return (
-        Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", "read in the time zone of the host's other logs", True)
-        if own
-        else None
-    )
+        why = "its timestamps have a time zone; set by the host's clock"
+        return Bridge(skew, 0.0, 1.0, 0, "weak", why, own is not None)
+    why = "read in the time zone of the host's other logs"
+    return Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", why, True) if own else None
 
 
 def _zones(windows: Sequence[tuple[float, float]], host_zone: float, skew: float) -> list[float]:
@@ -142,17 +138,12 @@ def _by_twins(
             continue
         apart, bridge = median(gaps), found[other]
         if clock.kind == "boot":
-            total = apart + bridge.offset
-            return Bridge(
-                total, None, max(bridge.sigma, 0.3), len(gaps), bridge.state, "the same lines also have wall time"
-            )
+            sigma, why = max(bridge.sigma, 0.3), "the same lines also have wall time"
+            return Bridge(apart + bridge.offset, None, sigma, len(gaps), bridge.state, why)
         zone = snapped(apart)
         if abs(apart - zone) <= SLACK:
-            total = bridge.offset + zone
-            named = (bridge.zone or 0.0) + zone
-            return Bridge(
-                total, named, max(bridge.sigma, 0.5), len(gaps), bridge.state, "the same lines also have a time zone"
-            )
+            sigma, why = max(bridge.sigma, 0.5), "the same lines also have a time zone"
+            return Bridge(bridge.offset + zone, (bridge.zone or 0.0) + zone, sigma, len(gaps), bridge.state, why)
     return None
 
 
@@ -200,20 +191,20 @@ def _ends(
     """When the launcher reported the end of a process at the latest, and the last line of its rank;
     and how well the host's own clock is known, which moves both alike and makes no interval wider."""
     doubts: dict[str | None, float] = defaultdict(float)
-    ends: dict[Process, float] = {}
+    ends: dict[Process, float] = defaultdict(lambda: math.inf)
     pid_rank: dict[Process, int] = {}
     for e in events:
-        who = _ended(e) if e.kind == "exit" or e.pattern in USER_PID else None
+        who = _ended(e)
         at = place(e) if who is not None and not is_kernel(e) else None
         if who is None or at is None or at[1] > UNSURE:
             continue
         host = owners.host(e)
-        ends[host, who] = min(ends.get((host, who), float("inf")), at[0] + 2 * max(e.sigma, 0.1))
+        ends[host, who] = min(ends[host, who], at[0] + 2 * max(e.sigma, 0.1))
         doubts[host] = max(doubts[host], math.sqrt(max(at[1] ** 2 - e.sigma**2, 0.0)))
         if e.rank is not None:
             pid_rank.setdefault((host, who), e.rank)
     last = _last_lines(events, owners, place, {(host, rank) for (host, _), rank in pid_rank.items()})
-    return ends, {key: last.get((key[0], rank), -1e18) for key, rank in pid_rank.items()}, doubts
+    return ends, {(host, pid): last[host, rank] for (host, pid), rank in pid_rank.items()}, doubts
 
 
 def _last_lines(
@@ -221,13 +212,13 @@ def _last_lines(
 ) -> dict[tuple[str | None, int], float]:
     """When these ranks were alive at least."""
     numbers = {rank for _, rank in ranks}
-    found: dict[tuple[str | None, int], float] = {}
+    found: dict[tuple[str | None, int], float] = defaultdict(lambda: NEVER)
     for e in events:
         if e.rank is None or e.rank not in numbers or e.kind not in ("line", "progress", "identity") or is_kernel(e):
             continue
         key = (owners.host(e), e.rank)
         if key in ranks and _ended(e) is None and (at := place(e)) is not None and at[1] <= UNSURE:
-            found[key] = max(found.get(key, -1e18), at[0] - 2 * e.sigma)
+            found[key] = max(found[key], at[0] - 2 * e.sigma)
     return found
 
 
@@ -249,7 +240,7 @@ def _windows(
                 key = (hosts_of[pid][0], pid)
             if key in ends:
                 hi = ends[key] - e.time
-                lo = max(lasts.get(key, -1e18) - e.time, hi - 900)
+                lo = max(lasts.get(key, NEVER) - e.time, hi - 900)
                 found[clock].setdefault(pid, (min(lo, hi), hi))
     return {clock: list(kills.values()) for clock, kills in found.items()}
 

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from postmortem.align.lives import runs, without_copies
-from postmortem.align.owners import ClockId, Owners
+from postmortem.align.owners import ClockId, Owners, runs, without_copies
 from postmortem.align.solve import Array, Marks, group_median, together
 from postmortem.model import Event
 
@@ -215,9 +214,9 @@ def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
     for first, end in _batches(events):
         members = [e for own in events[first:end] for e in own]
         numbers = [i for i in range(first, end) for _ in events[i]]
-        part, late = _moments(_columns(members, numbers, keys), len(clocks))
+        part, delay = _moments(_columns(members, numbers, keys), len(clocks))
         parts.append(part)
-        bias.extend(late)
+        bias.extend(delay)
     joined, kinds, hashes = _joined(
         len(clocks), list(keys.numbers), *(np.concatenate(a) for a in zip(*parts, strict=True))
     )
@@ -238,7 +237,7 @@ def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
 
 
 def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
-    """Hash, time, noise, clock and form of each clock's moments; and how late the ranks of each host are for good."""
+    """Hash, time, noise, clock and form of each clock's moments; and the constant delay of each rank on its host."""
     keys, key = np.unique(c.hash, return_inverse=True)
     order = together(key, len(keys))
     order = order[together(c.clock[order], clocks)]
@@ -282,13 +281,13 @@ def _sampled(owner: Array, hashes: Array, times: Array, shared: Array, clocks: i
     return keep
 
 
-def _rank_bias(c: _Columns, late: Array) -> list[float]:
+def _rank_bias(c: _Columns, delay: Array) -> list[float]:
     """How much later than the median of its host each rank prints, for good. The part that does not average out."""
     counts = np.bincount(c.writer)
     clock: Array = np.zeros(len(counts), dtype=np.int64)
     clock[c.writer] = c.clock
     several = np.bincount(clock)[clock] > 1
-    found: list[float] = group_median(late, c.writer, len(counts))[several & (counts >= 8)].tolist()
+    found: list[float] = group_median(delay, c.writer, len(counts))[several & (counts >= 8)].tolist()
     return found
 
 
@@ -312,12 +311,12 @@ def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict
     place = {r: i for i, r in enumerate(ranks)}
     rank = np.concatenate([np.full(len(_field(e, "times")), place[e.rank]) for e in members if e.rank is not None])
     moments, index, counts = np.unique(c.hash, return_inverse=True, return_counts=True)
-    late = c.time - group_median(c.time, index, len(moments))[index]
+    delay = c.time - group_median(c.time, index, len(moments))[index]
     common = counts[index] >= 2
     if not common.any():
         return {}
-    level = group_median(late[common], rank[common], len(ranks))
-    spread = group_median(np.abs(late[common] - level[rank[common]]), rank[common], len(ranks))
+    level = group_median(delay[common], rank[common], len(ranks))
+    spread = group_median(np.abs(delay[common] - level[rank[common]]), rank[common], len(ranks))
     known = [i for i in np.argsort(level, kind="stable").tolist() if not np.isnan(level[i])]
     cuts = [
         k

@@ -11,12 +11,10 @@ Only differences between clocks are visible here: constant lateness of one host 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-
-from postmortem.align.bends import Bends, bends, grid
 
 Array = Any  # numpy.ndarray; numpy's own types are not part of the check
 
@@ -26,6 +24,11 @@ DRIFT_FROM = 6  # events below which a drift is not looked for
 NU = 2.0  # degrees of freedom of Student's t
 ROUNDS = 16
 FITTED = 1.6  # how much smaller than their noise residuals may look
+LONG = 12 * 3600.0  # runs from which on a rate is not taken as constant
+SPACING = 6 * 3600.0
+KNOTS = 24
+TURN = 4e-6  # one standard deviation of the change of a rate from knot to knot
+LOOSE = 10.0  # seconds: offset and rate are found elsewhere, this only keeps the two from being found twice
 
 
 @dataclass
@@ -38,6 +41,21 @@ class Marks:
     noise: Array
     clocks: int
     events: int
+
+
+@dataclass(frozen=True)
+class Bends:
+    """A rate that changes, as a hall warms up: `extra[clock, knot]` seconds on top of offset and rate, with their
+    variance. All clocks have the same knots, six hours apart; where marks are few, a clock stays straight."""
+
+    at: Array
+    extra: Array
+    var: Array
+
+    def of(self, clock: Array, x: Array) -> Array:
+        """The corrections to subtract from the readings of these clocks at these moments."""
+        j, f = _knots(self.at, x)
+        return self.extra[clock, j] * (1 - f) + self.extra[clock, j + 1] * f
 
 
 @dataclass
@@ -57,8 +75,7 @@ class Fit:
     component: Array
     moment: Array  # of each event
     residual: Array  # of each mark
-    weight: Array  # of each mark, 0..1.5: Student's factor
-    bends: Bends | None  # of runs in which rates change
+    bends: Bends | None  # of long runs
 
 
 def group_median(values: Array, group: Array, groups: int) -> Array:
@@ -92,15 +109,13 @@ def in_time(marks: Marks, moment: Array) -> Array:
 def solve(marks: Marks, prior_drift: Array | None = None, prior_sd: Array | None = None) -> Fit:
     """Fit all clocks. `prior_drift` and `prior_sd` per clock:
     prior knowledge of drifts (segments of one clock share it)."""
-    origin = float(np.median(marks.time)) if len(marks.time) else 0.0
+    origin = float(np.median(marks.time))
     t = marks.time - origin
+    prior = np.zeros(marks.clocks) if prior_drift is None else prior_drift
+    sd = np.full(marks.clocks, DRIFT_PRIOR) if prior_sd is None else prior_sd
     offset, moment, component = _coarse(marks, t)
-    drift = np.zeros(marks.clocks) if prior_drift is None else prior_drift.copy()
-    offset, drift, moment = _polish(marks, t, offset, drift, moment, component)
-    fit = _refine(marks, t, offset, drift, moment, prior_drift, prior_sd)
-    fit.component = component
-    fit.origin = origin
-    return fit
+    offset, drift, moment = _polish(marks, t, offset, prior, moment)
+    return replace(_refine(marks, t, offset, drift, moment, prior, sd), origin=origin, component=component)
 
 
 def _coarse(marks: Marks, t: Array) -> tuple[Array, Array, Array]:
@@ -135,12 +150,10 @@ def _coarse(marks: Marks, t: Array) -> tuple[Array, Array, Array]:
         number += 1
 
 
-def _polish(
-    marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, component: Array, rounds: int = 4
-) -> tuple[Array, Array, Array]:
+def _polish(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array) -> tuple[Array, Array, Array]:
     """Two-way medians: events from clocks, clocks from events,
     each clock with a slope that a step or outliers cannot bend."""
-    for _ in range(rounds):
+    for _ in range(4):
         x = moment[marks.event]
         moment = group_median(t - offset[marks.clock] - drift[marks.clock] * x, marks.event, marks.events)
         y, x = t - moment[marks.event], moment[marks.event]
@@ -168,25 +181,15 @@ def _slopes(marks: Marks, x: Array, y: Array, before: Array, order: Array) -> Ar
     return np.where(enough, np.clip(slope, -DRIFT_MAX, DRIFT_MAX), before)
 
 
-def _refine(
-    marks: Marks,
-    t: Array,
-    offset: Array,
-    drift: Array,
-    moment: Array,
-    prior_drift: Array | None,
-    prior_sd: Array | None,
-) -> Fit:
+def _refine(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array, prior: Array, sd: Array) -> Fit:
     """Reweighted least squares, clocks and events in turn."""
     n, c, k = marks.clocks, marks.clock, marks.event
-    d0 = np.zeros(n) if prior_drift is None else prior_drift
-    sd = np.full(n, DRIFT_PRIOR) if prior_sd is None else prior_sd
     shares = np.bincount(k, minlength=marks.events)[k]
     lever = np.sqrt(np.maximum(1 - 1 / np.maximum(shares, 1), 0.25))
     by_event = together(c, n)
     by_event = by_event[together(k[by_event], marks.events)]
     scale = np.zeros(n)
-    knots, bent = grid(moment), None
+    knots, bent = _grid(moment), None
     for i in range(ROUNDS):
         x = moment[k]
         y = t - x - (bent.of(c, x) if bent else 0.0)
@@ -200,12 +203,12 @@ def _refine(
         xm, ym = np.bincount(c, w * x, n) / total, np.bincount(c, w * y, n) / total
         dx = x - xm[c]
         sxx = np.bincount(c, w * dx * dx, n)
-        drift = (np.bincount(c, w * dx * (y - ym[c]), n) + d0 / sd**2) / (sxx + 1 / sd**2)
+        drift = (np.bincount(c, w * dx * (y - ym[c]), n) + prior / sd**2) / (sxx + 1 / sd**2)
         offset = ym - drift * xm
         weights = np.maximum(np.bincount(k, w, marks.events), 1e-300)
         moment = np.bincount(k, w * (y + x - offset[c] - drift[c] * x), marks.events) / weights
         if knots is not None and i % 3 == 2:
-            bent = bends(knots, c, x, t - x - offset[c] - drift[c] * x, w, n)
+            bent = _bends(knots, c, x, t - x - offset[c] - drift[c] * x, w, n)
     x = moment[k]
     residual = t - x - offset[c] - drift[c] * x - (bent.of(c, x) if bent else 0.0)
     return Fit(
@@ -220,7 +223,6 @@ def _refine(
         component=np.full(n, -1),
         moment=moment,
         residual=residual,
-        weight=factor,
         bends=bent,
     )
 
@@ -240,3 +242,33 @@ def _scales(marks: Marks, r: Array, lever: Array, order: Array) -> Array:
     apart = np.sqrt(np.maximum(np.diff(level)[same] ** 2 - noise2, 0.0) / 2)
     usual = min(1.4826 * float(np.median(apart)), FITTED * 1.4826 * float(np.median(beyond))) if len(apart) else 0.0
     return np.maximum(own, max(usual, 1e-4))
+
+
+def _grid(x: Array) -> Array | None:
+    """The knots of a run; None for one that is short."""
+    span = float(np.ptp(x)) if len(x) else 0.0
+    if span <= LONG:
+        return None
+    return np.linspace(x.min(), x.max(), min(int(np.ceil(span / SPACING)), KNOTS - 1) + 1)
+
+
+def _bends(at: Array, clock: Array, x: Array, rest: Array, weight: Array, clocks: int) -> Bends:
+    """Fit the knots of all clocks to the residuals of offset and rate."""
+    n, (j, f) = len(at), _knots(at, x)
+    square = np.zeros(clocks * n * n)
+    side = np.zeros(clocks * n)
+    for a, wa in ((j, 1 - f), (j + 1, f)):
+        side += np.bincount(clock * n + a, weight * wa * rest, clocks * n)
+        for b, wb in ((j, 1 - f), (j + 1, f)):
+            square += np.bincount((clock * n + a) * n + b, weight * wa * wb, clocks * n * n)
+    second = (np.eye(n)[:-2] - 2 * np.eye(n)[1:-1] + np.eye(n)[2:]) / (at[1] - at[0]) / TURN
+    covariance = np.linalg.inv(square.reshape(clocks, n, n) + second.T @ second + np.eye(n) / LOOSE**2)
+    extra = np.einsum("cij,cj->ci", covariance, side.reshape(clocks, n))
+    between = (TURN * (at[1] - at[0]) / 32) ** 2  # a rate that changes between two knots
+    return Bends(at, extra, np.einsum("cii->ci", covariance) + between)
+
+
+def _knots(at: Array, x: Array) -> tuple[Array, Array]:
+    """The knot before each moment, and the share of the way to the next; beyond the ends the last piece goes on."""
+    j = np.clip(np.searchsorted(at, x) - 1, 0, len(at) - 2)
+    return j, (x - at[j]) / (at[1] - at[0])

@@ -9,15 +9,12 @@ Single outliers lie on none, a line that is stamped late by the collector neithe
 
 from __future__ import annotations
 
+import bisect
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from postmortem.align.bends import LONG, SPACING
-from postmortem.align.solve import Fit, Marks, group_median, in_time, solve
-
-Array = Any
+from postmortem.align.solve import LONG, SPACING, Array, Fit, Marks, group_median, in_time, solve
 
 LEAST = 0.05  # seconds: smaller steps are noise
 SIDE = 2  # marks on each side: two outliers next to each other do not agree
@@ -98,12 +95,8 @@ def _stretches(x: Array) -> list[tuple[int, int]]:
     edges = np.arange(x[0], x[-1], SPACING / 2)
     starts: Array = np.searchsorted(x, edges)
     ends: Array = np.searchsorted(x, edges + SPACING)
-    return sorted(
-        {
-            (min(a, max(n - FEWEST, 0)), min(max(b, a + FEWEST), n))
-            for a, b in zip(starts.tolist(), ends.tolist(), strict=True)
-        }
-    )
+    bounds = zip(starts.tolist(), ends.tolist(), strict=True)
+    return sorted({(min(a, max(n - FEWEST, 0)), min(max(b, a + FEWEST), n)) for a, b in bounds})
 
 
 def _in_a_row(far: Array) -> bool:
@@ -154,8 +147,6 @@ def _lagged_slope(x: Array, y: Array) -> float:
 def _inliers(z: Array, tolerance: float) -> list[tuple[int, float]]:
     """For every prefix of z: how many of its values lie near its median, and the median.
     At most 400 values are looked at."""
-    import bisect
-
     found: list[tuple[int, float]] = [(0, 0.0)]
     ordered: list[float] = []
     for value in z.tolist():

@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
+from itertools import pairwise
 from statistics import median
 
 from postmortem.formats.times import NO_YEAR
@@ -38,14 +39,14 @@ def with_years(events: Sequence[Event]) -> list[Event]:
     """Give every stamp without a year the right one; packed marks too."""
     lacking: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):
-        if e.clock == "naive" and yearless(e):
+        if yearless(e):
             lacking[e.where.source].append(i)
     if not lacking:
         return list(events)
     known = [e for e in events if e.time is not None and e.time >= YEARLESS_END and e.clock in WALL]
     # a host's log goes back years, and a table of jobs weeks
-    spoken = [e for e in known if e.source_kind not in OTHERS]
-    dated = [e.time for e in spoken or known if e.time is not None]
+    own = [e for e in known if e.source_kind not in OTHERS]
+    dated = [e.time for e in own or known if e.time is not None]
     middle, latest = (
         (median(dated), max(dated))
         if dated
@@ -75,11 +76,10 @@ def note_on(times: Iterable[float]) -> str:
 
 
 def _years(times: Sequence[float], middle: float, latest: float) -> list[int]:
-    """The year of each stamp of one file, in file order:
-    found for the last one, then counted back over each New Year."""
+    """The year of each stamp of one file, in file order: found for the last one, counted back over each New Year."""
     year = _nearest(times[-1], middle, latest)
     found = [year]
-    for later, earlier in zip(reversed(times), list(reversed(times))[1:], strict=False):
+    for later, earlier in pairwise(reversed(times)):
         if earlier - later > HALF:
             year -= 1
         elif later - earlier > HALF and year < found[0]:  # lines written out of order around New Year
@@ -91,18 +91,9 @@ def _years(times: Sequence[float], middle: float, latest: float) -> list[int]:
 
 def _nearest(time: float, middle: float, latest: float) -> int:
     """The year that puts a stamp nearest to the middle of the dated ones, and not long after the last."""
-    around, whole = datetime.fromtimestamp(middle, UTC).year, int(time)
-    candidates = []
-    for year, days in _years_with(whole // DAY, around):
-        there = whole + days * DAY + time - whole
-        candidates.append((there > latest + AHEAD, abs(there - middle), year))
-    return min(candidates)[2] if candidates else around
-
-
-@lru_cache(maxsize=1024)
-def _years_with(day: int, around: int) -> list[tuple[int, int]]:
-    """The years that have a day of the placeholder year, and how many days it is away there."""
-    return [(year, days) for year in range(around - 4, around + 5) if (days := _days(day, year)) is not None]
+    around = datetime.fromtimestamp(middle, UTC).year
+    there = {year: at for year in range(around - 4, around + 5) if (at := moved(time, year)) is not None}
+    return min(there, key=lambda y: (there[y] > latest + AHEAD, abs(there[y] - middle), y), default=around)
 
 
 def moved(time: float, year: int) -> float | None:
@@ -127,17 +118,15 @@ def _dated(e: Event, year: int, middle: float, latest: float) -> Event:
     there = moved(e.time, year)
     if there is None:
         there = moved(e.time, _nearest(e.time, middle, latest)) or e.time
-    fields = e.fields
-    if e.kind == "sync":
-        fields = {**fields, "times": _packed(fields["times"], e.time, there)}
-    return e._replace(time=there, fields=fields)
+    if e.kind != "sync":
+        return e._replace(time=there)
+    return e._replace(time=there, fields={**e.fields, "times": _packed(e.fields["times"], e.time, there)})
 
 
-def _packed(times: object, first: float, there: float) -> object:
+def _packed(times: object, before: float, there: float) -> object:
     """Marks in the years that follow from the first one's."""
     assert isinstance(times, array)
     out, year = array("d"), datetime.fromtimestamp(there, UTC).year
-    before = first
     for t in times:
         if before - t > HALF:
             year += 1
@@ -152,7 +141,7 @@ def _undated(times: Sequence[float]) -> tuple[float, float]:
     """Middle and end of a job whose stamps all lack the year:
     on the circle of the year they begin behind the widest gap."""
     circle = sorted(times)
-    gaps = [(b - a, b) for a, b in zip(circle, circle[1:], strict=False)]
+    gaps = [(b - a, b) for a, b in pairwise(circle)]
     width, start = max(gaps, default=(0.0, circle[0]))
     if width <= YEAR_S - (circle[-1] - circle[0]):
         return median(circle), circle[-1]

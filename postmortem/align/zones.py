@@ -85,8 +85,8 @@ def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId,
         if clock.kind != "naive" or twin is None or own[0] < YEARLESS_END:
             continue
         longer = own[1] - own[0] > twin[1] - twin[0]
-        late = own[1] - twin[1]
-        within = math.floor((late + NEAR) / QUARTER) if longer else math.ceil((late - NEAR) / QUARTER)
+        after = own[1] - twin[1]
+        within = math.floor((after + NEAR) / QUARTER) if longer else math.ceil((after - NEAR) / QUARTER)
         for zone in (within * QUARTER, snapped(own[0] - twin[0])):
             here = (own[0] - zone, own[1] - zone)
             inner, outer = (twin, here) if longer else (here, twin)
@@ -130,7 +130,9 @@ def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tu
     apart = sorted(set(classes.values()))
     if len(apart) < 2:
         return centre, "alone"
-    scored = sorted(((_score(apart, base), -abs(base), base) for base in _bases(apart)), reverse=True)
+    # the candidates for UTC, so that none of the zones lies beyond the date line
+    bases = [-h * 3600.0 for h in _EXISTING if all(abs(z + h * 3600) <= FARTHEST for z in apart)]
+    scored = sorted(((math.prod(weight(z - b) for z in apart), -abs(b), b) for b in bases), reverse=True)
     if scored and (len(scored) < 2 or scored[0][0] > CLEAR * scored[1][0]):
         return centre + scored[0][2], "likely"
     usual = Counter(classes.values()).most_common(1)[0][0]
@@ -141,15 +143,3 @@ def middle(skews: Sequence[float]) -> float:
     """The clock in the middle; of two the first, so that the job's time is the time of lines that can be found."""
     ordered = sorted(skews)
     return min(skews, key=lambda s: abs(s - ordered[len(ordered) // 2])) if len(skews) > 2 else skews[0]
-
-
-def _bases(zones: Sequence[float]) -> list[float]:
-    """The candidates for UTC on the scale of these zones, so that none of them lies beyond the date line."""
-    return [-h * 3600.0 for h in sorted(_EXISTING) if all(abs(z + h * 3600) <= FARTHEST for z in zones)]
-
-
-def _score(zones: Sequence[float], base: float) -> float:
-    score = 1.0
-    for z in zones:
-        score *= weight(z - base)
-    return score

@@ -47,17 +47,6 @@ def test_a_constant_counts_where_a_word_says_that_it_is_a_counter(word: str) -> 
     assert columns(*own, form=f"{word} #") == (0,)  # the rank's own number
 
 
-def test_what_is_printed_once_is_named_by_its_shape() -> None:
-    assert columns(printed((1,)), form="once init") == (0,)
-
-
-def test_neighbours_agree_by_what_the_smaller_has_of_the_larger() -> None:
-    assert marks._agreement([{1, 2}, {1, 2, 3, 4}]) == 1.0
-    assert marks._agreement([{1, 2}, {2, 3}]) == 0.5
-    assert marks._agreement([{1}, {1}, {2}, {2}]) == 1.0
-    assert marks._agreement([set(), {1}]) == 0.0
-
-
 def test_rising_numbers_may_step_back_once_in_a_while() -> None:
     def rising(*numbers: int) -> bool:
         return marks._rising([marks._table(printed(*((n,) for n in numbers)))], 1)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from array import array
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from claims import NOON, event
-from postmortem.align import lives, owners, place, years, zones
+from postmortem.align import owners, place, zones
 from postmortem.align.owners import ClockId, Owners
-from postmortem.align.place import Correction, Pieces, placed, regauged
+from postmortem.align.place import Correction, Pieces, placed
 from postmortem.model import Event
 
 # ── place: corrections ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -46,16 +44,6 @@ def test_a_bend_goes_from_knot_to_knot_and_on_beyond_the_last() -> None:
     )
     assert [c.sigma_at(t) ** 2 for t in (-10.0, 5.0, 15.0, 30.0)] == pytest.approx([0.0, 0.25, 0.75, 1.0])
     assert Correction(bends=((0.0,), (5.0,), (1.0,))).offset_at(3.0) == 0.0
-
-
-def test_another_reference_changes_no_moment() -> None:
-    c = Correction(offset=7.0, drift=5e-5, origin=100.0, centre=20.0, bends=((0.0, 10.0), (0.0, 1.0), (0.0, 0.0)))
-    moved = regauged(c, 3.0, 1e-4)
-    for t in (100.0, 150.0, 4000.0):
-        was, now = (x._replace(bends=((), (), ())).apply(t, 0.0)[0] for x in (c, moved))
-        assert now - 100.0 == pytest.approx((was - 100.0) * (1 + 1e-4) + 3.0)
-    assert moved.centre == pytest.approx(20.0 * (1 + 1e-4) + 3.0)
-    assert moved.bends[0] == pytest.approx((3.0, 13.001))
 
 
 # ── place: segments ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,13 +106,6 @@ def test_with_one_neighbour_it_is_known_badly_and_with_none_not_at_all() -> None
     assert at(10.0, None, lines=(1, None))[1] == (None, 0.0)
 
 
-def test_a_clock_that_is_not_understood_places_nothing() -> None:
-    e = event(time=5.0, clock="boot")
-    assert place.corrected(e, ClockId(None, 0, "boot", True), KNOWN) is None
-    assert place.corrected(e, None, KNOWN) is None
-    assert place.corrected(event(), CLOCK, KNOWN) is None
-
-
 # ── lives ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -134,39 +115,39 @@ def marks(file: str, *times: float, rank: int | None = 0, clock: Any = "naive", 
 
 
 def test_the_same_line_at_two_times_is_two_runs_the_earlier_first() -> None:
-    found = lives.runs([marks("x/now/a.err", 500.0, 510.0), marks("x/before/a.err", 100.0, 110.0)])
+    found = owners.runs([marks("x/now/a.err", 500.0, 510.0), marks("x/before/a.err", 100.0, 110.0)])
     assert found == {"x/now/a.err": 1, "x/before/a.err": 0}
 
 
 def test_a_copy_or_another_rank_is_the_same_run() -> None:
     tee = [marks("x/a/1.log", 500.0, 510.0), marks("x/b/2.log", 501.9, 511.9)]
-    assert set(lives.runs(tee).values()) == {0}
+    assert set(owners.runs(tee).values()) == {0}
     other = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0, rank=1)]
-    assert set(lives.runs(other).values()) == {0}
+    assert set(owners.runs(other).values()) == {0}
     late = [marks("x/a/1.log", 500.0, 510.0), marks("x/b/2.log", 502.1, 512.1)]
-    assert set(lives.runs(late).values()) == {0, 1}
+    assert set(owners.runs(late).values()) == {0, 1}
 
 
 def test_a_zone_is_quarters_of_an_hour() -> None:
     for apart, several in ((3600.0, False), (900.005, False), (3610.0, True)):
         both = [marks("x/a/1.log", 5000.0), marks("x/b/2.log", 5000.0 + apart, clock="absolute")]
-        assert (len(set(lives.runs(both).values())) > 1) is several
+        assert (len(set(owners.runs(both).values())) > 1) is several
 
 
 def test_a_folder_that_disagrees_with_nobody_belongs_to_the_nearest_run() -> None:
     third = marks("x/c/3.log", 490.0, rank=5)
     both = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0)]
-    assert lives.runs([*both, third])["x/c/3.log"] == lives.runs(both)["x/a/1.log"]
+    assert owners.runs([*both, third])["x/c/3.log"] == owners.runs(both)["x/a/1.log"]
 
 
 def test_a_launchers_copy_of_an_attempts_file_is_left_out() -> None:
     filed = marks("run/0/a.log", 1.0, 2.0, 3.0, attempt=4)
     copy, own = marks("agent.err", 1.0, 2.0, 9.0), marks("agent.err", 7.0, 8.0, 9.0)
     run_of = {"run/0/a.log": 0, "agent.err": 0}
-    assert lives.without_copies([filed, copy, own], run_of) == [filed, own._replace(attempt=4)]
-    assert lives.without_copies([copy, own], run_of) == [copy, own]
+    assert owners.without_copies([filed, copy, own], run_of) == [filed, own._replace(attempt=4)]
+    assert owners.without_copies([copy, own], run_of) == [copy, own]
     second = marks("run/1/a.log", 20.0, attempt=5)
-    assert lives.without_copies([filed, second, own], run_of | {"run/1/a.log": 0})[-1] == own
+    assert owners.without_copies([filed, second, own], run_of | {"run/1/a.log": 0})[-1] == own
 
 
 # ── owners ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -201,13 +182,6 @@ def test_the_kernels_clock_is_a_reading_of_its_own_and_unstamped_lines_have_none
     assert [len(found) for found in owner.members().values()] == [1, 1]
 
 
-def test_ranks_of_unnamed_hosts_may_be_told_apart() -> None:
-    owner = Owners([stamped(rank=0), stamped(rank=1)])
-    assert len(owner.members()) == 1
-    owner.split(ClockId(None, 0, "naive", False), {0: 0, 1: 1})
-    assert [c.group for c in owner.clocks if c] == [0, 1]
-
-
 def test_a_console_beside_another_runs_files_is_not_of_that_runs_host() -> None:
     named = stamped(file="x/a.log", host="a", rank=1)
     other = stamped(file="y/run/b.log", run="r", rank=1)
@@ -219,10 +193,6 @@ def test_a_console_beside_another_runs_files_is_not_of_that_runs_host() -> None:
 # ── zones ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 NAIVE, DATED = ClockId("a", 0, "naive", False), ClockId("a", 0, "absolute", False)
-
-
-def test_the_nearest_quarter_of_an_hour() -> None:
-    assert [zones.snapped(x) for x in (0.0, 449.0, 451.0, -18000.0, -18037.0)] == [0, 0, 900, -18000, -18000]
 
 
 def test_a_zone_by_the_life_of_the_same_host() -> None:
@@ -241,11 +211,6 @@ def test_a_zone_by_the_life_of_the_same_host() -> None:
     assert zones.named_by_span(yearless) == {}
 
 
-def test_the_middle_of_several_and_of_two_the_first() -> None:
-    assert zones.middle([5.0, 1.0]) == 5.0
-    assert zones.middle([5.0, 1.0, 2.0]) == 2.0
-
-
 def test_what_to_take_off_all_offsets() -> None:
     a, b, c = (ClockId(h, 0, "naive", False) for h in "abc")
     assert zones.gauge({}, {}) == (0.0, "alone")
@@ -257,75 +222,3 @@ def test_what_to_take_off_all_offsets() -> None:
 
 
 # ── years ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def stamp(year: int, month: int, day: int, hour: int = 12) -> float:
-    return datetime(year, month, day, hour, tzinfo=UTC).timestamp()
-
-
-def dated(*events: Event) -> list[str]:
-    return [f"{datetime.fromtimestamp(e.time or 0.0, UTC):%Y-%m-%d}" for e in years.with_years(events)]
-
-
-def yearless(month: int, day: int, line: int = 1, **more: Any) -> Event:
-    return event(file="r.log", line=line, time=stamp(years.NO_YEAR, month, day), clock="naive", **more)
-
-
-KNOWN_DAY = event(file="d.log", time=stamp(2026, 11, 20), clock="absolute")
-
-
-def test_a_stamp_without_a_year_has_the_nearest_one_that_is_not_to_come() -> None:
-    assert dated(KNOWN_DAY, yearless(11, 19)) == ["2026-11-20", "2026-11-19"]
-    assert dated(KNOWN_DAY, yearless(11, 27))[1] == "2026-11-27"
-    assert dated(KNOWN_DAY, yearless(11, 28))[1] == "2025-11-28"
-    assert dated(KNOWN_DAY, yearless(1, 5))[1] == "2026-01-05"
-
-
-def test_new_year_inside_one_file() -> None:
-    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
-    assert dated(new_year, yearless(12, 31, 1), yearless(1, 1, 2)) == ["2027-01-01", "2026-12-31", "2027-01-01"]
-    assert dated(new_year, yearless(1, 1, 2), yearless(12, 31, 1))[1:] == ["2027-01-01", "2026-12-31"]
-
-
-def test_lines_written_out_of_order_around_new_year_keep_their_year() -> None:
-    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
-    days = ((12, 31), (1, 1), (12, 31), (1, 1))
-    told = dated(new_year, *(yearless(*day, line) for line, day in enumerate(days, 1)))
-    assert told[1:] == ["2026-12-31", "2027-01-01", "2026-12-31", "2027-01-01"]
-
-
-def test_29_february_is_in_a_leap_year() -> None:
-    assert dated(KNOWN_DAY, yearless(2, 29))[1] == "2024-02-29"
-    assert years.moved(stamp(years.NO_YEAR, 2, 29), 2026) is None
-    assert years.moved(stamp(years.NO_YEAR, 3, 1), 2026) == stamp(2026, 3, 1)
-
-
-def test_a_kernels_old_log_does_not_date_the_job_where_its_own_lines_do() -> None:
-    old = event(file="k", time=stamp(2020, 1, 1), clock="absolute", source_kind="kernel")
-    assert dated(KNOWN_DAY, *[old] * 9, yearless(11, 19))[-1] == "2026-11-19"
-    assert dated(old, yearless(1, 2))[-1] == "2020-01-02"
-
-
-def test_what_was_done_is_told() -> None:
-    assert years.note_on([]) == ""
-    assert years.note_on([stamp(2026, 11, 20)]) == ""
-    assert years.note_on([stamp(2026, 12, 31), stamp(2027, 1, 1)]).startswith(
-        "stamps without a year: 2026 before New Year, 2027"
-    )
-    assert "29 February" in years.note_on([stamp(2024, 2, 29)])
-    assert years.note_on([stamp(years.NO_YEAR, 5, 5)]) == "no line of the job names the year"
-
-
-def test_packed_marks_follow_the_first_ones_year() -> None:
-    times = array("d", [stamp(years.NO_YEAR, 12, 31), stamp(years.NO_YEAR, 1, 1)])
-    sync = event(file="r.log", kind="sync", time=times[0], clock="naive", fields={"times": times})
-    new_year = event(file="d.log", time=stamp(2027, 1, 1), clock="absolute")
-    (_, moved) = years.with_years([new_year, sync])
-    packed = moved.fields["times"]
-    assert isinstance(packed, array)
-    assert list(packed) == [stamp(2026, 12, 31), stamp(2027, 1, 1)]
-
-
-def test_a_job_without_any_year_stays_in_one_piece() -> None:
-    found = dated(yearless(12, 31, 1), yearless(1, 1, 2))
-    assert found[0] < found[1]

@@ -116,12 +116,6 @@ def test_who_aborts_after_a_time_out_is_not_the_dead_one() -> None:
     assert item["what"] == "kernel log of the host of rank 1"
 
 
-def test_whether_data_passes_between_hosts() -> None:
-    cut = claim(pattern("cut", "network"), strength="silent")
-    (item,) = asked("network", root=cut, hosts=["node-b", "node-a"])
-    assert item["what"] == "the state of the network between node-a and node-b"
-
-
 def test_the_kernel_log_of_the_host_in_question() -> None:
     assert asked("host-oom", hosts=["node-a", "node-b"])[0]["what"] == "kernel log of node-a"
     dead = asked("peer-lost", *exits(r1=-9), ranks=(0, 1), hosts=[])
@@ -155,12 +149,6 @@ def test_logs_of_ranks_that_have_none() -> None:
     assert [i["what"] for i in asked("", voice, root=claim(pattern()), ranks=(0, 1, 2))] == ["logs of ranks 1 and 2"]
     assert asked("", root=claim(pattern()), ranks=(0, 1)) == []
     assert asked("", voice, root=claim(pattern()), ranks=(0,)) == []
-
-
-def test_the_reason_of_a_rank_that_left() -> None:
-    assert wanted("", root=claim(pattern(), strength="ended")) == ["the traceback or reason"]
-    assert wanted("", root=claim(pattern("c", "scheduler"), strength="ended")) == []
-    assert all(item.keys() == {"what", "would_tell", "how"} for item in asked("hang"))
 
 
 @pytest.mark.parametrize(
