@@ -57,21 +57,6 @@ def test_a_host_that_is_late_for_good_is_not_seen_and_orders_allow_for_it() -> N
     assert wrong <= 0.025 * len(hosts) ** 2 and told < 0.3 * len(hosts) ** 2
 
 
-def test_lines_between_two_pieces_carry_the_jump(tmp_path: Path) -> None:
-    """The numbers are in `test_lines_around_a_step_carry_the_jump`; this is what the reader is told."""
-    truth = write(tmp_path / "logs", seed=83, hosts=4, stepping=True)
-    told = [
-        c["reason"]
-        for c in document_of(tmp_path / "logs")["clocks"]
-        if c["host"] == truth.hosts[1].name and "piece 2" in c["reason"]
-    ]
-    assert (
-        told
-        and "after its clock was set by" in told[0]
-        and "lines between two pieces have the jump as their error" in told[0]
-    )
-
-
 def test_one_line_behind_a_step_is_no_proof_of_it() -> None:
     """An outlier, or the clock was set: what is written behind the line before it may be off by that much."""
     world = World.make(seed=92, hosts=20, marks=30, missing=0.0, outliers=0.0)

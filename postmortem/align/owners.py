@@ -63,10 +63,11 @@ class Owners:
     def host(self, e: Event) -> str | None:
         if e.host is not None:
             return e.host
-        # not for a console beside the files of another run
-        known = e.rank is not None and (e.where.source.rpartition("/")[0], e.rank) not in self.elsewhere
-        by_rank = self.of_rank.get((e.run, e.rank)) if known else None
-        return by_rank or self.of_source.get(e.where.source)
+        host = self.of_source.get(e.where.source)
+        # a console beside the files of another run is not of that run's host
+        if e.rank is None or (e.where.source.rpartition("/")[0], e.rank) in self.elsewhere:
+            return host
+        return self.of_rank.get((e.run, e.rank), host)
 
     def of(self, e: Event) -> ClockId | None:
         """The clock of a stamped event."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -111,7 +112,7 @@ def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) 
     category = root.pattern.category
     still = missing.Open(solution.case, solution.claims, root, category, hosts, solution.ranks, stuck)
     doc: Row = {
-        "category": root.pattern.category,
+        "category": category,
         "pattern": root.pattern.id,
         "confidence": sure,
         "because": reasons.because(solution, str(own_frame(root.event).where)),
@@ -133,27 +134,22 @@ def _actions(case: Case, root: Claim, sure: str) -> Iterator[verdict.Action]:
 
 
 def _rootless(solution: Solution) -> Row:
-    healthy = solution.outcome == "healthy"
-    undetermined = solution.outcome == "undetermined"
-    category = _of_symptoms(solution.claims) if undetermined and solution.unread is None else None
+    healthy, read = solution.outcome == "healthy", solution.outcome == "undetermined" and solution.unread is None
+    category = _of_symptoms(solution)
     return {
         "category": category,
         "confidence": "supported" if healthy else "hypothesis",
         "because": reasons.because(solution, ""),
         "actions": [] if healthy else [COLLECT],
-        "missing": _missing(solution, category) if undetermined else [],
+        "missing": missing.missing(missing.Open(solution.case, solution.claims, None, category)) if read else [],
     }
 
 
-def _missing(solution: Solution, category: str | None) -> list[verdict.Missing]:
-    if solution.unread is not None:
-        return []
-    return missing.missing(missing.Open(solution.case, solution.claims, None, category))
-
-
-def _of_symptoms(claims: Sequence[Claim]) -> str | None:
-    """The category of the complaints."""
-    found = [c.pattern.category for c in claims if c.role == "symptom" and c.pattern.category]
+def _of_symptoms(solution: Solution) -> str | None:
+    """The category of the complaints where the logs were read and the cause is not found."""
+    if solution.outcome != "undetermined" or solution.unread is not None:
+        return None
+    found = [c.pattern.category for c in solution.claims if c.role == "symptom" and c.pattern.category]
     for category in ("hang", "peer-lost", "rendezvous", "network"):
         if category in found:
             return category
@@ -181,9 +177,7 @@ def _code(root: Claim) -> str | None:
 
 
 def _other(solution: Solution) -> contract.OtherJob:
-    category = solution.root.pattern.category if solution.root else None
-    if solution.root is None and solution.outcome == "undetermined" and solution.unread is None:
-        category = _of_symptoms(solution.claims)
+    category = solution.root.pattern.category if solution.root else _of_symptoms(solution)
     text = headline.headline(solution)
     return {"id": solution.job, "outcome": solution.outcome, "category": category, "headline": text}
 
@@ -229,17 +223,15 @@ def _announcement(case: Case, root: Claim) -> Event | None:
     opened = root.event.fields.get("opened")
     if not isinstance(opened, int) or root.event.fields.get("excepthook"):
         return None
-    for e in case.of_kind("notice"):
-        if e.where.source == root.event.where.source and e.where.line == opened - 1:
-            return e
-    return None
+    above = (root.event.where.source, opened - 1)
+    return next((e for e in case.of_kind("notice") if (e.where.source, e.where.line) == above), None)
 
 
 def _by_pattern(claims: Sequence[Claim]) -> list[Claim]:
     """Symptoms of one pattern on many ranks are one row."""
-    groups: dict[str, list[Claim]] = {}
+    groups: dict[str, list[Claim]] = defaultdict(list)
     for c in claims:
-        groups.setdefault(c.pattern.id, []).append(c)
+        groups[c.pattern.id].append(c)
     rows = []
     for members in groups.values():
         first = min(members, key=lambda c: (c.at is None, c.at or 0.0))

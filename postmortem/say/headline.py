@@ -10,7 +10,6 @@ title is not enough has a sentence of its own in its file (`headline`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 from postmortem.diagnose import endings, outcome
@@ -24,39 +23,33 @@ from postmortem.library import regexes
 from postmortem.library.titles import entitled, inside
 from postmortem.model import Event
 from postmortem.privacy import cut
+from postmortem.system import forms
 
 LIMIT = 105  # characters that a headline quotes
 OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # complaints of ranks about each other
 ELSEWHERE = " while the others waited in a collective"
 MANY = 6  # culprits of which the host is not named
-_SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
-_CLAUSE = re.compile(r"(?:[^`]|`[^`]*`)*?(: | while |; |, and )")  # a sentence has its time before its second clause
-_NAME = re.compile(r"\{(\w+)\}")
-_OPTIONAL = re.compile(r"\[([^\]]*)\]")
-_MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
-_SOURCE = re.compile(r"\[?(?:enforce fail at )?[\w/.-]+\.(?:cc|cpp|cu|h|hpp):\d+\][\s.:]*|\[Errno \d+\] ")  # of C++
-_BARE = re.compile(r"^\W*Error: |^RuntimeError: ")
-_WHOLE_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:|\d+%\|")  # a time or a progress bar: a line of a log, no message
+_REGEXES = forms.regexes("say/headline")
 
 
 def headline(solution: Solution) -> str:
     """One sentence: culprit, failure, time, and the effect on the others."""
-    if solution.root is not None and solution.outcome == "recovered":
-        return f"{_recovered(solution.case)} {inside(failure(solution))}"
-    return failure(solution)
-
-
-def failure(solution: Solution) -> str:
-    """The sentence on the failure, by itself."""
-    if solution.root is None:
-        return _rootless(solution)
     root = solution.root
+    if root is None:
+        return _rootless(solution)
+    text = _failure(solution, root)
+    return f"{_recovered(solution.case)} {inside(text)}" if solution.outcome == "recovered" else text
+
+
+def _failure(solution: Solution, root: Claim) -> str:
     time = next(filter(None, (clock_time(e.at, e.at_sigma) for e in root.events)), "")
     if root.strength == "suffered":
         return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
     text = _sentence(solution, root, time)
     if ELSEWHERE in text and solution.victims.timed_out:
-        return f"{_awaited(solution, text.replace(ELSEWHERE, ''))}."
+        text = text.replace(ELSEWHERE, "")
+        whom = "it" if len(solution.ranks) == 1 else "them"
+        return f"{text}{_effects(solution.victims, text).replace('timed out', f'timed out waiting for {whom}', 1)}."
     return f"{text}{_effects(solution.victims, text)}."
 
 
@@ -71,7 +64,10 @@ def in_short(solution: Solution) -> str:
 def _sentence(solution: Solution, root: Claim, time: str) -> str:
     who = _who(root, solution.ranks)
     if root.strength in ("compared", "silent") and root.because:
-        return _timed(_compared(root, who, solution.ranks), time)
+        text = _compared(root, who, solution.ranks)
+        clause = _REGEXES["clause"].match(text)
+        place = clause.start(1) if clause else len(text)
+        return text[:place] + time + text[place:]
     return _stated(solution.case, root, who, solution.ranks, time)
 
 
@@ -102,29 +98,16 @@ def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
     return f"{entitled(title, who, len(ranks) > 1)}: {root.because}"
 
 
-def _timed(text: str, time: str) -> str:
-    """`Rank 2 was in a different collective than the others at 13:05:01: ranks 0, 1 and 3 waited in …`; never
-    inside a quotation."""
-    clause = _CLAUSE.match(text)
-    place = clause.start(1) if clause else len(text)
-    return text[:place] + time + text[place:]
-
-
-def _awaited(solution: Solution, text: str) -> str:
-    """`Rank 1 was stuck loading data (train.py:39) at 13:05:01; rank 0 timed out waiting for it`"""
-    whom = "it" if len(solution.ranks) == 1 else "them"
-    effects = _effects(solution.victims, text)
-    return text + effects.replace("timed out", f"timed out waiting for {whom}", 1)
-
-
 def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str) -> str:
     """The pattern's own sentence, or its title with the details of the line."""
     e = root.event
     subject = _subject(root, who)
     where = f" in {e.fields['code']}" if e.fields.get("code") else ""
     if root.pattern.headline:
-        parts = _parts(case, root, subject, ranks) | {"code": where, "time": time}
-        text = _filled(root.pattern.headline, {**_captures(e), **parts})
+        captures = {name: str(value) for name, value in e.fields.items() if isinstance(value, str | int)}
+        text = _filled(
+            root.pattern.headline, captures | _parts(case, root, subject, ranks) | {"code": where, "time": time}
+        )
         return text if "{time}" in root.pattern.headline else text + time
     text = entitled(root.pattern.title.rstrip("."), subject, len(ranks) > 1)
     detail = _detail(root)
@@ -133,12 +116,10 @@ def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str
 
 def _filled(form: str, parts: Mapping[str, str]) -> str:
     """A pattern's sentence with its names filled in, without parts in brackets whose names the line lacks."""
-    present = _OPTIONAL.sub(lambda m: m[1] if all(map(parts.get, _NAME.findall(m[1]))) else "", form)
-    return _NAME.sub(lambda m: parts.get(m[1], ""), present)
-
-
-def _captures(e: Event) -> dict[str, str]:
-    return {name: str(value) for name, value in e.fields.items() if isinstance(value, str | int)}
+    present = _REGEXES["optional"].sub(
+        lambda m: m[1] if all(map(parts.get, _REGEXES["name"].findall(m[1]))) else "", form
+    )
+    return _REGEXES["name"].sub(lambda m: parts.get(m[1], ""), present)
 
 
 def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dict[str, str]:
@@ -170,7 +151,7 @@ def _subject(root: Claim, who: str) -> str:
 def _crash(e: Event) -> str:
     """`segmentation fault`, `signal 11`, `SIGSEGV`."""
     name = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))
-    return _SIGNAL.sub(lambda m: m[0].upper(), cut(name, 100).lower())
+    return _REGEXES["signal"].sub(lambda m: m[0].upper(), cut(name, 100).lower())
 
 
 def _detail(root: Claim) -> str:
@@ -179,7 +160,7 @@ def _detail(root: Claim) -> str:
     line, captured = str(fields.get("line") or ""), str(fields.get("detail") or "")
     wordy = sum(map(str.isalpha, captured)) * 2 > len(captured)
     detail = _quoted(line or (captured if wordy else _from_match(root)))
-    if _WHOLE_LINE.search(detail) or detail.lower() in title.lower():
+    if _REGEXES["whole_line"].search(detail) or detail.lower() in title.lower():
         return ""
     return "" if title.startswith("Xid ") or title.endswith(")") else detail
 
@@ -195,8 +176,8 @@ def _from_match(root: Claim) -> str:
 
 def _quoted(text: str, bare: bool = True) -> str:
     """As much of a message as fits into a sentence: whole clauses, if there are any, and no open bracket."""
-    shown = _SOURCE.sub("", _MODULES.sub("", " ".join(text.split())))
-    shown = _BARE.sub("", shown) if bare else shown
+    shown = _REGEXES["source"].sub("", _REGEXES["modules"].sub("", " ".join(text.split())))
+    shown = _REGEXES["bare"].sub("", shown) if bare else shown
     if len(shown) <= LIMIT:
         return shown.rstrip(".: ")
     clause = max(shown.rfind(mark, LIMIT // 3, LIMIT) for mark in (". ", "; "))

@@ -1,5 +1,5 @@
 """The evidence that would decide open questions, each with the command or setting that yields it for these versions.
-The commands are those of `postmortem collect`.
+The commands are those of `postmortem collect`; missing.yaml has the texts.
 
     killed with SIGKILL       by the OOM killer or a person       the kernel log, around the time
     ended with SIGSEGV        in which call                       the kernel's line, a stack of the crash
@@ -12,7 +12,7 @@ Nothing is requested where a line states cause and culprit, nor evidence that is
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,6 +29,7 @@ from postmortem.model import Event
 from postmortem.model.collected import KERNEL_DMESG, KERNEL_JOURNAL, PREVIOUS, PY_SPY, SACCT, filled, shown
 from postmortem.model.contract.verdict import Collective, Missing
 from postmortem.model.digits import number, whole
+from postmortem.system import forms
 
 _TORCH = re.compile(r"(\d{1,6})\.(\d{1,6})")
 _ADDRESS = re.compile(r"(?<![\d.])(\d{1,3}(?:\.\d{1,3}){3})(?::\d|\]:\d|<\d)")
@@ -39,7 +40,6 @@ LOST = ("peer-lost", "network", "hang")
 OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and unassigned ones
 NEAR = 4  # hosts in a sentence
 PEERS = 2  # addresses
-JOURNAL = "journalctl -o short-iso-precise"  # of more than the kernel: too much for `collect`
 AROUND_S = 300  # seconds of a log before and after a moment
 
 
@@ -96,7 +96,10 @@ def missing(open_: Open) -> list[Missing]:
     return [item for step in steps for item in step(open_)]
 
 
-def _item(evidence: str, question: str, how: str) -> Missing:
+def _item(name: str, **parts: object) -> Missing:
+    """A row of missing.yaml."""
+    row = forms.rows("say/missing")[name]
+    evidence, question, how = (row[key].format(**parts) for key in ("evidence", "question", "how"))
     return {"what": evidence, "would_tell": question, "how": how}
 
 
@@ -104,36 +107,24 @@ def _peers(o: Open) -> Iterator[Missing]:
     """Logs of the other side of lost connections, where none of that host is here."""
     if o.category not in (*LOST, None) or (o.root is not None and o.root.ranks):
         return
-    complaints: dict[str, list[Event]] = {}
+    complaints: dict[str, list[Event]] = defaultdict(list)
     for c in o.claims:
         if c.role == "symptom" and c.pattern.category in LOST:
             for address in _ADDRESS.findall(c.event.text):
-                complaints.setdefault(address, []).append(c.event)
+                complaints[address].append(c.event)
     known = {s.host for s in o.case.sources.values() if s.host}
-    counted = Counter({a: len(events) for a, events in complaints.items() if not _here(o, a, known)})
-    for address, n in sorted(counted.items(), key=lambda item: (-item[1], item[0]))[:PEERS]:
-        first = complaints[address][0]
-        yield _item(
-            f"logs of the host at {address}",
-            f"why it disconnected: {n} line{'s' if n > 1 else ''} report{'' if n > 1 else 's'} it, first {first.where}",
-            f"on {address}: the rank's log, its launcher's, and {JOURNAL}{_window(first)} > journal.txt",
-        )
-
-
-def _here(o: Open, address: str, known: set[str]) -> bool:
-    return address.startswith(OWN) or any(same_host(address, h) for h in known)
+    lost = [a for a in complaints if not a.startswith(OWN) and not any(same_host(a, h) for h in known)]
+    for address in sorted(lost, key=lambda a: (-len(complaints[a]), a))[:PEERS]:
+        first, n = complaints[address][0], len(complaints[address])
+        reports = f"{n} lines report it" if n > 1 else "1 line reports it"
+        yield _item("peers", address=address, reports=reports, first=first.where, window=_window(first))
 
 
 def _kernel(o: Open) -> Iterator[Missing]:
     """The kernel log, where it may show how a process ended."""
-    if o.case.has_kernel_log or not _may_be_the_kernels(o):
-        return
-    event = o.root.event if o.root is not None else None
-    yield _item(
-        f"kernel log of {_host_of_the_dead(o)}{_when(event)}",
-        "whether the kernel's OOM killer or a crash in native code ended the process",
-        f"{shown(KERNEL_JOURNAL)}{_window(event)} > kernel.txt   (or: {shown(KERNEL_DMESG)} > dmesg.txt)",
-    )
+    if not o.case.has_kernel_log and _may_be_the_kernels(o):
+        logs = {"kernel_journal": shown(KERNEL_JOURNAL), "kernel_dmesg": shown(KERNEL_DMESG)}
+        yield _item("kernel", host=_host_of_the_dead(o), **_around(o.root), **logs)
 
 
 def _may_be_the_kernels(o: Open) -> bool:
@@ -148,29 +139,17 @@ def _may_be_the_kernels(o: Open) -> bool:
 
 def _crash(o: Open) -> Iterator[Missing]:
     """A stack of a crash, where none is here."""
-    if o.category != "native-crash" or o.case.of_kind("stack") or _has_frames(o):
-        return
-    yield _item(
-        f"a stack of the crash of {ranks_text(o.ranks) if o.ranks else 'the process'}",
-        "in which native call it ended",
-        "PYTHONFAULTHANDLER=1 and ulimit -c unlimited, then gdb -batch -ex 'thread apply all bt' PYTHON CORE"
-        "   (or: coredumpctl gdb PID)",
-    )
-
-
-def _has_frames(o: Open) -> bool:
-    return any(e.fields.get("frames") for e in (*o.case.of_kind("crash"), *(o.root.events if o.root else ())))
+    lines = (*o.case.of_kind("crash"), *(o.root.events if o.root else ()))
+    seen = o.case.of_kind("stack") or any(e.fields.get("frames") for e in lines)
+    if o.category == "native-crash" and not seen:
+        yield _item("crash", who=ranks_text(o.ranks) if o.ranks else "the process")
 
 
 def _sender(o: Open) -> Iterator[Missing]:
     """The system log, where a process was stopped and only its end shows it."""
-    if o.category != "external-signal" or o.root is None or o.root.strength != "ended" or _may_be_the_kernels(o):
-        return
-    yield _item(
-        f"system log of {_host_of_the_dead(o)}{_when(o.root.event)}",
-        "the sender of the signal: a service manager, an agent of the platform, a person who was logged in",
-        f"{JOURNAL}{_window(o.root.event)} > journal.txt",
-    )
+    ended = o.category == "external-signal" and o.root is not None and o.root.strength == "ended"
+    if ended and not _may_be_the_kernels(o):
+        yield _item("sender", host=_host_of_the_dead(o), **_around(o.root))
 
 
 def _host_of_the_dead(o: Open) -> str:
@@ -180,20 +159,20 @@ def _host_of_the_dead(o: Open) -> str:
     return o.hosts[0] if o.hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
 
 
-def _moment(e: Event | None) -> float | None:
-    at = moment(e) if e is not None else None
+def _around(root: Claim | None) -> dict[str, str]:
+    """` around 13:18`, and the minutes around it as journalctl has them; empty where the time is not known."""
+    at = _dated(root.event) if root is not None else None
+    when = f" around {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at is not None else ""
+    return {"when": when, "window": _window(root.event) if root is not None else ""}
+
+
+def _dated(e: Event) -> float | None:
+    at = moment(e)
     return at if at is not None and at > DATED else None
 
 
-def _when(e: Event | None) -> str:
-    """` around 13:18`"""
-    at = _moment(e)
-    return f" around {datetime.fromtimestamp(at, UTC):%H:%M} UTC" if at is not None else ""
-
-
-def _window(e: Event | None) -> str:
-    """The minutes around a moment, as journalctl has it."""
-    at = _moment(e)
+def _window(e: Event) -> str:
+    at = _dated(e)
     if at is None:
         return ""
     since, until = (datetime.fromtimestamp(t, UTC) for t in (at - AROUND_S, at + AROUND_S))
@@ -202,11 +181,7 @@ def _window(e: Event | None) -> str:
 
 def _recorder(o: Open) -> Iterator[Missing]:
     if o.category in WAITED and not o.case.at_hand("recorder") and not o.seen and not _left(o):
-        yield _item(
-            "flight-recorder dumps of all ranks",
-            "which collective each rank was in, and with which arguments",
-            recorder_settings(o.case.registry.torch),
-        )
+        yield _item("recorder", settings=recorder_settings(o.case.registry.torch))
 
 
 def _stacks(o: Open) -> Iterator[Missing]:
@@ -218,11 +193,7 @@ def _stacks(o: Open) -> Iterator[Missing]:
     if nameless and len(nameless) >= len(asked):
         return  # any of them may be theirs
     who = ranks_text(asked) if o.ranks or o.stacked else "the other ranks" if nameless else "all ranks"
-    yield _item(
-        f"stacks of {who} while they hang",
-        "where the rank that the others wait for is stuck",
-        f"postmortem collect   on each host, before the job is killed   (or: {shown(PY_SPY)} for every rank)",
-    )
+    yield _item("stacks", who=who, py_spy=shown(PY_SPY))
 
 
 def _workers(o: Open) -> Iterator[Missing]:
@@ -230,11 +201,7 @@ def _workers(o: Open) -> Iterator[Missing]:
     stacks = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) in o.ranks]
     loading = [e for e in stacks if any(LOADER in str(frame[0]) for frame in _frames(e))]
     if o.category == "hang" and loading and not any(e.fields.get("child") for e in stacks):
-        yield _item(
-            f"stacks of the DataLoader workers of {ranks_text(o.case.ranks_of(loading))}",
-            "whether they wait for storage or for a lock, or are only slow",
-            "py-spy dump --subprocesses --pid PID   for this rank, before the job is killed",
-        )
+        yield _item("workers", who=ranks_text(o.case.ranks_of(loading)))
 
 
 def _frames(e: Event) -> Sequence[Sequence[object]]:
@@ -249,73 +216,43 @@ def _left(o: Open) -> bool:
 
 def _batches(o: Open) -> Iterator[Missing]:
     if o.category in WAITED and _left(o):
-        yield _item(
-            "the number of batches of every rank",
-            "whether its data was shorter, or a branch left the loop",
-            "print(dist.get_rank(), len(loader)) in front of the loop, on every rank",
-        )
+        yield _item("batches")
 
 
 def _link(o: Open) -> Iterator[Missing]:
     """The state of the network, where only silence points to it."""
     hosts = sorted({*o.hosts, *o.case.registry.host_of.values()})
     if o.category == "network" and o.root is not None and o.root.strength == "silent":
-        yield _item(
-            f"the state of the network between {listed(hosts) if 1 < len(hosts) <= NEAR else 'the hosts'}",
-            "whether large packets pass, and whether an interface counts errors",
-            "ping -c 5 -M do -s 1472 OTHER_HOST; ip -s link; ethtool -S IFACE   on each of them",
-        )
+        yield _item("link", hosts=listed(hosts) if 1 < len(hosts) <= NEAR else "the hosts")
 
 
 def _logs(o: Open) -> Iterator[Missing]:
-    """Logs of ranks without a line."""
+    """Logs of ranks without a line, where others have lines."""
     ranks = o.case.registry.ranks
     silent = [r for r in ranks if r not in o.case.by_rank]
-    if not silent or len(silent) == len(ranks):
-        return
-    yield _item(
-        f"logs of {ranks_text(silent)}",
-        "the last actions of these ranks",
-        "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank",
-    )
+    if 0 < len(silent) < len(ranks):
+        yield _item("logs", who=ranks_text(silent))
 
 
 def _scheduler(o: Open) -> Iterator[Missing]:
     """The scheduler's accounting, where a job ID is known."""
-    if o.category not in ("external-signal", "scheduler", None) or any(
-        s.kind == "scheduler" for s in o.case.sources.values()
-    ):
-        return
-    for c in o.claims:
-        job = str(c.event.fields.get("job_id") or "")
-        if job.isdecimal():
-            yield _item(
-                f"the scheduler's accounting of job {job}",
-                "whether a limit, a person or a failed node ended it",
-                f"{shown(filled(SACCT, JOB=job))} > sacct.txt",
-            )
-            return
+    here = any(s.kind == "scheduler" for s in o.case.sources.values())
+    jobs = (str(c.event.fields.get("job_id") or "") for c in o.claims)
+    job = next(filter(str.isdecimal, jobs), None)
+    if job and not here and o.category in ("external-signal", "scheduler", None):
+        yield _item("scheduler", job=job, sacct=shown(filled(SACCT, JOB=job)))
 
 
 def _pods(o: Open) -> Iterator[Missing]:
     """Logs of the containers before their restart."""
     cluster = [c for c in o.claims if c.speaker == "cluster" and c.accuses]
     if cluster and not (o.root is not None and o.root.speaker == "cluster"):
-        yield _item(
-            "logs of the containers' previous run, including init containers",
-            f"the last lines of the process before the cluster's report ({cluster[0].event.where})",
-            f"{shown(PREVIOUS)} > previous.log",
-        )
+        yield _item("pods", report=cluster[0].event.where, previous=shown(PREVIOUS))
 
 
 def _reason(o: Open) -> Iterator[Missing]:
     if o.root is not None and o.root.strength == "ended" and o.root.pattern.category == "python-exception":
-        yield _item(
-            f"the traceback or reason of {ranks_text(o.root.ranks) if o.root.ranks else 'the rank'}",
-            "why it exited",
-            "from torch.distributed.elastic.multiprocessing.errors import record; @record above main()"
-            "   (and torchrun --redirects 3 --log-dir DIR)",
-        )
+        yield _item("reason", who=ranks_text(o.root.ranks) if o.root.ranks else "the rank")
 
 
 def recorder_settings(version: str | None) -> str:
