@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from clocks.folder import write
 
+from claims import event
 from conftest import ROOT
 from postmortem import Options, analyze
-from postmortem.align import align, zones
+from postmortem.align import Timeline, align, zones
 from postmortem.align.owners import ClockId
-from postmortem.model import Event, Where
 
 T = 1_795_209_228.0
 HOUR = 3600.0
@@ -57,55 +58,20 @@ def test_zones_and_offsets_of_real_runs_on_two_hosts(case: Path) -> None:
         assert {c["zone_s"] for c in own} == set(east.values())
 
 
+def block_and_file(apart: float) -> Timeline:
+    """A rank's failure in torchrun's block, in local time, and in the error file, in seconds since 1970."""
+    usual: dict[str, Any] = {"sigma": 0.6, "rank": 1, "local_rank": 1}
+    end = event("exitcode", "agent.err", 60, "exit", time=T + apart, clock="naive", **usual)
+    usual |= {"time": T, "clock": "absolute", "reported_by": "error-file"}
+    return align([end, event("x", "1/error.json", None, "exception", **usual)])
+
+
 def test_the_launchers_block_and_the_error_file_name_the_zone() -> None:
-    """torchrun formats the error file's epoch seconds as local time, half-hour zones included."""
-    exit_event = Event(
-        "exit",
-        Where("agent.err", 60),
-        "exitcode",
-        time=T + 5.5 * HOUR,
-        clock="naive",
-        sigma=0.6,
-        rank=1,
-        fields={"local_rank": 1},
-    )
-    error = Event(
-        "exception",
-        Where("1/error.json", None),
-        "x",
-        time=T,
-        clock="absolute",
-        sigma=0.6,
-        fields={"reported_by": "error-file", "local_rank": 1},
-    )
-    timeline = align([exit_event, error])
+    """Half-hour zones included; seven minutes apart are another failure of the same rank."""
+    timeline = block_and_file(5.5 * HOUR)
     assert next(c for c in timeline.clocks if c.kind == "naive").zone == 5.5 * HOUR
     assert {e.at for e in timeline.events} == {T}
-
-
-def test_a_clock_between_two_quarters_is_no_zone() -> None:
-    """Seven minutes apart: another failure of the same rank, not a zone."""
-    exit_event = Event(
-        "exit",
-        Where("agent.err", 60),
-        "exitcode",
-        time=T + 420,
-        clock="naive",
-        sigma=0.6,
-        rank=1,
-        fields={"local_rank": 1},
-    )
-    error = Event(
-        "exception",
-        Where("1/error.json", None),
-        "x",
-        time=T,
-        clock="absolute",
-        sigma=0.6,
-        rank=1,
-        fields={"reported_by": "error-file"},
-    )
-    assert next(e for e in align([exit_event, error]).events if e.kind == "exit").at == T + 420
+    assert next(e for e in block_and_file(420).events if e.kind == "exit").at == T + 420
 
 
 @pytest.mark.parametrize(
