@@ -19,10 +19,11 @@ from clocks.folder import START, Host, write
 from clocks.world import BASE, HOUR, World
 from test_align_world import clocks_of, errors, set_at, with_times
 
+from claims import event
 from postmortem import Options, analyze
 from postmortem.align import align
 from postmortem.diagnose import order
-from postmortem.model import Event, Where
+from postmortem.model import Where
 
 
 def own(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -32,6 +33,12 @@ def own(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
         if clock["kind"] != "boot" and any("rank" in source for source in clock["sources"]):
             found.setdefault(clock["host"], clock)
     return found
+
+
+def without_init(folder: Path) -> None:
+    """Leave out the one line that all ranks of a folder print once."""
+    for path in folder.rglob("rank*.log"):
+        path.write_text("\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n")
 
 
 def document_of(folder: Path) -> dict[str, Any]:
@@ -88,31 +95,15 @@ def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
     host = next(h for h, t in world.truth.items() if t.kind == "naive" and h != "node-0000")
     zone = world.truth[host].zone
     rng = np.random.default_rng(1)
-    events = []
-    for e in world.events:
-        if e.host == host and e.kind == "sync":
-            e = with_times(e, lambda t: t + rng.uniform(0, 60))
-        events.append(e)
+    shipped = {id(e) for e in world.events if e.host == host and e.kind == "sync"}
+    events = [with_times(e, lambda t: t + rng.uniform(0, 60)) if id(e) in shipped else e for e in world.events]
     crash = next(e for e in world.events if e.host == host and e.kind == "line")
     assert crash.time is not None
     gone = {"pid": "77", "kernel": True}
-    events += [
-        crash._replace(
-            where=Where(f"{host}/error.json", 1), kind="exception", time=crash.time - zone, clock="absolute", text="utc"
-        ),
-        crash._replace(
-            where=Where(f"{host}/error.json", 2), time=crash.time - zone - 6 * HOUR, clock="absolute", text="utc"
-        ),
-        crash._replace(where=Where(f"{host}/agent.err", 9), kind="exit", pid=77),
-        crash._replace(
-            where=Where(f"{host}/dmesg", 1),
-            kind="pattern",
-            time=99.0,
-            clock="boot",
-            text="Killed process 77",
-            fields=gone,
-        ),
-    ]
+    utc = crash._replace(where=Where(f"{host}/error.json", 1), time=crash.time - zone, clock="absolute")
+    kill = crash._replace(where=Where(f"{host}/dmesg", 1), kind="pattern", time=99.0, clock="boot", fields=gone)
+    ended = crash._replace(where=Where(f"{host}/agent.err", 9), kind="exit", pid=77)
+    events += [utc, utc._replace(time=crash.time - zone - 6 * HOUR), ended, kill]
     rows = clocks_of(align(events))[host]
     assert {c.kind for c in rows} == {"naive", "absolute", "boot"}
     assert all(c.state == "refused" for c in rows), [(c.kind, c.state, c.reason) for c in rows]
@@ -130,13 +121,9 @@ def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
 )
 def test_years_that_no_line_names(tmp_path: Path, start: float, told: str) -> None:
     """Host 1 logs like glog, without a year. A fixed year would put half of its lines 365 days off."""
-    truth = write(
-        tmp_path / "logs",
-        seed=95,
-        hosts=3,
-        start=start,
-        change=lambda i, h: replace(h, zone=0.0, form=("zoned", "glog", "logging")[i]),
-    )
+    forms = ("zoned", "glog", "logging")
+    changed: Any = {"start": start, "change": lambda i, h: replace(h, zone=0.0, form=forms[i])}
+    truth = write(tmp_path / "logs", seed=95, hosts=3, **changed)
     incident = analyze([str(tmp_path / "logs")], Options(redact=False))
     rows = own(incident.document)
     assert told in rows["node-1"]["reason"], rows["node-1"]["reason"]
@@ -150,17 +137,11 @@ def test_years_that_no_line_names(tmp_path: Path, start: float, told: str) -> No
 
 def test_hosts_with_nothing_but_an_init_in_common(tmp_path: Path) -> None:
     """No step lines: one common line is a hint, not an alignment."""
-    write(
-        tmp_path / "logs",
-        seed=96,
-        hosts=3,
-        change=lambda i, h: replace(h, words="", skew=(0.0, 40.0, -15.0)[i], drift=0.0),
-    )
+    skews = (0.0, 40.0, -15.0)
+    write(tmp_path / "logs", 96, change=lambda i, h: replace(h, words="", skew=skews[i], drift=0.0))
     rows = own(document_of(tmp_path / "logs"))
-    for row in rows.values():
-        assert (
-            row["state"] == "weak" and "only 1 common line: too few to check them against each other" in row["reason"]
-        ), row
+    few = "only 1 common line: too few to check them against each other"
+    assert all(row["state"] == "weak" and few in row["reason"] for row in rows.values()), rows
     assert rows["node-1"]["offset_s"] - rows["node-0"]["offset_s"] == pytest.approx(40.0, abs=0.2)
     assert all(row["uncertainty_s"] > 0.3 for row in rows.values())
 
@@ -168,8 +149,7 @@ def test_hosts_with_nothing_but_an_init_in_common(tmp_path: Path) -> None:
 def test_two_groups_of_hosts_with_nothing_in_common(tmp_path: Path) -> None:
     """Two jobs' worth of lines: inside each group milliseconds, between them what zones and lives tell."""
     write(tmp_path / "logs", seed=98, hosts=6, change=lambda i, h: h if i < 4 else replace(h, words="batch"))
-    for path in (tmp_path / "logs").rglob("rank*.log"):  # the init would join them
-        path.write_text("\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n")
+    without_init(tmp_path / "logs")
     rows = own(document_of(tmp_path / "logs"))
     assert [rows[f"node-{i}"]["state"] for i in range(6)] == ["aligned"] * 4 + ["weak"] * 2
     for i in (4, 5):
@@ -179,9 +159,7 @@ def test_two_groups_of_hosts_with_nothing_in_common(tmp_path: Path) -> None:
 
 def test_the_same_second_on_two_hosts_is_no_order() -> None:
     """Stamps of whole seconds, 0 s apart: open. In one file the lines' order is the order."""
-    one = Event(
-        "line", Where("a/rank0.log", 7), "x", time=BASE, clock="naive", sigma=0.3, host="a", at=BASE, at_sigma=0.3
-    )
+    one = event("x", "a/rank0.log", 7, "line", host="a", at=BASE, at_sigma=0.3)
     other = one._replace(where=Where("b/rank1.log", 3), host="b")
     assert order.told(one, other) == "which came first is not determined (0.00 s apart, ± 0.86 s)"
     assert order.told(one, other._replace(at=BASE + 2)) == "2.00 s later (± 0.86 s)"
@@ -221,21 +199,13 @@ def test_a_drift_that_changes_over_three_days() -> None:
 def test_a_time_out_tells_when_the_waiting_began(tmp_path: Path) -> None:
     """NCCL's complaints alone: ranks give up a minute apart, yet all began to wait together.
     It shows a clock that is 40 s fast."""
-    write(
-        tmp_path / "logs",
-        seed=102,
-        hosts=3,
-        scenario="hang",
-        change=lambda i, h: replace(h, words="", skew=40.0 * (i == 1), zone=0.0),
-    )
-    for path in (tmp_path / "logs").rglob("rank*.log"):
-        path.write_text("\n".join(line for line in path.read_text().splitlines() if "process group" not in line) + "\n")
+    changed: Any = {"change": lambda i, h: replace(h, words="", skew=40.0 * (i == 1), zone=0.0)}
+    write(tmp_path / "logs", seed=102, scenario="hang", **changed)
+    without_init(tmp_path / "logs")
     rows = own(document_of(tmp_path / "logs"))
     assert rows["node-1"]["offset_s"] - rows["node-0"]["offset_s"] == pytest.approx(40.0, abs=2.0)
-    assert all(
-        row["state"] == "weak" and "accurate only to seconds" in row["reason"] and row["uncertainty_s"] > 0.5
-        for row in rows.values()
-    )
+    assert all("accurate only to seconds" in row["reason"] and row["state"] == "weak" for row in rows.values())
+    assert all(row["uncertainty_s"] > 0.5 for row in rows.values())
 
 
 def test_stamps_in_seconds_since_1970_and_time_outs_half_an_hour_behind(tmp_path: Path) -> None:
@@ -277,13 +247,10 @@ def test_a_kernel_log_without_a_kill_says_when_it_booted(tmp_path: Path) -> None
     host = truth.hosts[2]
     boot = host.boot + host.skew
     told = f"[    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T10:45:53 UTC ({int(boot + 0.647614)})"
-    xid = (
-        f"[{START + 600 - host.boot:12.6f}] NVRM: Xid (PCI:0000:17:00): 79, pid='<unknown>', "
-        f"name=<unknown>, GPU has fallen off the bus."
-    )
+    xid = f"[{START + 600 - host.boot:12.6f}] NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
     (tmp_path / "logs" / host.name / "dmesg.txt").write_text(f"{told}\n{xid}\n")
     incident = analyze([str(tmp_path / "logs")], Options(redact=False))
     row = next(c for c in incident.document["clocks"] if c["kind"] == "boot" and c["host"] == host.name)
     assert row["state"] == "weak" and "hardware clock at boot" in row["reason"], row
-    event = next(e for e in incident.timeline.events if "fallen off" in e.text)
-    assert event.at is not None and abs(event.at - START - 600) < 2 * event.at_sigma < 200
+    lost = next(e for e in incident.timeline.events if "fallen off" in e.text)
+    assert lost.at is not None and abs(lost.at - START - 600) < 2 * lost.at_sigma < 200

@@ -16,9 +16,10 @@ import numpy as np
 import pytest
 from clocks.world import BASE, HOUR, World
 
+from claims import event
 from conftest import ROOT
 from postmortem.align import Timeline, align, marks
-from postmortem.model import Clock, Event, Where
+from postmortem.model import Clock, Event
 
 
 def with_times(e: Event, change: Callable[[float], float]) -> Event:
@@ -101,30 +102,15 @@ def test_lines_around_a_step_carry_the_jump() -> None:
     """Between the last common line before a step and the first behind it, nothing tells on which side a line stands."""
     world = World.make(seed=45, hosts=10, marks=60, ranks=1, outliers=0.0)
     host = "node-0003"
-    truth = world.truth[host]
     marks = next(e for e in world.events if e.host == host and e.kind == "sync")
     moments = sorted(zip(marks.fields["times"], marks.fields["lines"], strict=True))
     before, behind = next((a, b) for a, b in zip(moments[20:], moments[21:], strict=False) if b[1] - a[1] >= 2)
     cut = (before[0] + behind[0]) / 2
     events = [set_at(e, cut, 20.0) if e.host == host else e for e in world.events]
 
-    def line(number: int, time: float) -> Event:
-        return Event(
-            "line",
-            Where(marks.where.source, number),
-            "between",
-            time=time,
-            clock=truth.kind,
-            sigma=0.0003,
-            rank=3,
-            host=host,
-        )
-
-    events += [
-        line(before[1], before[0]),
-        line((before[1] + behind[1]) // 2, before[0] + 1.0),
-        line(behind[1], behind[0] + 20.0),
-    ]
+    more: Any = {"clock": world.truth[host].kind, "sigma": 0.0003, "rank": 3, "host": host}
+    places = ((before[1], before[0]), ((before[1] + behind[1]) // 2, before[0] + 1.0), (behind[1], behind[0] + 20.0))
+    events += [event("between", marks.where.source, n, "line", time=time, **more) for n, time in places]
     timeline = align(events)
     sure, between, after = [e for e in timeline.events if e.text == "between"]
     assert sure.at_sigma < 0.1 and after.at_sigma < 0.1
@@ -214,14 +200,8 @@ def test_no_mixture_of_marks_makes_it_raise(seed: int) -> None:
     """Hosts without names, ranks without numbers, wrong columns, years that lack, a line or two in all:
     a state and a reason always."""
     rng = random.Random(seed)
-    world = World.make(
-        seed,
-        hosts=rng.randrange(1, 6),
-        marks=rng.randrange(1, 12),
-        ranks=rng.randrange(1, 4),
-        missing=rng.random(),
-        stepping=0.5,
-    )
+    sizes = {"hosts": rng.randrange(1, 6), "marks": rng.randrange(1, 12), "ranks": rng.randrange(1, 4)}
+    world = World.make(seed, **sizes, missing=rng.random(), stepping=0.5)
     events = []
     for e in world.events:
         if rng.random() < 0.2:
