@@ -45,7 +45,7 @@ def document_of(folder: Path) -> dict[str, Any]:
     return analyze([str(folder)], Options(redact=False)).document
 
 
-def test_a_host_that_is_late_for_good_is_not_seen_and_orders_allow_for_it() -> None:
+def test_a_constant_delay_of_a_host_is_not_visible_and_orders_allow_for_it() -> None:
     """No number of step lines shows that a pipeline's last stage prints 50 ms late.
     Two hosts are not put in order within that."""
     world = World.make(seed=91, hosts=40, marks=50, bias=0.05)
@@ -78,7 +78,7 @@ def test_one_line_behind_a_step_is_no_proof_of_it() -> None:
     assert crash.at is not None and abs(crash.at - world.crash) < 2 * crash.at_sigma + 1 and crash.at_sigma > 10
 
 
-def test_utc_is_known_no_better_than_the_clocks_agree() -> None:
+def test_utc_is_as_exact_as_the_clocks_agree() -> None:
     """Half of the hosts 30 s fast, the rest right: between them all is known to milliseconds, UTC is not."""
     world = World.make(seed=93, hosts=10, marks=50, skewed=0.0, absolute=1.0, outliers=0.0)
     fast = {f"node-{i:04d}" for i in range(6)}
@@ -89,7 +89,7 @@ def test_utc_is_known_no_better_than_the_clocks_agree() -> None:
     assert all(re.search("differ by up to 3[01] s, so UTC is no more exact", c.reason) for c in timeline.clocks)
 
 
-def test_what_a_collector_stamps_is_refused_and_what_hangs_on_it_too() -> None:
+def test_lines_stamped_by_a_collector_are_refused_and_all_that_depends_on_them() -> None:
     """The host's other stamps and its kernel log are joined to the job by those lines: they inherit the doubt."""
     world = World.make(seed=94, hosts=20, marks=60)
     host = next(h for h, t in world.truth.items() if t.kind == "naive" and h != "node-0000")
@@ -196,7 +196,7 @@ def test_a_drift_that_changes_over_three_days() -> None:
     assert sum("its rate changed by" in pieces[0].reason for pieces in rows.values()) > 30
 
 
-def test_a_time_out_tells_when_the_waiting_began(tmp_path: Path) -> None:
+def test_a_timeout_shows_when_the_waiting_began(tmp_path: Path) -> None:
     """NCCL's complaints alone: ranks give up a minute apart, yet all began to wait together.
     It shows a clock that is 40 s fast."""
     changed: Any = {"change": lambda i, h: replace(h, words="", skew=40.0 * (i == 1), zone=0.0)}
@@ -241,7 +241,7 @@ def _third_in_epochs(i: int, host: Host) -> Host:
     return replace(host, form="epoch" if i % 6 == 1 else "nanos") if i % 3 == 1 else host
 
 
-def test_a_kernel_log_without_a_kill_says_when_it_booted(tmp_path: Path) -> None:
+def test_a_kernel_log_without_a_kill_has_the_time_of_its_boot(tmp_path: Path) -> None:
     """`setting system clock to` is the one wall time in a plain dmesg: good for seconds after days."""
     truth = write(tmp_path / "logs", seed=103, hosts=3, scenario="exception")
     host = truth.hosts[2]

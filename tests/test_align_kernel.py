@@ -103,7 +103,7 @@ def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
     assert found.at == pytest.approx(T + 0.5, abs=0.1)
 
 
-def test_what_a_rank_said_in_a_file_called_dmesg_moves_no_kernel_clock(tmp_path: Path) -> None:
+def test_a_ranks_line_in_a_file_called_dmesg_moves_no_kernel_clock(tmp_path: Path) -> None:
     line = (
         "[rank0]:[E1120 21:05:58.401527057 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective "
         "operation timeout: "

@@ -98,7 +98,7 @@ def set_at(e: Event, at: float, jump: float) -> Event:
     return e._replace(time=(e.time or 0.0) + (jump if (e.time or 0.0) > at else 0.0))
 
 
-def test_lines_around_a_step_carry_the_jump() -> None:
+def test_lines_around_a_step_have_the_jump_as_error() -> None:
     """Between the last common line before a step and the first behind it, nothing tells on which side a line stands."""
     world = World.make(seed=45, hosts=10, marks=60, ranks=1, outliers=0.0)
     host = "node-0003"
@@ -163,9 +163,7 @@ def test_one_clock_needs_no_numpy() -> None:
 
 
 @pytest.mark.parametrize("marks_together", [1, 300, 10**9])
-def test_how_many_clocks_are_read_together_changes_nothing(
-    marks_together: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_of_a_batch_changes_nothing(marks_together: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Marks are joined in batches of whole clocks:
     each clock's moments, and how late its ranks are, come out the same."""
     world = World.make(seed=17, hosts=9, marks=30, rank_bias=0.02, init=True)

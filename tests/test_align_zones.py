@@ -85,7 +85,7 @@ def test_two_hosts_without_a_zone_are_read_as_people_set_them_up(apart: float, e
     assert (zones.snapped(-base) / HOUR, zones.snapped(apart * HOUR - base) / HOUR) == east
 
 
-def test_where_several_readings_are_as_likely_none_is_told() -> None:
+def test_where_several_readings_are_as_likely_none_is_reported() -> None:
     """Eight hours: California and UTC, or UTC and Singapore."""
     assert zones.gauge({clock("a"): 0.0, clock("b"): 8 * HOUR}, {})[1] == "open"
     assert zones.gauge({clock("a"): 0.02, clock("b"): 0.0}, {})[1] == "alone"

@@ -56,8 +56,7 @@ class Timeline:
         return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections))
 
     def columns(self, ordered: bool = True) -> list[Sequence[Any]]:
-        """The events as COLUMNS: sorted by time, lines of one file in their order;
-        or file by file, which is much faster."""
+        """The events as COLUMNS: by time, lines of one file in their order; or file by file, which is much faster."""
         return self._ordered(COLUMNS) if ordered else self._columns(COLUMNS)
 
     def _columns(self, names: Sequence[str]) -> list[Sequence[Any]]:
@@ -160,8 +159,7 @@ def _bridged(clock: ClockId, bridge: Bridge, estimates: Estimates) -> Pieces:
 
 
 def _display_order(times: Sequence[float | None], sources: Sequence[str], lines: Sequence[int | None]) -> list[float]:
-    """A key to sort by: the corrected time,
-    but never before an earlier line of the same file that is only a little later."""
+    """A key to sort by: the corrected time, but not before an earlier line of the file that is only a little later."""
     found = [_LAST if at is None else at for at in times]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, source in enumerate(sources):
@@ -189,10 +187,8 @@ def _table(
     for clock in sorted(sources, key=lambda c: (c.host or "", c.kernel, c.kind, c.group)):
         files = tuple(sorted(sources[clock]))
         if clock in estimates:
-            out.extend(
-                (_shown(clock, row, last, files), row.correction if row.known else None)
-                for row in estimates[clock].rows
-            )
+            rows = estimates[clock].rows
+            out += ((_shown(clock, row, last, files), row.correction if row.known else None) for row in rows)
         else:
             out.append((_shown_kernel(clock, bridges.get(clock), last, files), None))
     return out
@@ -201,18 +197,14 @@ def _table(
 def _same_as(
     clock: ClockId, sources: Iterable[ClockId], estimates: Estimates, bridges: dict[ClockId, Bridge]
 ) -> ClockId | None:
-    """Wall times in a kernel log come from the host's clock, or from the seconds since boot:
-    then they are no clock of their own."""
+    """The clock of which a kernel log's wall times are readings: the host's own, or that of its seconds since boot."""
     bridge = bridges.get(clock)
     if clock.kind == "boot" or bridge is None:
         return None
     for own, found in estimates.items():
         c = found.rows[-1].correction
-        near = (
-            abs(c.shift + c.offset_at(c.origin + c.centre) - bridge.offset) < 1
-            if c.origin
-            else c.shift == bridge.offset
-        )
+        total = c.shift + c.offset_at(c.origin + c.centre)
+        near = abs(total - bridge.offset) < 1 if c.origin else c.shift == bridge.offset
         if own.host == clock.host and own.kind == clock.kind and near:
             return own
     return next((c for c in sources if c.host == clock.host and c.kind == "boot"), None)
@@ -244,27 +236,13 @@ def _shown(clock: ClockId, row: Row, last: float | None, files: tuple[str, ...])
 
 def _shown_kernel(clock: ClockId, bridge: Bridge | None, last: float | None, files: tuple[str, ...]) -> Clock:
     if bridge is None:
-        boot = clock.kind == "boot"
-        why = (
-            "no line of this kernel log has a wall time, and none matches the job's logs"
-            if boot
-            else "timestamps without a time zone; read as UTC"
-        )
-        return Clock(clock.host, clock.kind, None, None, None, last, None, 0, "refused" if boot else "weak", why, files)
-    offset = bridge.offset - (bridge.zone or 0.0)
-    return Clock(
-        clock.host,
-        clock.kind,
-        bridge.zone,
-        offset,
-        None,
-        last,
-        round(bridge.sigma, 3),
-        bridge.events,
-        bridge.state,
-        bridge.reason,
-        files,
-    )
+        state, why = "weak", "timestamps without a time zone; read as UTC"
+        if clock.kind == "boot":
+            state, why = "refused", "no line of this kernel log has a wall time, and none matches the job's logs"
+        return Clock(clock.host, clock.kind, None, None, None, last, None, 0, state, why, files)
+    offset, sigma = bridge.offset - (bridge.zone or 0.0), round(bridge.sigma, 3)
+    found = (bridge.events, bridge.state, bridge.reason)
+    return Clock(clock.host, clock.kind, bridge.zone, offset, None, last, sigma, *found, files)
 
 
 __all__ = ["Timeline", "align"]

@@ -16,7 +16,7 @@ import numpy as np
 from postmortem.align import marks as reading
 from postmortem.align.marks import Readings
 from postmortem.align.owners import ClockId, Owners
-from postmortem.align.place import Bends, Correction, regauged
+from postmortem.align.place import Bends, Correction, Lines, regauged
 from postmortem.align.solve import Array, Fit, group_median, in_time
 from postmortem.align.steps import Segmented, solve_with_steps
 from postmortem.model import Event
@@ -55,13 +55,12 @@ class _Judged(NamedTuple):
 
 @dataclass(frozen=True)
 class Consensus:
-    """`connected` are the sets of clocks that common lines connect, the largest first;
-    `kinds` counts the marks of each form."""
+    """`connected` are sets of clocks that common lines connect, the largest first; `kinds` counts marks by form."""
 
     segments: dict[ClockId, tuple[Segment, ...]]
     connected: tuple[tuple[ClockId, ...], ...]
     kinds: dict[ClockId, dict[str, int]]
-    lines: dict[ClockId, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]]
+    lines: dict[ClockId, Lines]
     ranks: dict[ClockId, str]  # of hosts without a name, where there are several
 
 
@@ -74,20 +73,14 @@ def compare(events: Sequence[Event], owners: Owners) -> Consensus | None:
     fit = solved.fit
     pieces = _segments(solved, _floor(readings, solved))
     middle = group_median(fit.moment[solved.marks.event], solved.marks.clock, solved.marks.clocks).tolist()
-    parts: list[list[int]] = [[] for _ in readings.clocks]
-    for piece, parent in enumerate(solved.parent.tolist()):
-        if fit.used[piece] > 0:
-            parts[parent].append(piece)
-    segments: dict[ClockId, tuple[Segment, ...]] = {}
-    lines: dict[ClockId, dict[str, tuple[tuple[int, ...], tuple[int, ...]]]] = {}
-    for i, clock in enumerate(readings.clocks):
-        order = sorted(parts[i], key=middle.__getitem__)
-        if order:
-            segments[clock] = tuple(pieces[p] for p in order)
-        if len(order) > 1:
-            lines[clock] = _lines(readings, solved, i, order)
-    kinds = dict(zip(readings.clocks, readings.kinds, strict=True))
-    return Consensus(segments, _connected(readings, solved), kinds, lines, _unnamed(owners, readings.clocks))
+    parts: dict[int, list[int]] = defaultdict(list)
+    for piece in sorted(pieces, key=middle.__getitem__):
+        parts[int(solved.parent[piece])].append(piece)
+    clocks = readings.clocks
+    segments = {clocks[i]: tuple(pieces[p] for p in order) for i, order in sorted(parts.items())}
+    lines = {clocks[i]: _lines(readings, solved, i, order) for i, order in parts.items() if len(order) > 1}
+    kinds = dict(zip(clocks, readings.kinds, strict=True))
+    return Consensus(segments, _connected(readings, solved), kinds, lines, _unnamed(owners, clocks))
 
 
 def _unnamed(owners: Owners, clocks: Sequence[ClockId]) -> dict[ClockId, str]:
@@ -149,14 +142,18 @@ def _segment(fit: Fit, piece: int, own: _Judged, few: float, floor: float) -> Se
     extra = 0.0 if n > 1 else 0.25
     if state == "refused":
         extra = float(np.quantile(np.abs(own.residual), 0.9)) ** 2
-    bends = _bends(fit, piece, widen)
+    bends: Bends = ((), (), ())
+    if fit.bends is not None:  # the variance is that of the knots
+        at, extra_s, var = fit.bends.at, fit.bends.extra[piece], fit.bends.var[piece] * widen
+        bends = tuple(at.tolist()), tuple(extra_s.tolist()), tuple(var.tolist())
+        widen = 0.0
     correction = Correction(
         offset=float(fit.offset[piece]),
         drift=float(fit.drift[piece]),
         origin=fit.origin,
         centre=float(fit.centre[piece]),
-        var=(0.0 if fit.bends else float(fit.var[piece]) * widen) + extra,
-        var_drift=0.0 if fit.bends else float(fit.var_drift[piece]) * widen,
+        var=float(fit.var[piece]) * widen + extra,
+        var_drift=float(fit.var_drift[piece]) * widen,
         bends=bends,
         floor=floor,
         centred=True,
@@ -165,13 +162,6 @@ def _segment(fit: Fit, piece: int, own: _Judged, few: float, floor: float) -> Se
     alone = off if state == "aligned" and not near[-1] and near[-2] else 0.0
     last = times[-2] if alone else times[-1]
     return Segment(correction, n, sum(near), state, why, times[0], last, n >= 6 and times[-1] - times[0] > 60, alone)
-
-
-def _bends(fit: Fit, piece: int, widen: float) -> Bends:
-    if fit.bends is None:
-        return (), (), ()
-    at, extra, var = fit.bends.at, fit.bends.extra[piece], fit.bends.var[piece] * widen
-    return tuple(at.tolist()), tuple(extra.tolist()), tuple(var.tolist())
 
 
 def _few(solved: Segmented) -> float:
@@ -197,9 +187,7 @@ def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
     return "aligned", ""
 
 
-def _lines(
-    readings: Readings, solved: Segmented, clock: int, order: list[int]
-) -> dict[str, tuple[tuple[int, ...], tuple[int, ...]]]:
+def _lines(readings: Readings, solved: Segmented, clock: int, order: list[int]) -> Lines:
     """Which lines of a stepped clock belong to which segment, per source, from the marks themselves."""
     place = {piece: k for k, piece in enumerate(order)}
     marks = solved.marks

@@ -103,8 +103,7 @@ def began_to_wait(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def _ranks_apart(syncs: Sequence[Event]) -> bool:
-    """Whether ranks of one unnamed host print the same line more than a second apart:
-    a cheap look before numpy is loaded."""
+    """Whether ranks of one unnamed host print a line more than a second apart: a cheap look before numpy is loaded."""
     first: dict[tuple[object, ...], float] = {}
     for e in syncs:
         if e.rank is None or e.host is not None:
@@ -119,8 +118,7 @@ def _ranks_apart(syncs: Sequence[Event]) -> bool:
 
 
 def _synced(consensus: Consensus, named: Mapping[ClockId, float], spans: Spans) -> tuple[Estimates, str]:
-    """The clocks that common lines connect: the largest set of them gives the job's time,
-    the others are set beside it."""
+    """The clocks that common lines connect: the largest set gives the job's time, the others are set beside it."""
     found: Estimates = {}
     main = ""
     for clocks in consensus.connected:
@@ -164,8 +162,7 @@ def _anchored(rows: Estimates) -> Estimates:
 
 
 def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estimates:
-    """Hosts that have lines in common with each other and none with the rest:
-    how far they lie from the rest is not known."""
+    """The hosts that have lines in common with each other and none with the rest, at an unknown distance from it."""
     ends, rest = _corrected(rows, spans), _corrected(found, spans)
     shift = 0.0 if how == "named" else zones.by_span((min(ends), max(ends)), rest)
     floor = UNCOMPARED if how == "named" else ZONE_ONLY if shift is not None else LOST
@@ -190,11 +187,8 @@ def _corrected(estimates: Estimates, spans: Spans) -> list[float]:
 
 
 def _believable(clock: ClockId, consensus: Consensus, how: str) -> bool:
-    """One or two common lines may be another run's:
-    they are believed where zone and skew come out as machines have them.
-
-    Three that lie equally far off are no accident:
-    a host five minutes fast has them, another run's keep other intervals."""
+    """Whether common lines are this run's. Three that lie equally far off are; one or two may be another run's: they
+    count where zone and skew come out as machines have them."""
     segments = consensus.segments[clock]
     if sum(s.marks for s in segments) >= LEAST or any(s.inliers >= AGREEING for s in segments):
         return True

@@ -148,8 +148,7 @@ def _by_twins(
 
 
 def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
-    """The kernel's reading of the hardware clock at boot.
-    That clock is as fast or slow as the host's own, or both are right."""
+    """From the hardware clock at boot, which is as fast or slow as the host's own, or both are right."""
     found = [(whole(m[1]) - t, t) for text, t in lines.items() if (m := _SET.search(text))]
     if not found:
         return None
@@ -160,8 +159,7 @@ def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
 
 
 def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:
-    """The interval most windows agree on (Marzullo), and its middle;
-    near the report, if nothing bounds it from below."""
+    """The interval most windows agree on (Marzullo), and its middle; near the report if it has no lower bound."""
     agreed = marzullo(windows)
     if agreed is None:
         return None
@@ -188,8 +186,8 @@ def marzullo(intervals: Sequence[tuple[float, float]]) -> tuple[float, float, in
 def _ends(
     events: Sequence[Event], owners: Owners, place: Place
 ) -> tuple[dict[Process, float], dict[Process, float], dict[str | None, float]]:
-    """When the launcher reported the end of a process at the latest, and the last line of its rank;
-    and how well the host's own clock is known, which moves both alike and makes no interval wider."""
+    """The latest end of each process by its launcher, the last line of its rank, and its host clock's error, which
+    moves both alike and makes no interval wider."""
     doubts: dict[str | None, float] = defaultdict(float)
     ends: dict[Process, float] = defaultdict(lambda: math.inf)
     pid_rank: dict[Process, int] = {}

@@ -30,8 +30,7 @@ WORDS = ("epoch", "step", "iter", "iteration", "batch", "update", "global_step")
 
 @dataclass(frozen=True)
 class Keys:
-    """The identity of a line of two writers:
-    each form's number and its columns that name a moment, each source's run."""
+    """The identity of a line of two writers: each form's number and columns that name a moment, each source's run."""
 
     columns: Mapping[str, tuple[int, ...]]
     numbers: Mapping[str, int]
@@ -77,9 +76,8 @@ def read(events: Iterable[Event], owners: Owners) -> Readings:
     marked = [e for e in events if e.fields.get("times")]
     for e in marked:
         by_form[e.fields["family"]].append(e)
-    columns = {
-        form: found for form, members in sorted(by_form.items()) if (found := _key_columns(form, members)) is not None
-    }
+    found = {form: _key_columns(form, members) for form, members in sorted(by_form.items())}
+    columns = {form: chosen for form, chosen in found.items() if chosen is not None}
     usable = [e for e in marked if e.fields["family"] in columns]
     run_of = runs(usable)
     usable = without_copies(usable, run_of)
@@ -154,13 +152,11 @@ def _columns(events: Sequence[Event], clock: Sequence[int], keys: Keys) -> _Colu
     of: Array = np.repeat(np.arange(len(events)), [len(f["times"]) for f in fields])
     number = np.array([keys.numbers[f["family"]] for f in fields])
     writers: dict[tuple[object, ...], int] = {}
-    writer = [
-        writers.setdefault(
-            (c, keys.run_of[e.where.source], e.rank, f.get("local_rank"), e.where.source if e.rank is None else None),
-            len(writers),
-        )
-        for c, e, f in zip(clock, events, fields, strict=True)
-    ]
+    writer = []
+    for c, e in zip(clock, events, strict=True):
+        own = e.where.source if e.rank is None else None
+        key = (c, keys.run_of[e.where.source], e.rank, e.fields.get("local_rank"), own)
+        writer.append(writers.setdefault(key, len(writers)))
     times = np.frombuffer(b"".join([f["times"] for f in fields]), dtype=np.float64)
     sigma = np.array([e.sigma for e in events])
     once = np.array([ONCE_NOISE if form.startswith("once ") else 0.0 for form in keys.columns])[number]
@@ -197,8 +193,7 @@ def _hashes(events: Sequence[Event], number: Array, of: Array, keys: Keys) -> Ar
 
 
 def middle(sigma: Array) -> Array:
-    """Loggers cut the fraction off, so a stamp of one second is half a second early;
-    c10's nine digits are just wrong."""
+    """The delay of a stamp: loggers cut the fraction off. c10's nine digits are just wrong."""
     return np.where(sigma >= 0.45, 0.0, sigma / 0.6)
 
 
@@ -217,16 +212,14 @@ def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
         part, delay = _moments(_columns(members, numbers, keys), len(clocks))
         parts.append(part)
         bias.extend(delay)
-    joined, kinds, hashes = _joined(
-        len(clocks), list(keys.numbers), *(np.concatenate(a) for a in zip(*parts, strict=True))
-    )
+    rows = (np.concatenate(a) for a in zip(*parts, strict=True))
+    joined, kinds, hashes = _joined(len(clocks), list(keys.numbers), *rows)
     spread = 1.4826 * float(np.median(np.abs(bias))) if len(bias) >= 2 else None
     return Readings(joined, clocks, kinds, hashes, spread, events, keys)
 
 
 def _batches(events: Sequence[Sequence[Event]]) -> Iterator[tuple[int, int]]:
-    """Clocks in a row that have enough marks together:
-    neither one numpy call for each clock nor all marks in memory at once."""
+    """Clocks in a row with enough marks together: no numpy call for each clock, nor all marks in memory at once."""
     first = marks = 0
     for i, members in enumerate(events):
         fields: list[Any] = [e.fields for e in members]
@@ -252,8 +245,7 @@ def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
 def _joined(
     clocks: int, names: list[str], hashes: Array, times: Array, noise: Array, owner: Array, form: Array
 ) -> tuple[Marks, list[dict[str, int]], Array]:
-    """Keep marks of at least two clocks, at most PER_CLOCK of each clock:
-    on all clocks the same ones, and its last ones."""
+    """Marks of at least two clocks, at most PER_CLOCK of each clock: on all clocks the same ones, and its last ones."""
     keys, event, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     keep = counts[event] >= 2
     keep[keep] = _sampled(owner[keep], hashes[keep], times[keep], counts[event[keep]], clocks)

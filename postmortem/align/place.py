@@ -19,22 +19,19 @@ from postmortem.align.owners import ClockId
 from postmortem.model import Event
 
 Line = tuple[str, int | None]  # source and line
+Lines = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]  # source -> lines in order, and the segment of each
 Moment = tuple[float, float]  # on the job's clock, and one standard deviation
 
 UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbor on one side only
-# one standard deviation of a constant delay of a host that no line shows (see docs/clocks.md)
-UNSEEN = 0.05
+UNSEEN = 0.05  # one standard deviation of a constant delay of a host that no line shows (see docs/clocks.md)
 IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers)
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
-
-
 # moments behind the origin, seconds on top, their variances
 Bends = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...]]
 
 
 class Correction(NamedTuple):
-    """`true = origin + (t - shift - origin - offset) / (1 + drift)`; `shift` is the zone.
-    One for each segment of a clock."""
+    """Of one segment: `true = origin + (t - shift - origin - offset) / (1 + drift)`; `shift` is the zone."""
 
     shift: float = 0.0
     offset: float = 0.0
@@ -60,10 +57,8 @@ class Correction(NamedTuple):
 
     def sigma_at(self, moment: float) -> float:
         away = moment - self.origin - self.centre
-        return float(
-            (self.var + away * away * self.var_drift + self._bend(moment - self.origin)[1] + self.floor * self.floor)
-            ** 0.5
-        )
+        bend = self._bend(moment - self.origin)[1]
+        return float((self.var + away * away * self.var_drift + bend + self.floor * self.floor) ** 0.5)
 
     def _bend(self, moment: float) -> tuple[float, float]:
         """Seconds on top of offset and drift, and their variance; beyond the last knot the line goes on."""
@@ -95,7 +90,7 @@ class Pieces:
     how far) may be the first behind a step: a line behind the one before it carries that as error."""
 
     corrections: tuple[Correction, ...]
-    lines: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+    lines: Lines
     edges: tuple[tuple[float, float], ...] = ()
     alone: tuple[float, float] | None = None
 
@@ -146,8 +141,8 @@ def placed(events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Ma
 
 
 def refilled(events: Sequence[Event], known: Mapping[Line, Moment]) -> dict[Line, Moment]:
-    """Times of lines known from other files, and of the lines without a stamp around them. `events` are all of
-    these files. A time that contradicts a line's neighbors is left out."""
+    """Times of lines known from other files, but those that contradict a line's neighbors, and of lines without a stamp
+    around them. `events` are all of these files."""
     at = [e.at if e.clock != "none" else None for e in events]
     sigma = [e.at_sigma for e in events]
     fits = _fitting(events, at, known)
@@ -182,8 +177,7 @@ def _fitting(events: Sequence[Event], at: Sequence[float | None], known: Mapping
 
 
 def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:
-    """Give events without a stamp the time of another event of their line, or the interval between their
-    neighbors in the file."""
+    """Give events without a stamp the time of their line's other event, or the interval between their neighbors."""
     numbers = [e.where.line or 0 for e in events]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):

@@ -94,8 +94,7 @@ def group_median(values: Array, group: Array, groups: int) -> Array:
 
 
 def together(group: Array, groups: int) -> Array:
-    """The order that brings groups together and changes nothing else.
-    Short integers are sorted digit by digit, ten times as fast."""
+    """The order that brings groups together. Short integers are sorted digit by digit, ten times as fast."""
     return np.argsort(group.astype(np.uint16) if groups <= 1 << 16 else group, kind="stable")
 
 
@@ -107,8 +106,7 @@ def in_time(marks: Marks, moment: Array) -> Array:
 
 
 def solve(marks: Marks, prior_drift: Array | None = None, prior_sd: Array | None = None) -> Fit:
-    """Fit all clocks. `prior_drift` and `prior_sd` per clock:
-    prior knowledge of drifts (segments of one clock share it)."""
+    """Fit all clocks. `prior_drift` and `prior_sd` are known of segments, which share the drift of their clock."""
     origin = float(np.median(marks.time))
     t = marks.time - origin
     prior = np.zeros(marks.clocks) if prior_drift is None else prior_drift
@@ -119,8 +117,7 @@ def solve(marks: Marks, prior_drift: Array | None = None, prior_sd: Array | None
 
 
 def _coarse(marks: Marks, t: Array) -> tuple[Array, Array, Array]:
-    """Offsets by medians over common events, breadth first from the clock with most events;
-    and which clocks are connected."""
+    """Offsets by medians over common events, breadth first from the clock with most; and which clocks are connected."""
     counts = np.bincount(marks.clock, minlength=marks.clocks)
     offset = np.full(marks.clocks, np.nan)
     moment = np.full(marks.events, np.nan)
@@ -151,8 +148,7 @@ def _coarse(marks: Marks, t: Array) -> tuple[Array, Array, Array]:
 
 
 def _polish(marks: Marks, t: Array, offset: Array, drift: Array, moment: Array) -> tuple[Array, Array, Array]:
-    """Two-way medians: events from clocks, clocks from events,
-    each clock with a slope that a step or outliers cannot bend."""
+    """Two-way medians: events from clocks, clocks from events, with slopes that a step or outliers cannot bend."""
     for _ in range(4):
         x = moment[marks.event]
         moment = group_median(t - offset[marks.clock] - drift[marks.clock] * x, marks.event, marks.events)

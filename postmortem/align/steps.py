@@ -87,8 +87,7 @@ def _cuts(marks: Marks, fit: Fit, parent: Array) -> dict[int, tuple[Array, float
 
 
 def _stretches(x: Array) -> list[tuple[int, int]]:
-    """The parts of a clock's marks in which its rate may be taken as constant:
-    all of them, or overlapping ones of a long run."""
+    """The parts of a clock's marks with a constant rate: all of them, or overlapping ones of a long run."""
     n = len(x)
     if x[-1] - x[0] <= LONG:
         return [(0, n)]
@@ -100,8 +99,7 @@ def _stretches(x: Array) -> list[tuple[int, int]]:
 
 
 def _in_a_row(far: Array) -> bool:
-    """Whether three of four neighbours are off, or the first or last two:
-    single outliers are not looked at any closer."""
+    """Whether three of four neighbors are off, or the first or last two; single outliers do not count."""
     return bool(far[:2].all() or far[-2:].all() or np.convolve(far, np.ones(4)).max() >= 3)
 
 
@@ -118,8 +116,7 @@ def _usual(marks: Marks, fit: Fit) -> float:
 
 
 def _best_cut(x: Array, y: Array, tolerance: float) -> tuple[int, float, int] | None:
-    """Where to cut one clock's offsets: at the place that brings most of them into line.
-    None if no cut is good enough."""
+    """Where to cut one clock's offsets so that most come into line; None if no cut is good enough."""
     n = len(x)
     slope = _lagged_slope(x, y)
     z = y - slope * x
@@ -145,8 +142,7 @@ def _lagged_slope(x: Array, y: Array) -> float:
 
 
 def _inliers(z: Array, tolerance: float) -> list[tuple[int, float]]:
-    """For every prefix of z: how many of its values lie near its median, and the median.
-    At most 400 values are looked at."""
+    """For every prefix of z (at most 400 values): how many lie near its median, and the median."""
     found: list[tuple[int, float]] = [(0, 0.0)]
     ordered: list[float] = []
     for value in z.tolist():

@@ -138,8 +138,7 @@ def _packed(times: object, before: float, there: float) -> object:
 
 
 def _undated(times: Sequence[float]) -> tuple[float, float]:
-    """Middle and end of a job whose stamps all lack the year:
-    on the circle of the year they begin behind the widest gap."""
+    """Middle and end of a job whose stamps all lack the year: on the year's circle it begins behind the widest gap."""
     circle = sorted(times)
     gaps = [(b - a, b) for a, b in pairwise(circle)]
     width, start = max(gaps, default=(0.0, circle[0]))

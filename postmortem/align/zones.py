@@ -50,9 +50,8 @@ def exists(zone: float) -> bool:
 
 
 def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, float]:
-    """Naive clock -> its zone: torchrun writes the time of a rank's failure in local time into its block, and
-    in seconds since 1970 into the rank's error file. Both come from the same reading, so they differ by the
-    zone and nothing else."""
+    """Naive clock -> its zone: torchrun writes one reading of a rank's failure in local time into its block, and in
+    seconds since 1970 into the rank's error file."""
     epochs: dict[tuple[object, ...], list[float]] = defaultdict(list)
     local: list[tuple[ClockId, tuple[object, ...], float]] = []
     for clock, e in ((clock, e) for clock, found in members.items() for e in found):

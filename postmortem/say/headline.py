@@ -85,8 +85,7 @@ def _who(root: Claim, ranks: tuple[int, ...]) -> str:
 
 
 def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
-    """The result of the comparison of the ranks: `rank 2 had finished while …` is a sentence by itself, others need a
-    title."""
+    """The result of the comparison of the ranks: a sentence by itself, or behind the pattern's title."""
     if root.because[0].isupper():
         return root.because  # a sentence by itself
     subject = ranks_text(ranks) if ranks else ""

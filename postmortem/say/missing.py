@@ -128,8 +128,7 @@ def _kernel(o: Open) -> Iterator[Missing]:
 
 
 def _may_be_the_kernels(o: Open) -> bool:
-    """Whether the kernel log may have the end: it has kills, faults and lost hosts, but no interrupts, requests to stop
-    or aborts."""
+    """Whether the kernel log may have the end: of a kill, a fault, a lost host; not of a request to stop or abort."""
     if o.category in ("host-oom", "peer-lost"):
         return True
     if o.category == "external-signal":
@@ -256,8 +255,7 @@ def _reason(o: Open) -> Iterator[Missing]:
 
 
 def recorder_settings(version: str | None) -> str:
-    """The environment variables that switch the flight recorder on, for this torch (TORCH_NCCL_* before 2.9,
-    TORCH_FR_* from then on)."""
+    """The flight recorder's variables for this torch: TORCH_NCCL_* before 2.9, TORCH_FR_* from then on."""
     m = _TORCH.match(version or "")
     if m and (whole(m[1]), whole(m[2])) < (2, 9):
         return (

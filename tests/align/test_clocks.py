@@ -1,8 +1,9 @@
-"""What is said of each clock: zones and how likely they are, steps, kernels, and what too few lines are worth."""
+"""The steps of the comparison of clocks: zones, marks, steps, states and kernels."""
 
 from __future__ import annotations
 
 import zoneinfo
+from array import array
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from claims import NOON, event
-from postmortem.align import consensus, kernel, steps, zones
+from postmortem.align import consensus, kernel, marks, steps, zones
 from postmortem.align.consensus import Segment
 from postmortem.align.estimate import TOGETHER, _believable, began_to_wait
 from postmortem.align.owners import ClockId, Owners
@@ -22,7 +23,7 @@ HOUR = 3600.0
 # ── zones ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_zone_exists_where_the_world_keeps_it() -> None:
+def test_a_zone_exists_where_a_place_on_earth_has_it() -> None:
     names = zoneinfo.available_timezones()
     if not names:
         pytest.skip("this machine has no table of time zones")
@@ -55,9 +56,57 @@ def test_collectives_of_two_groups_or_of_two_numbers_are_not_the_same() -> None:
     assert nameless.fields["family"] == "once entered collective 7 of its group"
 
 
-@pytest.mark.parametrize("ms", ["", "12.5", "9" * 10, 600000, None])
-def test_a_time_that_is_no_number_of_milliseconds_marks_nothing(ms: Any) -> None:
-    assert not list(began_to_wait([waited(0, ms)]))
+def test_a_time_that_is_no_number_of_milliseconds_marks_nothing() -> None:
+    assert not list(began_to_wait([waited(0, ms) for ms in ("", "12.5", "9" * 10, 600000, None)]))
+
+
+# ── the numbers of a line that name the moment ──────────────────────────────────────────────────────────────────────
+
+
+def printed(*rows: tuple[int, ...], rank: int = 0) -> Event:
+    """What one rank printed: the line's shape is column 0, its numbers are the others."""
+    flat = array("q", [n for row in rows for n in (7, *row)])
+    times = array("d", range(len(rows)))
+    fields = {"values": flat, "columns": len(rows[0]) + 1, "times": times, "lines": array("q", range(len(rows)))}
+    return event(kind="sync", rank=rank, fields=fields)
+
+
+def columns(*members: Event, form: str = "progress #") -> tuple[int, ...] | None:
+    return marks._key_columns(form, members)
+
+
+def test_a_number_that_counts_alike_on_all_ranks_names_the_moment() -> None:
+    counted = [printed(*((n, 900 + 31 * n % 17 + rank) for n in range(20)), rank=rank) for rank in (0, 1)]
+    assert columns(*counted) == (1,)
+
+
+def test_numbers_that_repeat_need_a_second_one() -> None:
+    epochs = [printed(*((n // 5, n % 5) for n in range(20)), rank=rank) for rank in (0, 1)]
+    assert columns(*epochs) == (1, 2)
+
+
+def test_numbers_that_each_rank_draws_itself_name_nothing() -> None:
+    drawn = [printed(*((1000 * rank + 37 * n % 101,) for n in range(20)), rank=rank) for rank in (0, 1)]
+    assert columns(*drawn) is None
+
+
+def test_a_constant_counts_where_a_word_names_a_counter() -> None:
+    word = marks.WORDS[0]
+    once = [printed((3,), rank=rank) for rank in (0, 1)]
+    assert columns(*once, form=f"{word} #") == (0, 1)
+    assert columns(*once, form="memory #") is None
+    own = [printed((rank,), rank=rank) for rank in (0, 1)]
+    assert columns(*own, form=f"{word} #") == (0,)  # the rank's own number
+
+
+def test_rising_numbers_may_step_back_once_in_a_while() -> None:
+    def rising(*numbers: int) -> bool:
+        return marks._rising([marks._table(printed(*((n,) for n in numbers)))], 1)
+
+    assert rising(*range(20))
+    assert rising(*range(11), 5, *range(11, 22))
+    assert not rising(*[1, 2, 1, 2] * 5)
+    assert not rising(1)
 
 
 # ── where a clock was set ────────────────────────────────────────────────────────────────────────────────────────────
@@ -89,7 +138,7 @@ def test_a_steady_drift_of_hours_is_no_step() -> None:
 # ── how good a comparison is ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_clocks_common_lines_are_worth() -> None:
+def test_the_state_of_a_clock_by_its_common_lines() -> None:
     def state(*near: int, marks: int = 0) -> str:
         return consensus._state([bool(n) for n in near], marks or len(near))[0]
 
@@ -115,14 +164,14 @@ def believed(*segments: Segment, kind: Any = "naive", how: str = "named") -> boo
     return _believable(clock, told, how)
 
 
-def test_many_lines_or_three_that_agree_are_believed_whatever_they_say() -> None:
+def test_many_lines_or_three_that_agree_are_trusted_with_any_offset() -> None:
     assert believed(segment(333.0, marks=4))
     assert believed(segment(333.0, marks=2), segment(333.0, marks=2))
     assert believed(segment(333.0, marks=3, inliers=3))
     assert not believed(segment(333.0, marks=3))
 
 
-def test_one_or_two_are_believed_where_machines_have_such_a_clock() -> None:
+def test_one_or_two_are_trusted_where_machines_have_such_a_clock() -> None:
     assert believed(segment(100.0)) and not believed(segment(130.0))
     assert believed(segment(-5 * HOUR + 100.0))
     assert not believed(segment(-5 * HOUR), kind="absolute")
@@ -132,7 +181,7 @@ def test_one_or_two_are_believed_where_machines_have_such_a_clock() -> None:
     assert believed(segment(0.0), segment(130.0, marks=1))
 
 
-def test_the_life_of_a_log_names_its_zone() -> None:
+def test_the_span_of_a_log_shows_its_zone() -> None:
     others = (NOON, NOON + 600)
 
     def life(first: float, last: float) -> float | None:
@@ -160,7 +209,7 @@ def test_a_line_a_quarter_of_an_hour_after_the_others_is_no_zone() -> None:
 ABSOLUTE, LOCAL, BOOT = (ClockId("a", 0, kind, True) for kind in ("absolute", "naive", "boot"))  # type: ignore[arg-type]
 
 
-def test_boot_time_is_what_the_clock_was_set_to_and_grows_vague_with_the_days() -> None:
+def test_boot_time_by_the_hardware_clock_gets_less_exact_with_the_days() -> None:
     said = f"rtc_cmos: setting system clock to 2026-11-21T12:00:00 UTC ({int(NOON)})"
     found = kernel._by_boot({said: 0.5, "x": 100_000.5}, lambda t: 3.0 if t == NOON + 100_000 else 0.0)
     assert found and (found.offset, found.zone, found.state) == (3.0 - NOON + 0.5, None, "weak")
@@ -168,7 +217,7 @@ def test_boot_time_is_what_the_clock_was_set_to_and_grows_vague_with_the_days() 
     assert kernel._by_boot({"x": 1.0}, lambda t: 0.0) is None
 
 
-def test_kills_agree_on_the_smallest_interval_that_most_of_them_hold() -> None:
+def test_kills_agree_on_the_smallest_interval_that_most_of_them_share() -> None:
     three = kernel._by_kills([(0.0, 4.0), (1.0, 6.0), (2.0, 9.0)])
     assert three and (three.offset, three.events, three.state) == (-3.0, 3, "aligned")
     assert three.sigma == pytest.approx(2.0 / 12**0.5)

@@ -1,4 +1,4 @@
-"""What is shown of each clock and how clocks without a line in common are placed, on hand-built estimates."""
+"""Clocks without a line in common and the table of clocks, on hand-built estimates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from postmortem.align.estimate import (
     _take_twins,
 )
 from postmortem.align.owners import ClockId
-from postmortem.align.place import Correction, Pieces
+from postmortem.align.place import Correction
 from postmortem.model import Event
 
 HOUR = 3600.0
@@ -43,7 +43,7 @@ def lonely(*clocks: ClockId, named: Any = (), how: str = "", **spans: Any) -> di
 # ── clocks with nothing in common ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_one_host_alone_is_right_by_its_own_word() -> None:
+def test_one_host_alone_is_read_as_it_is() -> None:
     dated = lonely(DATED)[DATED]
     assert (dated.zone, dated.known, dated.events, dated.state) == (0.0, True, 0, "weak")
     assert dated.correction == Correction()
@@ -62,7 +62,7 @@ def test_beside_another_host_its_skew_is_not_known() -> None:
     assert [(row.zone, row.state) for row in named.values()] == [(2 * HOUR, "weak"), (0.0, "weak")]
 
 
-def test_a_log_that_lives_when_the_others_do_has_their_zone() -> None:
+def test_a_log_with_the_span_of_the_others_has_their_zone() -> None:
     dated = clock("b", "absolute")
     same = lonely(dated, A)[A]
     assert (same.zone, same.known, same.state, same.correction.floor) == (0.0, True, "weak", UNCOMPARED)
@@ -71,15 +71,6 @@ def test_a_log_that_lives_when_the_others_do_has_their_zone() -> None:
     assert (abroad.known, abroad.correction.floor) == (True, ZONE_ONLY)
     never = lonely(dated, A, a=(NOON + 40 * HOUR, NOON + 41 * HOUR))[A]
     assert (never.zone, never.known, never.state, never.correction.floor) == (None, False, "refused", LOST)
-
-
-def test_where_no_stamp_names_a_zone_the_likeliest_reading_counts() -> None:
-    tokyo = lonely(A, B, b=(NOON + 9 * HOUR, NOON + 9 * HOUR + 600))
-    assert {c.host: (row.zone, row.correction.shift) for c, row in tokyo.items()} == {
-        "a": (0.0, 0.0), "b": (9 * HOUR, 9 * HOUR),
-    }  # fmt: skip
-    near = lonely(A, B, b=(NOON + HOUR, NOON + HOUR + 600))
-    assert all("no timestamp has a time zone" in row.reason for row in near.values() if row.zone is None)
 
 
 # ── two forms of one clock ───────────────────────────────────────────────────────────────────────────────────────────
@@ -104,15 +95,6 @@ def test_another_form_of_a_hosts_stamps_has_the_same_skew() -> None:
     assert twin(_one(Correction(), None, True, 9, "weak", ""), {A: 2 * HOUR}) is None
 
 
-def test_the_moments_at_which_it_was_set_are_read_in_its_own_zone() -> None:
-    rows = tuple(Row(Correction(offset=x), 0.0, True, 9, "aligned", "") for x in (0.0, 5.0))
-    pieces = Pieces(tuple(row.correction for row in rows), {}, ((100.0, 110.0),), (200.0, 3.0))
-    found = twin(Estimate(rows, pieces), {A: 2 * HOUR})
-    assert found is not None
-    assert found.pieces.edges == ((100.0 + 2 * HOUR, 110.0 + 2 * HOUR),)
-    assert found.pieces.alone == (200.0 + 2 * HOUR, 3.0)
-
-
 # ── sets of clocks ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -131,13 +113,10 @@ def test_ranks_of_one_unnamed_host_print_a_line_within_a_second() -> None:
     assert not _ranks_apart([one, sync(1, 15.0, run="r")])
 
 
-# ── what is told of a clock ──────────────────────────────────────────────────────────────────────────────────────────
-
-
 # ── the table ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lines_of_one_file_are_shown_in_their_order_where_clocks_waver() -> None:
+def test_lines_of_one_file_are_shown_in_order_though_stamps_go_back_a_little() -> None:
     def shown(*times: float | None) -> list[float]:
         return room._display_order(times, ["a"] * len(times), [*range(1, len(times) + 1)])
 

@@ -51,20 +51,17 @@ def test_a_bend_goes_from_knot_to_knot_and_on_beyond_the_last() -> None:
 TWO = Pieces((Correction(), Correction(offset=10.0)), {"a.log": ((5, 9), (0, 1))}, ((100.0, 110.0),))
 
 
-@pytest.mark.parametrize(
-    "line, segments", [(5, (0, 0)), (9, (1, 1)), (3, (0, 0)), (7, (0, 1)), (12, (1, 1))]
-)  # fmt: skip
-def test_a_line_has_the_segment_of_those_around_it(line: int, segments: tuple[int, int]) -> None:
-    assert TWO.choose("a.log", line, 0.0) == segments
+def test_a_line_has_the_segment_of_those_around_it() -> None:
+    for line, segments in ((5, (0, 0)), (9, (1, 1)), (3, (0, 0)), (7, (0, 1)), (12, (1, 1))):
+        assert TWO.choose("a.log", line, 0.0) == segments, line
 
 
-@pytest.mark.parametrize("t, segments", [(99.9, (0, 0)), (100.0, (0, 1)), (110.0, (0, 1)), (110.1, (1, 1))])
-def test_a_line_of_another_file_has_it_by_its_stamp(t: float, segments: tuple[int, int]) -> None:
-    assert TWO.choose("b.log", 7, t) == segments
-    assert TWO.choose("a.log", None, t) == segments
+def test_a_line_of_another_file_has_it_by_its_stamp() -> None:
+    for t, segments in ((99.9, (0, 0)), (100.0, (0, 1)), (110.0, (0, 1)), (110.1, (1, 1))):
+        assert TWO.choose("b.log", 7, t) == TWO.choose("a.log", None, t) == segments, t
 
 
-def test_what_may_belong_to_either_side_of_a_step_carries_the_jump() -> None:
+def test_a_line_that_may_be_on_either_side_of_a_step_has_the_jump_as_error() -> None:
     assert TWO.apply("a.log", 7, 50.0, 0.5) == (45.0, 5.5)
     assert TWO.apply("a.log", 9, 50.0, 0.5) == (40.0, 0.5)
     assert TWO.apply("a.log", 5, 50.0, 0.5) == (50.0, 0.5)
@@ -106,7 +103,7 @@ def test_with_one_neighbour_it_is_known_badly_and_with_none_not_at_all() -> None
     assert at(10.0, None, lines=(1, None))[1] == (None, 0.0)
 
 
-# ── lives ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def marks(file: str, *times: float, rank: int | None = 0, clock: Any = "naive", **more: Any) -> Event:
@@ -134,7 +131,7 @@ def test_a_zone_is_quarters_of_an_hour() -> None:
         assert (len(set(owners.runs(both).values())) > 1) is several
 
 
-def test_a_folder_that_disagrees_with_nobody_belongs_to_the_nearest_run() -> None:
+def test_a_folder_that_disagrees_with_no_other_belongs_to_the_nearest_run() -> None:
     third = marks("x/c/3.log", 490.0, rank=5)
     both = [marks("x/a/1.log", 500.0), marks("x/b/2.log", 100.0)]
     assert owners.runs([*both, third])["x/c/3.log"] == owners.runs(both)["x/a/1.log"]
@@ -169,7 +166,7 @@ def test_two_hosts_in_one_file_or_of_one_rank_name_none() -> None:
     assert [c.host for c in owner.clocks if c] == ["a", "b", None, None]
 
 
-def test_what_an_agent_says_of_an_end_does_not_say_whose_clock_it_is() -> None:
+def test_a_report_of_an_agent_does_not_name_the_host_of_its_clock() -> None:
     owner = Owners([stamped(file="agent.err", host="b", kind="exit", rank=1), stamped(file="agent.err")])
     assert [c.host for c in owner.clocks if c] == ["b", None]
 
@@ -195,7 +192,7 @@ def test_a_console_beside_another_runs_files_is_not_of_that_runs_host() -> None:
 NAIVE, DATED = ClockId("a", 0, "naive", False), ClockId("a", 0, "absolute", False)
 
 
-def test_a_zone_by_the_life_of_the_same_host() -> None:
+def test_a_zone_by_the_span_of_the_hosts_other_stamps() -> None:
     lifes = {NAIVE: (NOON + 7200, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(lifes) == {NAIVE: 7200.0}
     inside = {NAIVE: (NOON + 7300, NOON + 7700), DATED: (NOON, NOON + 600)}
@@ -211,7 +208,7 @@ def test_a_zone_by_the_life_of_the_same_host() -> None:
     assert zones.named_by_span(yearless) == {}
 
 
-def test_what_to_take_off_all_offsets() -> None:
+def test_the_amount_to_subtract_from_all_offsets() -> None:
     a, b, c = (ClockId(h, 0, "naive", False) for h in "abc")
     assert zones.gauge({}, {}) == (0.0, "alone")
     assert zones.gauge({a: 5.0, b: 7.0}, {}) == (5.0, "alone")
@@ -219,6 +216,3 @@ def test_what_to_take_off_all_offsets() -> None:
     base, how = zones.gauge({a: 0.0, b: 9 * 3600.0}, {})
     assert (base, how) == (0.0, "likely")  # Tokyo and UTC
     assert zones.gauge({a: 0.0, b: -3600.0, c: 0.0}, {})[1] in ("likely", "open")
-
-
-# ── years ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -40,11 +40,11 @@ def wanted(category: str | None, *events: Any, **known: Any) -> list[str]:
         ("python-exception", []),
     ],
 )
-def test_what_would_settle_it(category: str | None, what: list[str]) -> None:
+def test_the_evidence_that_would_decide(category: str | None, what: list[str]) -> None:
     assert wanted(category) == what
 
 
-def test_what_is_asked_for_is_what_collect_takes() -> None:
+def test_each_request_has_the_command_of_collect() -> None:
     """With the same command: who has no `postmortem collect` there types it."""
     took = [set(way) for item in items.ALL for way in item.ways]
     for way in (items.PY_SPY, items.KERNEL_JOURNAL, items.KERNEL_DMESG, items.SACCT, items.PREVIOUS):
@@ -55,7 +55,7 @@ def test_what_is_asked_for_is_what_collect_takes() -> None:
     assert stacks.startswith("postmortem collect ") and items.shown(items.PY_SPY) in stacks
 
 
-def test_what_is_at_hand_is_not_asked_for() -> None:
+def test_evidence_at_hand_is_not_requested() -> None:
     assert wanted("host-oom", sources=[DMESG]) == []
     assert wanted("hang", event(kind="recorder"), event(kind="stack")) == []
 
@@ -69,7 +69,7 @@ def test_what_is_at_hand_is_not_asked_for() -> None:
         ("native-crash", -6, ["a stack"]),  # the kernel logs no abort
     ],
 )
-def test_what_an_end_leaves_open(category: str, code: int, what: list[str]) -> None:
+def test_the_questions_that_an_end_leaves_open(category: str, code: int, what: list[str]) -> None:
     root = claim(pattern("p", category), strength="ended")
     assert wanted(category, *exits(r1=code), root=root, named=(1,)) == what
 
@@ -79,7 +79,7 @@ def stack(rank: int | None, *files: str, **more: Any) -> Any:
     return event("Thread", kind="stack", rank=rank, frames=frames, **more)
 
 
-def test_whose_stack_is_here_is_not_asked_for_his_stack() -> None:
+def test_a_stack_that_is_here_is_not_requested() -> None:
     """Of three ranks rank 1 is waited for. The others' stacks are here, and its own would decide."""
     others = [stack(r, collective="all_reduce") for r in (0, 2)]
     others.append(event(kind="line", rank=1))
@@ -99,7 +99,7 @@ def test_of_a_rank_that_waits_for_its_loader_the_workers_are_open() -> None:
     assert asked("hang", loading, stack(1, child=True), named=(1,), ranks=(1,)) == []
 
 
-def test_who_was_in_another_collective_is_not_looked_for() -> None:
+def test_a_rank_in_another_collective_is_not_searched_for() -> None:
     assert wanted("collective-mismatch", named=(1,), stuck={"elsewhere": {"1": "broadcast"}}) == []
     assert wanted("hang", named=(1,), stuck={"elsewhere": {}, "missing": [1]}) == ["flight-recorder dumps", "stacks"]
 
@@ -108,7 +108,7 @@ def test_of_a_rank_that_had_finished_its_batches_are_open() -> None:
     assert wanted("collective-mismatch", bye(1), named=(1,), ranks=(1,)) == ["the number"]
 
 
-def test_who_aborts_after_a_time_out_is_not_the_dead_one() -> None:
+def test_a_rank_that_aborts_after_a_timeout_is_not_the_dead_one() -> None:
     """The watchdog ends its own process with SIGABRT: rank 1 was killed, rank 0 only waited."""
     timed_out = pattern("timed-out", "hang", role="symptom", tells=("wait",))
     waits = event("timed out", rank=0, pattern="timed-out")
