@@ -215,7 +215,8 @@ def test_stamps_in_seconds_since_1970_and_time_outs_half_an_hour_behind(tmp_path
     off: list[float] = []  # seconds, against the job's time
     stated: list[float] = []
     for seed in range(71, 75):
-        truth = write(tmp_path / str(seed), seed, 12, 90, scenario="hang", patience=1800.0, change=_third_in_epochs)
+        hang: Any = {"hosts": 12, "steps": 90, "scenario": "hang", "patience": 1800.0}
+        truth = write(tmp_path / str(seed), seed, _third_in_epochs, **hang)
         document = document_of(tmp_path / str(seed))
         rows = [c for c in document["clocks"] if not any("dmesg" in source for source in c["sources"])]
         by = {host.name: host for host in truth.hosts}
