@@ -1,5 +1,5 @@
 """What comparing clocks cannot do, one test each: the stated error takes it in, or the clock is refused,
-and a human is told which.
+and the reason is reported.
 
 Folders of logs with known clocks come from `clocks/folder.py`, events from `clocks/world.py`.
 """
@@ -54,14 +54,14 @@ def test_a_constant_delay_of_a_host_is_not_visible_and_orders_allow_for_it() -> 
     assert "a constant delay of a host is not visible below 50 ms" in timeline.clocks[0].reason
     crash = {e.host: e for e in timeline.events}
     hosts = sorted(h for h, (_, _, good) in found.items() if good)
-    wrong = told = 0
+    wrong = ordered = 0
     for a in hosts:
         for b in hosts:
-            apart = (crash[b].at or 0.0) + 0.02 - (crash[a].at or 0.0)  # b's line stands 20 ms behind a's
+            apart = (crash[b].at or 0.0) + 0.02 - (crash[a].at or 0.0)  # b's line is 20 ms behind a's
             sure = a != b and abs(apart) > order.margin(crash[a], crash[b])
-            told += sure
+            ordered += sure
             wrong += sure and apart < 0
-    assert wrong <= 0.025 * len(hosts) ** 2 and told < 0.3 * len(hosts) ** 2
+    assert wrong <= 0.025 * len(hosts) ** 2 and ordered < 0.3 * len(hosts) ** 2
 
 
 def test_one_line_behind_a_step_is_no_proof_of_it() -> None:
@@ -112,21 +112,21 @@ def test_lines_stamped_by_a_collector_are_refused_and_all_that_depends_on_them()
 
 
 @pytest.mark.parametrize(
-    ("start", "told"),
+    ("start", "note"),
     [
         (timegm((2026, 12, 31, 23, 40, 0)), "2026 before New Year, 2027 after it"),
         (timegm((2028, 2, 29, 12, 0, 0)), "2028, the nearest year with a 29 February"),
     ],
     ids=["new-year", "29-february"],
 )
-def test_years_that_no_line_names(tmp_path: Path, start: float, told: str) -> None:
+def test_years_that_no_line_names(tmp_path: Path, start: float, note: str) -> None:
     """Host 1 logs like glog, without a year. A fixed year would put half of its lines 365 days off."""
     forms = ("zoned", "glog", "logging")
     changed: Any = {"start": start, "change": lambda i, h: replace(h, zone=0.0, form=forms[i])}
     truth = write(tmp_path / "logs", seed=95, hosts=3, **changed)
     incident = analyze([str(tmp_path / "logs")], Options(redact=False))
     rows = own(incident.document)
-    assert told in rows["node-1"]["reason"], rows["node-1"]["reason"]
+    assert note in rows["node-1"]["reason"], rows["node-1"]["reason"]
     assert {row["state"] for row in rows.values()} == {"aligned"}
     lines = [e for e in incident.timeline.events if e.host == "node-1" and e.at is not None and e.clock == "naive"]
     assert lines and all(
@@ -147,7 +147,7 @@ def test_hosts_with_nothing_but_an_init_in_common(tmp_path: Path) -> None:
 
 
 def test_two_groups_of_hosts_with_nothing_in_common(tmp_path: Path) -> None:
-    """Two jobs' worth of lines: inside each group milliseconds, between them what zones and lives tell."""
+    """Two jobs' worth of lines: inside each group milliseconds, between them zones and spans."""
     write(tmp_path / "logs", seed=98, hosts=6, change=lambda i, h: h if i < 4 else replace(h, words="batch"))
     without_init(tmp_path / "logs")
     rows = own(document_of(tmp_path / "logs"))
@@ -168,7 +168,7 @@ def test_the_same_second_on_two_hosts_is_no_order() -> None:
 
 def test_daylight_saving_time_in_a_folder_of_logs(tmp_path: Path) -> None:
     """25 October 2026, 01:00 UTC: Berlin's clocks go back, the hour from two to three comes twice,
-    and file order tells which is which."""
+    and file order shows which is which."""
     start = timegm((2026, 10, 25, 0, 40, 0))
 
     def berlin(i: int, host: Host) -> Host:
@@ -220,7 +220,7 @@ def test_stamps_in_seconds_since_1970_and_time_outs_half_an_hour_behind(tmp_path
         document = document_of(tmp_path / str(seed))
         rows = [c for c in document["clocks"] if not any("dmesg" in source for source in c["sources"])]
         by = {host.name: host for host in truth.hosts}
-        late = 0.0  # of the job's time, against the true one, which no log tells
+        late = 0.0  # of the job's time, against the true one, which no log has
         for _ in range(3):
             errors = [_error(by[c["host"]], c, late) for c in rows]
             late -= float(np.median(errors))
@@ -233,7 +233,7 @@ def test_stamps_in_seconds_since_1970_and_time_outs_half_an_hour_behind(tmp_path
 
 
 def _error(host: Host, row: dict[str, Any], late: float) -> float:
-    """What a host's clock is said to be off by, less what it was, where the job's time is `late` by so much."""
+    """The stated error of a host's clock, less its true one, where the job's time is `late` by so much."""
     moment = datetime.fromisoformat(row["at"]).timestamp() - late
     return float(row["offset_s"] + late - host.skew - host.drift * (moment - host.start))
 
@@ -247,9 +247,9 @@ def test_a_kernel_log_without_a_kill_has_the_time_of_its_boot(tmp_path: Path) ->
     truth = write(tmp_path / "logs", seed=103, hosts=3, scenario="exception")
     host = truth.hosts[2]
     boot = host.boot + host.skew
-    told = f"[    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T10:45:53 UTC ({int(boot + 0.647614)})"
+    line = f"[    0.647614] rtc_cmos rtc_cmos: setting system clock to 2026-11-20T10:45:53 UTC ({int(boot + 0.647614)})"
     xid = f"[{START + 600 - host.boot:12.6f}] NVRM: Xid (PCI:0000:17:00): 79, GPU has fallen off the bus."
-    (tmp_path / "logs" / host.name / "dmesg.txt").write_text(f"{told}\n{xid}\n")
+    (tmp_path / "logs" / host.name / "dmesg.txt").write_text(f"{line}\n{xid}\n")
     incident = analyze([str(tmp_path / "logs")], Options(redact=False))
     row = next(c for c in incident.document["clocks"] if c["kind"] == "boot" and c["host"] == host.name)
     assert row["state"] == "weak" and "hardware clock at boot" in row["reason"], row

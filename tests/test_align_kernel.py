@@ -88,7 +88,7 @@ def test_a_boot_clock_that_nothing_joins_is_refused() -> None:
 
 def test_dmesg_T_of_a_host_in_another_zone_than_its_job() -> None:
     """A container runs in local time, `dmesg -T` is asked for in UTC:
-    the kill says which zone the kernel's wall time is in."""
+    the kill shows which zone the kernel's wall time is in."""
     local = T - 5 * 3600
     wall = kernel(f"[Fri Nov 20 21:13:48 2026] {KILL}", T + 0.5, "naive", "dmesg_T.txt")
     known: dict[str, Any] = {"sigma": 0.6, "rank": 0, "host": "node-b", "local_rank": 0}

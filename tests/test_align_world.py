@@ -1,4 +1,4 @@
-"""Clocks with a known truth: how far the aligned time is off, and whether it says so.
+"""Clocks with a known truth: how far the aligned time is off, and whether it states so.
 
 The noise laws are ours (see `clocks/world.py`); `benchmarks/clock_alignment.py` prints the same figures for many seeds.
 """
@@ -99,7 +99,7 @@ def set_at(e: Event, at: float, jump: float) -> Event:
 
 
 def test_lines_around_a_step_have_the_jump_as_error() -> None:
-    """Between the last common line before a step and the first behind it, nothing tells on which side a line stands."""
+    """Between the last common line before a step and the first behind it, nothing shows on which side a line is."""
     world = World.make(seed=45, hosts=10, marks=60, ranks=1, outliers=0.0)
     host = "node-0003"
     marks = next(e for e in world.events if e.host == host and e.kind == "sync")
@@ -121,7 +121,7 @@ def test_lines_around_a_step_have_the_jump_as_error() -> None:
 
 def test_a_host_that_always_prints_late_is_covered_by_the_floor() -> None:
     """A pipeline's last stage prints each step later than the first, for good: no number of steps shows that.
-    Lines that stand once, behind the init, disagree with the steps then, and the stated error takes that in.
+    Lines printed once, behind the init, disagree with the steps then, and the stated error takes that in.
     """
     world = World.make(seed=46, hosts=60, marks=50, bias=0.05, init=True)
     timeline = align(world.events)
@@ -130,7 +130,7 @@ def test_a_host_that_always_prints_late_is_covered_by_the_floor() -> None:
     assert "a constant delay of a host" in timeline.clocks[0].reason
     ranks = World.make(seed=47, hosts=30, marks=50, rank_bias=0.05)
     inside = [abs(e) <= 1.96 * s for e, s, good in errors(ranks, align(ranks.events)).values() if good]
-    assert np.mean(inside) > 0.93  # ranks of one host that differ for good say it, too
+    assert np.mean(inside) > 0.93  # ranks of one host that differ for good show it, too
 
 
 def test_ranks_of_an_unnamed_host_may_be_on_two() -> None:

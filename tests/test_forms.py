@@ -10,7 +10,7 @@ from postmortem.formats import forms
 from postmortem.formats.envelope import peel
 from postmortem.system.resources import PACKAGE
 
-FILES = sorted(str(path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.glob("[fbs]*/*.yaml"))
+FILES = sorted(str(path.relative_to(PACKAGE).with_suffix("")) for path in PACKAGE.glob("[abfs]*/*.yaml"))
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -99,7 +99,7 @@ def align(events: Sequence[Event]) -> Timeline:
     dated = with_years(events)
     owners = Owners(dated)
     estimates = estimate(dated, owners)
-    members = owners.members()
+    members = owners.grouped(dated)
     shown = [e for e in dated if e.kind != "sync"]
     clocks = [clock for e, clock in zip(dated, owners.clocks, strict=True) if e.kind != "sync"]
     pieces = {clock: found.pieces for clock, found in estimates.items()}

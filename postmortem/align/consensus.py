@@ -24,7 +24,7 @@ from postmortem.model import Event
 LEAST = 4  # inliers below which a clock is not called aligned
 SHARE = 0.6  # of inliers
 ROUGH = 1.0  # noise of marks that show zones and wrong clocks, and nothing finer
-UNMEASURED = 0.02  # floor where nothing shows how late a host prints for good
+UNMEASURED = 0.02  # floor where nothing shows a host's constant delay
 WIDEN = 1.35  # of variances: the noise is no normal one, and the events' moments are estimates too
 COARSE = 0.35  # of a stamp's sigma: hosts that round alike are wrong alike, however many lines they have
 INLIER = 5.0  # in units of the usual residual among the clocks
@@ -67,7 +67,7 @@ class Consensus:
 def compare(events: Sequence[Event], owners: Owners) -> Consensus | None:
     """Compare all clocks that have marks in common; None where no two have."""
     readings = reading.read(events, owners)
-    if readings.marks.clocks < 2 or not len(readings.marks.time):
+    if readings is None or readings.marks.clocks < 2 or not len(readings.marks.time):
         return None
     solved = solve_with_steps(readings.marks)
     fit = solved.fit
@@ -94,7 +94,7 @@ def _unnamed(owners: Owners, clocks: Sequence[ClockId]) -> dict[ClockId, str]:
 
 
 def _connected(readings: Readings, solved: Segmented) -> tuple[tuple[ClockId, ...], ...]:
-    """A clock whose pieces fell apart belongs where its first piece is."""
+    """A clock whose pieces fell apart is connected as its first piece is."""
     members: dict[int, list[ClockId]] = defaultdict(list)
     for i, clock in enumerate(readings.clocks):
         if (component := int(solved.fit.component[i])) >= 0:

@@ -16,6 +16,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -63,7 +64,7 @@ Spans = Mapping[ClockId, tuple[float, float]]
 def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
     """All clocks but the kernel's."""
     consensus = _compared(events, owners)
-    members = {c: found for c, found in owners.members().items() if not c.kernel}
+    members = {c: found for c, found in owners.grouped(events).items() if not c.kernel}
     times = {c: [e.time or 0.0 for e in found] for c, found in members.items()}
     spans = {c: (min(stamps), max(stamps)) for c, stamps in times.items()}
     named = {**zones.named_by_span(spans), **zones.named_by_epoch(members)}
@@ -212,7 +213,7 @@ def _estimate(clock: ClockId, consensus: Consensus, named: Mapping[ClockId, floa
         correction = s.correction._replace(shift=zone or 0.0, offset=s.correction.offset - (zone or 0.0))
         reason = _reason(clock, consensus, s, i, how if clock.kind == "naive" and clock not in named else "named")
         rows.append(Row(correction, zone, True, s.marks, s.state, reason, s.drift))
-    edges = tuple((a.last, b.first) for a, b in zip(segments, segments[1:], strict=False))
+    edges = tuple((a.last, b.first) for a, b in pairwise(segments))
     end = segments[-1]
     alone = (end.last, end.alone) if end.alone else None
     pieces = Pieces(tuple(r.correction for r in rows), consensus.lines.get(clock, {}), edges, alone)
@@ -231,9 +232,8 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
         parts.append(f"piece {i + 1} of {len(segments)}{_jump(segments, i, len(consensus.segments) == 2)}")
         parts.append("lines between two pieces have the jump as their error")
     if s.alone:
-        parts.append(
-            f"its last common line is {s.alone:.2f} s off: later lines have that error, the clock may have been set"
-        )
+        off = f"{s.alone:.2f} s off: later lines have that error, the clock may have been set"
+        parts.append(f"its last common line is {off}")
     if (turn := _turn(s)) > 0.5:
         parts.append(f"its rate changed by {turn:.1f} ppm during the run, corrected every few hours")
     if how in UNZONED:
@@ -246,7 +246,7 @@ def _reason(clock: ClockId, consensus: Consensus, s: Segment, i: int, how: str) 
 def _turn(s: Segment) -> float:
     """The difference between a clock's fastest and slowest hours, in ppm."""
     knots = [k for k in zip(*s.correction.bends, strict=True) if k[2] < place.UNSEEN**2]
-    rates = [1e6 * (b[1] - a[1]) / (b[0] - a[0]) for a, b in zip(knots, knots[1:], strict=False)]
+    rates = [1e6 * (b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(knots)]
     return max(rates, default=0.0) - min(rates, default=0.0)
 
 
@@ -271,7 +271,7 @@ def _one(correction: Correction, zone: float | None, known: bool, events: int, s
 
 
 def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) -> None:
-    """Another form of stamp of a host whose clock is known has the same skew, and inherits its doubts."""
+    """Give another form of stamp of a host with a known clock the same skew, and its doubts."""
     of_a_host: defaultdict[tuple[str | None, int], set[ClockId]] = defaultdict(set)
     for clock in found:
         of_a_host[clock.host, clock.group].add(clock)
@@ -280,12 +280,9 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
         twin = min(others, key=str, default=None)
         if twin is None or any(row.zone is None for row in found[twin].rows):
             continue
+        zone = 0.0 if clock.kind == "absolute" else named.get(clock)
         if clock in found:
-            zone = found[clock].rows[0].zone
-            if not _reads_as(found[clock], found[twin], spans[clock][1]):
-                continue
-        else:
-            zone = 0.0 if clock.kind == "absolute" else named.get(clock)
+            zone = found[clock].rows[0].zone if _reads_as(found[clock], found[twin], spans[clock][1]) else None
         if zone is None:
             continue
         why = f"the same clock as the host's stamps {'without' if twin.kind == 'naive' else 'with'} a zone"
@@ -294,9 +291,8 @@ def _take_twins(found: Estimates, named: Mapping[ClockId, float], spans: Spans) 
             for row in found[twin].rows
         )
         shifts = [(row.zone or 0.0) - zone for row in found[twin].rows]
-        edges = tuple(
-            (a - x, b - y) for (a, b), x, y in zip(found[twin].pieces.edges, shifts, shifts[1:], strict=False)
-        )
+        moved = zip(found[twin].pieces.edges, pairwise(shifts), strict=False)
+        edges = tuple((a - x, b - y) for (a, b), (x, y) in moved)
         alone = (end[0] - shifts[-1], end[1]) if (end := found[twin].pieces.alone) else None
         found[clock] = Estimate(rows, Pieces(tuple(r.correction for r in rows), {}, edges, alone))
         of_a_host[clock.host, clock.group].add(clock)
@@ -327,14 +323,8 @@ def _take_lonely(
             found[clock] = _one(Correction(floor=floor), 0.0, True, 0, "weak", reason)
         elif clock in named:
             reason = "its time zone follows from seconds since 1970 on this host; its skew is not comparable"
-            found[clock] = _one(
-                Correction(shift=named[clock], floor=floor),
-                named[clock],
-                True,
-                1,
-                "weak" if several else "aligned",
-                reason,
-            )
+            zone, state = named[clock], "weak" if several else "aligned"
+            found[clock] = _one(Correction(shift=zone, floor=floor), zone, True, 1, state, reason)
     rest = [c for c in lonely if c not in found]
     reference = _corrected(found, spans)
     if not reference and rest:
@@ -347,22 +337,20 @@ def _take_lonely(
     else:
         base, how = 0.0, how or "named"
     for clock in rest:
-        found[clock] = _by_life(totals.get(clock), base, how, several)
+        found[clock] = _by_span(totals.get(clock), base, how, several)
 
 
-def _by_life(total: float | None, base: float, how: str, several: bool) -> Estimate:
+def _by_span(total: float | None, base: float, how: str, several: bool) -> Estimate:
     if total is None:
         why = (
-            "no line in common with the other hosts, or too few; its timestamps have no time zone, "
-            "and its times do not match theirs"
+            "no line in common with the other hosts, or too few; its timestamps have no time zone, and its times do not"
         )
-        return _one(Correction(floor=LOST), None, False, 0, "refused", why)
+        return _one(Correction(floor=LOST), None, False, 0, "refused", f"{why} match theirs")
     zone = total - base
     if not several:
         return _one(Correction(shift=zone), None, False, 0, "weak", "timestamps without a time zone; read as UTC")
     shown = zone if how in ("named", "likely") else None
     reason = "no line in common with the other hosts; its log covers the same time as theirs"
-    if shown is None:
-        reason += "; no timestamp has a time zone"
+    reason += "; no timestamp has a time zone" if shown is None else ""
     offset = Correction(shift=zone, floor=ZONE_ONLY if zone else UNCOMPARED)
     return _one(offset, shown, shown is not None or not zone, 0, "weak", reason)

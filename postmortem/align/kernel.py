@@ -14,19 +14,24 @@ setting at boot remains: the hardware's second, and the drift since.
 from __future__ import annotations
 
 import math
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from statistics import median
 
 from postmortem.align.owners import ClockId, Owners, is_kernel
 from postmortem.align.zones import FARTHEST, QUARTER, snapped
 from postmortem.model import Event
-from postmortem.model.digits import whole
+from postmortem.model.digits import number, whole
+from postmortem.system import forms
 
 Process = tuple[str | None, int]  # host and pid
+Window = tuple[float, float]  # in which (job time minus kernel time) lies
 Place = Callable[[Event], tuple[float, float] | None]  # an event of the job -> its corrected time and sigma
+Kernels = Mapping[ClockId, Sequence[Event]]
+Skew = Callable[[float], float]  # a host's skew at a moment
+Own = Mapping[str | None, tuple[float, Skew]]  # host -> zone of its own local stamps, and its skew
 
 SLACK = 2.0  # dmesg's wall times lack adjustments of the clock since boot
 AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
@@ -34,6 +39,7 @@ UNSURE = 30.0  # sigma from which on a time bounds nothing
 RTC_S, RTC_DRIFT = 1.5, 60e-6  # the hardware clock is read in whole seconds; quartzes differ
 NEVER = -1e18
 USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
+_REGEXES = forms.regexes("align/kernel")
 
 
 @dataclass(frozen=True)
@@ -49,24 +55,10 @@ class Bridge:
     own: bool = False  # read from the host's clock, whose correction holds
 
 
-_STAMPS = re.compile(
-    r"(?:<\d{1,3}>)?(?:kern *:\w+ *: *)?"
-    r"(?:(?:\d{4}-\d\d-\d\dT\S+|[A-Z][a-z]{2} +\d+ [\d:.]+) +(?:\S+ kernel: +)?)?(?:\[[^\]]{1,40}\] *)?"
-)
-
-
-_SET = re.compile(r"setting system clock to [0-9TZ: -]{10,24} UTC \((\d{9,11})\)")
-
-
 def body(text: str) -> str:
     """A kernel line without its stamps, which its copies in other formats share."""
-    m = _STAMPS.match(text)
+    m = _REGEXES["stamps"].match(text)
     return text[m.end() if m else 0 :].strip()[:160]
-
-
-Kernels = Mapping[ClockId, Sequence[Event]]
-Skew = Callable[[float], float]  # a host's skew at a moment
-Own = Mapping[str | None, tuple[float, Skew]]  # host -> zone of its own local stamps, and its skew
 
 
 def bridges(kernels: Kernels, events: Sequence[Event], owners: Owners, place: Place, own: Own) -> dict[ClockId, Bridge]:
@@ -92,12 +84,11 @@ def bridges(kernels: Kernels, events: Sequence[Event], owners: Owners, place: Pl
 def _bridge(
     clock: ClockId,
     lines: Mapping[ClockId, Mapping[str, float]],
-    windows: Sequence[tuple[float, float]],
+    windows: Sequence[Window],
     found: Mapping[ClockId, Bridge],
     own: tuple[float, Skew] | None,
 ) -> Bridge | None:
-    twin = _by_twins(clock, lines, found)
-    if twin is not None:
+    if (twin := _by_twins(clock, lines, found)) is not None:
         return twin
     host_zone, skew_at = own or (0.0, lambda _: 0.0)
     if clock.kind == "boot":
@@ -122,7 +113,7 @@ def _bridge(
     return Bridge(skew + host_zone, host_zone, 1.0, 0, "weak", why, True) if own else None
 
 
-def _zones(windows: Sequence[tuple[float, float]], host_zone: float, skew: float) -> list[float]:
+def _zones(windows: Sequence[Window], host_zone: float, skew: float) -> list[float]:
     """Zones that may put the kills into their windows, the likeliest first."""
     found = {snapped(-(lo + hi) / 2 - s) for lo, hi in windows for s in (skew, 0.0)}
     return [z for z in dict.fromkeys((host_zone, 0.0, *sorted(found, key=abs))) if abs(z) <= FARTHEST]
@@ -149,7 +140,7 @@ def _by_twins(
 
 def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
     """From the hardware clock at boot, which is as fast or slow as the host's own, or both are right."""
-    found = [(whole(m[1]) - t, t) for text, t in lines.items() if (m := _SET.search(text))]
+    found = [(whole(m[1]) - t, t) for text, t in lines.items() if (m := _REGEXES["clock_set"].search(text))]
     if not found:
         return None
     (boot, set_at), last = found[-1], max(lines.values())
@@ -158,12 +149,11 @@ def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
     return Bridge(skew_at(boot + last) - boot, None, sigma, 1, "weak", why)
 
 
-def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:
+def _by_kills(windows: Sequence[Window]) -> Bridge | None:
     """The interval most windows agree on (Marzullo), and its middle; near the report if it has no lower bound."""
-    agreed = marzullo(windows)
-    if agreed is None:
+    if not windows:
         return None
-    lo, hi, votes = agreed
+    lo, hi, votes = marzullo(windows)
     if hi - lo > 2 * AGENT_S:
         lo = hi - AGENT_S / 2
     sigma = max((hi - lo) / 12**0.5, 0.3)
@@ -172,15 +162,12 @@ def _by_kills(windows: Sequence[tuple[float, float]]) -> Bridge | None:
     return Bridge(-(lo + hi) / 2, None, sigma, votes, state, why)
 
 
-def marzullo(intervals: Sequence[tuple[float, float]]) -> tuple[float, float, int] | None:
+def marzullo(intervals: Sequence[Window]) -> tuple[float, float, int]:
     """The smallest interval that lies in the most intervals, and in how many (NTP's selection)."""
     edges = sorted([(lo, -1) for lo, _ in intervals] + [(hi, 1) for _, hi in intervals])
-    best, depth, result = 0, 0, None
-    for i, (at, kind) in enumerate(edges):
-        depth -= kind
-        if kind < 0 and depth > best:
-            best, result = depth, (at, edges[i + 1][0] if i + 1 < len(edges) else at, depth)
-    return result
+    depths = list(accumulate(-kind for _, kind in edges))
+    best = depths.index(max(depths))
+    return edges[best][0], edges[best + 1][0], depths[best]
 
 
 def _ends(
@@ -222,33 +209,27 @@ def _last_lines(
 
 def _windows(
     kernels: Kernels, ends: Mapping[Process, float], lasts: Mapping[Process, float]
-) -> dict[ClockId, list[tuple[float, float]]]:
+) -> dict[ClockId, list[Window]]:
     """Kernel clock -> for each kill the interval of (job time minus kernel time)."""
     hosts_of: dict[int, list[str | None]] = defaultdict(list)
-    for host, number in ends:
-        hosts_of[number].append(host)
-    found: dict[ClockId, dict[int, tuple[float, float]]] = defaultdict(dict)
+    for host, pid in ends:
+        hosts_of[pid].append(host)
+    found: dict[ClockId, dict[int, Window]] = defaultdict(dict)
     for clock, members in kernels.items():
         for e in members:
-            pid = _pid(e.fields.get("pid", e.pid))
-            if pid is None or e.time is None:
+            killed = number(e.fields.get("pid", e.pid))
+            if killed is None or e.time is None:
                 continue
-            key: Process = (clock.host, pid)
-            if key not in ends and len(hosts_of[pid]) == 1:
-                key = (hosts_of[pid][0], pid)
+            key: Process = (clock.host, killed)
+            if key not in ends and len(hosts_of[killed]) == 1:
+                key = (hosts_of[killed][0], killed)
             if key in ends:
                 hi = ends[key] - e.time
                 lo = max(lasts.get(key, NEVER) - e.time, hi - 900)
-                found[clock].setdefault(pid, (min(lo, hi), hi))
+                found[clock].setdefault(killed, (min(lo, hi), hi))
     return {clock: list(kills.values()) for clock, kills in found.items()}
 
 
 def _ended(e: Event) -> int | None:
     """The pid of the process that an event reports as ended."""
-    return e.pid if e.kind == "exit" else _pid(e.fields.get("pid")) if e.pattern in USER_PID else None
-
-
-def _pid(value: object) -> int | None:
-    if isinstance(value, int):
-        return value
-    return whole(value) if isinstance(value, str) and value.isdecimal() and len(value) < 9 else None
+    return e.pid if e.kind == "exit" else number(e.fields.get("pid")) if e.pattern in USER_PID else None

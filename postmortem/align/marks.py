@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,7 @@ class Readings:
     clocks: list[ClockId]
     kinds: list[dict[str, int]]
     hashes: Array  # event -> hash of its key
-    # how far ranks of one host lie apart for good, where several ranks of a host can be compared
-    bias: float | None
+    bias: float | None  # the usual constant delay between ranks of one host; None where none can be compared
     events: list[list[Event]]  # of each clock
     keys: Keys
 
@@ -70,8 +70,8 @@ class _Columns:
     clock: Array
 
 
-def read(events: Iterable[Event], owners: Owners) -> Readings:
-    """Collect the marks, telling apart unnamed hosts on the way (see `Owners.split`)."""
+def read(events: Iterable[Event], owners: Owners) -> Readings | None:
+    """Collect the marks and split unnamed hosts on the way (see `Owners.split`); None where there are none."""
     by_form: dict[Any, list[Event]] = defaultdict(list)
     marked = [e for e in events if e.fields.get("times")]
     for e in marked:
@@ -82,18 +82,10 @@ def read(events: Iterable[Event], owners: Owners) -> Readings:
     run_of = runs(usable)
     usable = without_copies(usable, run_of)
     keys = Keys(columns, {form: i for i, form in enumerate(columns)}, run_of)
-    by_clock = _by_clock(usable, owners)
+    by_clock = owners.grouped(usable)
     if _split_unnamed(by_clock, owners, keys):
-        by_clock = _by_clock(usable, owners)
-    return _collapse(by_clock, keys)
-
-
-def _by_clock(events: Iterable[Event], owners: Owners) -> dict[ClockId, list[Event]]:
-    found: dict[ClockId, list[Event]] = defaultdict(list)
-    for e in events:
-        if (clock := owners.of(e)) is not None:
-            found[clock].append(e)
-    return found
+        by_clock = owners.grouped(usable)
+    return _collapse(by_clock, keys) if by_clock else None
 
 
 def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
@@ -121,8 +113,8 @@ def _key_columns(form: str, members: Sequence[Event]) -> tuple[int, ...] | None:
 
 
 def _agreement(sets: Sequence[set[int]]) -> float:
-    """How much of the smaller writer's numbers the larger one has too, in the middle of all pairs of neighbours."""
-    shares = sorted(len(a & b) / max(1, min(len(a), len(b))) for a, b in zip(sets, sets[1:], strict=False))
+    """How much of the smaller writer's numbers the larger one has too, in the middle of all neighbors."""
+    shares = sorted(len(a & b) / max(1, min(len(a), len(b))) for a, b in pairwise(sets))
     return shares[len(shares) // 2]
 
 
@@ -133,8 +125,7 @@ def _rising(tables: Sequence[Array], column: int) -> bool:
 
 
 def _unique(table: Array, columns: tuple[int, ...]) -> bool:
-    rows = {tuple(row) for row in table[:, list(columns)].tolist()}
-    return len(rows) >= 0.98 * len(table)
+    return len(np.unique(table[:, list(columns)], axis=0)) >= 0.98 * len(table)
 
 
 def _field(e: Event, name: str) -> Any:
@@ -201,9 +192,6 @@ def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
     """The reading of each clock at each moment: the median of its writers."""
     clocks = sorted(by_clock, key=str)
     events = [by_clock[c] for c in clocks]
-    if not clocks:
-        empty: Array = np.zeros(0)
-        return Readings(Marks(empty.astype(int), empty.astype(int), empty, empty, 0, 0), [], [], empty, None, [], keys)
     bias: list[float] = []
     parts: list[tuple[Array, ...]] = []
     for first, end in _batches(events):
@@ -284,15 +272,13 @@ def _rank_bias(c: _Columns, delay: Array) -> list[float]:
 
 
 def _split_unnamed(by_clock: Mapping[ClockId, Sequence[Event]], owners: Owners, keys: Keys) -> bool:
-    """Ranks of one unnamed host whose common lines lie apart by more than a second belong to several hosts."""
+    """Ranks of one unnamed host with common lines more than a second apart belong to several hosts."""
     split = False
     for clock, events in by_clock.items():
-        members = [e for e in events if e.rank is not None] if clock.host is None else []
+        members = [e for e in events if e.rank is not None and clock.host is None]
         ranks = sorted({e.rank for e in members if e.rank is not None})
-        if len(ranks) < 2:
-            continue
-        groups = _groups(members, ranks, _columns(members, [0] * len(members), keys))
-        if groups and max(groups.values()) > 0:
+        groups = _groups(members, ranks, _columns(members, [0] * len(members), keys)) if len(ranks) > 1 else {}
+        if max(groups.values(), default=0) > 0:
             owners.split(clock, groups)
             split = True
     return split
@@ -310,12 +296,7 @@ def _groups(members: Sequence[Event], ranks: Sequence[int], c: _Columns) -> dict
     level = group_median(delay[common], rank[common], len(ranks))
     spread = group_median(np.abs(delay[common] - level[rank[common]]), rank[common], len(ranks))
     known = [i for i in np.argsort(level, kind="stable").tolist() if not np.isnan(level[i])]
-    cuts = [
-        k
-        for k in range(1, len(known))
-        if (gap := level[known[k]] - level[known[k - 1]]) > APART
-        and gap > 6 * max(spread[known[k]], spread[known[k - 1]])
-    ]
-    parts = [known[a:b] for a, b in zip([0, *cuts], [*cuts, len(known)], strict=True)]
-    parts.sort(key=min)
+    wide = [level[b] - level[a] > max(APART, 6 * spread[a], 6 * spread[b]) for a, b in pairwise(known)]
+    cuts = [0, *(k for k, gap in enumerate(wide, 1) if gap), len(known)]
+    parts = sorted((known[a:b] for a, b in pairwise(cuts)), key=min)
     return {ranks[i]: number for number, part in enumerate(parts) for i in part}

@@ -3,7 +3,7 @@
 Ranks of one host share its clock; a file's stamps with a zone, without one, and since boot are three readings
 of it that are found separately. The kernel's lines are a reading of their own: `dmesg -T` adds today's boot
 time to seconds since boot, in the zone of whoever ran it. Where the host is not named (one console of a whole
-job), ranks whose common lines lie apart belong to different clocks; `split` numbers them.
+job), ranks with common lines that lie apart belong to different clocks; `split` numbers them.
 
     logs/agent.err                 step 10 of rank 1 at 13:32:55
     logs/previous_run/agent.err    step 10 of rank 1 at 12:58:20   another run: its step 10 is another moment
@@ -87,11 +87,11 @@ class Owners:
         self.groups[clock.host, clock.kind] = groups
         self.clocks = [self.of(e) for e in self.events]
 
-    def members(self) -> dict[ClockId, list[Event]]:
-        """The stamped events of each clock."""
+    def grouped(self, events: Iterable[Event]) -> dict[ClockId, list[Event]]:
+        """The stamped ones of these events by their clock."""
         found: dict[ClockId, list[Event]] = defaultdict(list)
-        for e, clock in zip(self.events, self.clocks, strict=True):
-            if clock is not None:
+        for e in events:
+            if (clock := self.of(e)) is not None:
                 found[clock].append(e)
         return found
 

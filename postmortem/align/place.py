@@ -3,7 +3,7 @@
 An event gets the time of its clock's segment and one standard deviation: resolution of the stamp, uncertainty
 of the correction at that moment, and the floor that comparing clocks cannot get under. A line without a stamp
 gets the interval between its neighbors in the file. Lines between the last common line before a
-step and the first after it may belong to either side, so it carries the jump. Raw stamps stay as they are.
+step and the first after it may belong to either side, so they have the jump as error. Raw stamps stay as they are.
 """
 
 from __future__ import annotations
@@ -85,9 +85,9 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
 
 @dataclass(frozen=True)
 class Pieces:
-    """The segments of one clock. `lines` gives for each source the lines whose segment is known; `edges` are the raw
+    """The segments of one clock. `lines` gives for each source the lines with a known segment; `edges` are the raw
     times between which each change happened. A last common line that lies off alone (`alone`: the one before it, and
-    how far) may be the first behind a step: a line behind the one before it carries that as error."""
+    how far) may be the first behind a step: a line behind the one before it has that as error."""
 
     corrections: tuple[Correction, ...]
     lines: Lines

@@ -35,7 +35,7 @@ class Segmented:
 
 
 def solve_with_steps(marks: Marks) -> Segmented:
-    """Fit, cut the clocks whose residuals are on two levels, and fit again, until no clock has to be cut."""
+    """Fit, cut the clocks with residuals on two levels, and fit again, until no clock has to be cut."""
     parent: Array = np.arange(marks.clocks)
     fit = solve(marks)
     slopes: dict[int, float] = {}

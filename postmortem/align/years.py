@@ -109,7 +109,7 @@ def _days(day: int, year: int) -> int | None:
     date = datetime.fromtimestamp(day * DAY, UTC)
     if date.month == 2 and date.day == 29 and not calendar.isleap(year):
         return None
-    turned = date.year - NO_YEAR  # a leap second or a zone may have carried it over
+    turned = date.year - NO_YEAR  # a leap second or a zone may have moved it over
     return int(datetime(year + turned, date.month, date.day, tzinfo=UTC).timestamp()) // DAY - day
 
 
@@ -138,7 +138,7 @@ def _packed(times: object, before: float, there: float) -> object:
 
 
 def _undated(times: Sequence[float]) -> tuple[float, float]:
-    """Middle and end of a job whose stamps all lack the year: on the year's circle it begins behind the widest gap."""
+    """Middle and end of a job without any year: on the year's circle it begins behind the widest gap."""
     circle = sorted(times)
     gaps = [(b - a, b) for a, b in pairwise(circle)]
     width, start = max(gaps, default=(0.0, circle[0]))

@@ -43,7 +43,10 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
         "verdict": found_verdict,
         "chain": chain,
         "alternatives": reasons.alternatives(solution),
-        "unexplained": [_unexplained(c, against) for c, against in solution.account.rest[:ROWS]],
+        "unexplained": [
+            {"pattern": c.pattern.id, "title": c.pattern.title, "where": str(c.event.where), "because": against}
+            for c, against in solution.account.rest[:ROWS]
+        ],
         "findings": findings,
         "processes": accounts.processes(solution, collectives),
         "ranks": ranks,
@@ -64,20 +67,16 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
 
 def _job(solution: Solution) -> contract.Job:
     registry = solution.case.registry
+    ranks = registry.ranks
     named = {s.host for s in solution.case.sources.values() if s.host}
     return {
         "id": solution.job,
-        "world_size": registry.world or _all_seen(registry.ranks),
+        "world_size": registry.world or (len(ranks) if ranks and max(ranks) + 1 == len(ranks) else None),
         "hosts": sorted(named | set(registry.host_of.values())),
         "torch": registry.torch,
         "nccl": registry.nccl,
         "attempts": solution.attempts,
     }
-
-
-def _all_seen(ranks: Sequence[int]) -> int | None:
-    """The number of ranks in the logs, where none between them is missing."""
-    return len(ranks) if ranks and max(ranks) + 1 == len(ranks) else None
 
 
 def _moment(root: Claim | None) -> float | None:
@@ -280,8 +279,3 @@ def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
     if not numbers:
         return iso(min((e.at for e in c.events if e.at is not None and e.at_sigma <= INHERITED), default=None))
     return next((t for t in shown if t), None)
-
-
-def _unexplained(c: Claim, against: str) -> contract.Unexplained:
-    """A symptom that the root does not explain, and the fact against it."""
-    return {"pattern": c.pattern.id, "title": c.pattern.title, "where": str(c.event.where), "because": against}

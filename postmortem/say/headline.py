@@ -4,8 +4,8 @@
     (± 5 s); 3 other ranks lost the connection.
 
 Every output shows the decisive line right below it, so the headline quotes only the part that adds to the pattern's
-title: an exception's message, a library, a number of clients; never a whole line with its prefixes. A pattern whose
-title is not enough has a sentence of its own in its file (`headline`).
+title: an exception's message, a library, a number of clients; never a whole line with its prefixes. A pattern with
+a title that is not enough has a sentence of its own in its file (`headline`).
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str
 
 
 def _filled(form: str, parts: Mapping[str, str]) -> str:
-    """A pattern's sentence with its names filled in, without parts in brackets whose names the line lacks."""
+    """A pattern's sentence with its names filled in, without parts in brackets with a name that the line lacks."""
     present = _REGEXES["optional"].sub(
         lambda m: m[1] if all(map(parts.get, _REGEXES["name"].findall(m[1]))) else "", form
     )
@@ -125,14 +125,14 @@ def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dic
     """The names for a pattern's `headline`, beside {code} and {time}."""
     e, end = root.event, endings.told(root.event)
     many = len(ranks) > 1
-    late = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
+    done = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
     return {
         "who": subject or "A process",
         "was": "were" if many else "was",
         "line": _quoted(str(e.fields.get("line") or ""), bare=False),
         "crash": _crash(e),
         "ending": str(end).removeprefix("exit ") if end else "an error",
-        "finished": f" after {'they' if many else 'it'} had finished" if late else "",
+        "finished": f" after {'they' if many else 'it'} had finished" if done else "",
         "comm": str(e.fields.get("comm") or "process"),
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
     }
@@ -232,10 +232,10 @@ def _victims(solution: Solution) -> list[str]:
 
 def _late_failures(solution: Solution) -> str:
     """`; the run had finished before an NCCL call failed (a.log:12)`: failures while processes exited."""
-    late = [c for c in solution.claims if c.fell_by == survived.while_leaving.__name__]
-    if not late:
+    found = [c for c in solution.claims if c.fell_by == survived.while_leaving.__name__]
+    if not found:
         return ""
-    first = min(late, key=lambda c: c.event.where)
+    first = min(found, key=lambda c: c.event.where)
     return f"; the run had finished before {inside(first.pattern.title.rstrip('.'))} ({first.event.where})"
 
 

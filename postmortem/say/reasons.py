@@ -65,20 +65,11 @@ def _proof(root: Claim, proof: str) -> Iterator[str]:
 
 def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
     """Other comparisons about the same ranks."""
+    scene = root.because.partition(" while ")[2]  # `the others waited in a collective`
     for c in solution.claims:
-        if (
-            c.pattern.derived
-            and c.because
-            and c.because != root.because
-            and not _same_scene(c.because, root.because)
-            and set(c.ranks) & set(solution.ranks)
-        ):
+        another = c.because not in ("", root.because) and c.because.partition(" while ")[2] != (scene or None)
+        if c.pattern.derived and another and set(c.ranks) & set(solution.ranks):
             yield sentence(c.because)
-
-
-def _same_scene(one: str, other: str) -> bool:
-    """Whether two sentences end in the same `while the others waited in a collective`."""
-    return "" != one.partition(" while ")[2] == other.partition(" while ")[2]
 
 
 def _joins(solution: Solution, root: Claim) -> Iterator[str]:
@@ -108,10 +99,8 @@ def _rootless(solution: Solution) -> list[str]:
     if solution.unread is not None:
         return solution.unread.told()
     if solution.outcome == "healthy":
-        handled = [c for c in solution.claims if c.role == "context" and c.because]
-        if handled:
-            return [f"{c.event.where}: {c.because}" for c in handled[:5]]
-        return ["No line reports a failure, and no launcher reports a failed rank."]
+        handled = [f"{c.event.where}: {c.because}" for c in solution.claims if c.role == "context" and c.because]
+        return handled[:5] or ["No line reports a failure, and no launcher reports a failed rank."]
     first: dict[str, Claim] = {}
     for c in loudest(solution):
         first.setdefault(c.pattern.id, c)
@@ -145,8 +134,11 @@ def alternatives(solution: Solution) -> list[Alternative]:
         return []
     rows = []
     end = endings.told(root.event) if root.strength == "ended" else None
-    if end is not None and end.kind == "kill":
-        rows.append(_oom_killer(solution))
+    if end is not None and end.kind == "kill":  # a SIGKILL without a sender is most often the kernel's
+        why = "the kernel log shows no kill of this process"
+        if not solution.case.has_kernel_log:
+            why = "these logs contain no kernel log that could show it"
+        rows.append(_row("host-oom", "kernel-oom-killed-process", solution.ranks, None, why))
     for c in solution.alternatives:
         if c.pattern.id != root.pattern.id:
             rows.append(_row(c.pattern.category, c.pattern.id, c.ranks, str(c.event.where), why_not(root, c)))
@@ -155,14 +147,6 @@ def alternatives(solution: Solution) -> list[Alternative]:
 
 def _row(category: str | None, pattern: str, ranks: tuple[int, ...], where: str | None, why: str | None) -> Alternative:
     return {"category": category, "pattern": pattern, "ranks": list(ranks), "where": where, "why_not": why}
-
-
-def _oom_killer(solution: Solution) -> Alternative:
-    """A SIGKILL without a sender is most often the kernel's."""
-    why = "these logs contain no kernel log that could show it"
-    if solution.case.has_kernel_log:
-        why = "the kernel log shows no kill of this process"
-    return _row("host-oom", "kernel-oom-killed-process", solution.ranks, None, why)
 
 
 def why_not(root: Claim, c: Claim) -> str | None:

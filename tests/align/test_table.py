@@ -30,13 +30,13 @@ def clock(host: str | None = "a", kind: Any = "naive", kernel: bool = False) -> 
 
 
 A, B, DATED = clock("a"), clock("b"), clock("a", "absolute")
-LIFE = (NOON, NOON + 600)
+SPAN = (NOON, NOON + 600)
 
 
 def lonely(*clocks: ClockId, named: Any = (), how: str = "", **spans: Any) -> dict[ClockId, Row]:
     found: dict[ClockId, Estimate] = {}
-    lives = {c: spans.get(c.host or "", LIFE) for c in clocks}
-    _take_lonely(clocks, found, dict(named), lives, how)
+    both = {c: spans.get(c.host or "", SPAN) for c in clocks}
+    _take_lonely(clocks, found, dict(named), both, how)
     return {c: e.rows[0] for c, e in found.items()}
 
 
@@ -79,7 +79,7 @@ def test_a_log_with_the_span_of_the_others_has_their_zone() -> None:
 def twin(of: Estimate, named: Any = (), host: str = "a") -> Estimate | None:
     local = clock(host)
     found = {DATED: of}
-    _take_twins(found, dict(named), {DATED: LIFE, local: LIFE})
+    _take_twins(found, dict(named), {DATED: SPAN, local: SPAN})
     return found.get(local)
 
 

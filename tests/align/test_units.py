@@ -176,7 +176,7 @@ def test_the_kernels_clock_is_a_reading_of_its_own_and_unstamped_lines_have_none
     assert owners.is_kernel(event(speaker="kernel"))
     owner = Owners([stamped(host="a"), stamped(host="a", speaker="kernel"), event(host="a"), stamped(clock="none")])
     assert [c and c.kernel for c in owner.clocks] == [False, True, None, None]
-    assert [len(found) for found in owner.members().values()] == [1, 1]
+    assert [len(found) for found in owner.grouped(owner.events).values()] == [1, 1]
 
 
 def test_a_console_beside_another_runs_files_is_not_of_that_runs_host() -> None:
@@ -193,11 +193,11 @@ NAIVE, DATED = ClockId("a", 0, "naive", False), ClockId("a", 0, "absolute", Fals
 
 
 def test_a_zone_by_the_span_of_the_hosts_other_stamps() -> None:
-    lifes = {NAIVE: (NOON + 7200, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
-    assert zones.named_by_span(lifes) == {NAIVE: 7200.0}
+    later = {NAIVE: (NOON + 7200, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
+    assert zones.named_by_span(later) == {NAIVE: 7200.0}
     inside = {NAIVE: (NOON + 7300, NOON + 7700), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(inside) == {NAIVE: 7200.0}
-    assert zones.named_by_span({NAIVE: lifes[NAIVE]}) == {}
+    assert zones.named_by_span({NAIVE: later[NAIVE]}) == {}
     early = {NAIVE: (NOON + 7200 - 120, NOON + 7200 + 600), DATED: (NOON, NOON + 600)}
     assert zones.named_by_span(early) == {NAIVE: 7200.0}
     dump = {NAIVE: (NOON + 7200, NOON + 7200 + 9000), DATED: (NOON + 8990, NOON + 9000)}

@@ -1,1 +1,1 @@
-"""Worlds with known clocks: events and log folders whose truth stands beside them, never inside."""
+"""Worlds with known clocks: events and log folders with their truth beside them, never inside."""

@@ -1,4 +1,4 @@
-"""A seed -> a folder of logs as torchrun leaves it on several hosts, whose clocks are known.
+"""A seed -> a folder of logs as torchrun leaves it on several hosts with known clocks.
 
     truth = write(tmp_path / "logs", seed=11, hosts=4, scenario="oom")
 

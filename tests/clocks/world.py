@@ -5,8 +5,8 @@
     world.truth["node-007"] zone, skew, drift, steps, turns of the rate; world.crash: when errors are measured
 
 Every host has ranks that print the same step lines, late by an exponential time, now and then by up to a
-minute. One more event per host is stamped exactly at the crash: what `align` says of it is what the tests and
-the benchmark look at.
+minute. One more event per host is stamped exactly at the crash: the tests and the benchmark look at its
+aligned time.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _sync(host: str, rank: int, t: Truth, seen: np.ndarray, raw: np.ndarray) -> 
 
 
 def _init(host: str, rank: int, t: Truth, moment: float) -> Event:
-    """The process group is ready: a line that stands once, and is not late with the steps."""
+    """The process group is ready: a line printed once, without the delay of the steps."""
     raw = t.shows(np.array([moment]))
     first = _sync(host, rank, t, np.array([0]), raw)
     zero, one = array("q", [0]), array("q", [1])

@@ -30,7 +30,7 @@ def wanted(category: str | None, *events: Any, **known: Any) -> list[str]:
 @pytest.mark.parametrize(
     "category, what",
     [
-        ("external-signal", []),  # who interrupted it is told, and the kernel does not log that
+        ("external-signal", []),  # the sender of an interrupt is stated, and the kernel does not log that
         ("peer-lost", ["kernel log"]),
         ("host-oom", ["kernel log"]),
         ("native-crash", ["a stack"]),
@@ -86,7 +86,7 @@ def test_a_stack_that_is_here_is_not_requested() -> None:
     asked_for = [i["what"] for i in asked("hang", *others, named=(1,), ranks=(0, 1, 2))]
     assert asked_for == ["flight-recorder dumps of all ranks", "stacks of rank 1 while they hang"]
     assert wanted("hang", *others, stack(1), named=(1,), ranks=(0, 1, 2)) == []
-    # a guard dumped one process, and nobody says which: it is not all four
+    # a guard dumped one process, and no line names it: it is not all four
     (_, item) = asked("hang", stack(None), ranks=(0, 1, 2, 3))
     assert item["what"] == "stacks of the other ranks while they hang"
     assert wanted("hang", *(stack(None) for _ in range(4)), ranks=(0, 1, 2, 3))[1:] == []
@@ -120,7 +120,7 @@ def test_the_kernel_log_of_the_host_in_question() -> None:
     assert asked("host-oom", hosts=["node-a", "node-b"])[0]["what"] == "kernel log of node-a"
     dead = asked("peer-lost", *exits(r1=-9), ranks=(0, 1), hosts=[])
     assert dead[0]["what"] == "kernel log of the host of rank 1"
-    assert asked("peer-lost", hosts=[])[0]["what"] == "kernel log of each host of the job"  # nobody died
+    assert asked("peer-lost", hosts=[])[0]["what"] == "kernel log of each host of the job"  # none died
 
 
 def test_the_kernel_log_around_the_moment() -> None:
@@ -131,8 +131,8 @@ def test_the_kernel_log_around_the_moment() -> None:
 
 
 def test_the_log_of_the_address_that_was_lost() -> None:
-    said = event("Connection closed by peer [10.22.0.12]:40412", rank=1)
-    lost = claim(pattern("closed", "peer-lost", role="symptom"), said)
+    line = event("Connection closed by peer [10.22.0.12]:40412", rank=1)
+    lost = claim(pattern("closed", "peer-lost", role="symptom"), line)
     item = asked("peer-lost", claims=[lost, lost], root=claim(pattern("p", "peer-lost")))[0]
     assert item["what"] == "logs of the host at 10.22.0.12" and "2 lines report it" in item["would_tell"]
     own = claim(pattern("closed", "peer-lost", role="symptom"), event("Connection closed by peer [127.0.0.1]:40412"))
@@ -140,8 +140,8 @@ def test_the_log_of_the_address_that_was_lost() -> None:
 
 
 def test_the_schedulers_account_of_a_job_whose_number_is_known() -> None:
-    told = claim(pattern("cancelled", "scheduler", role="symptom"), event("STEP 17.0 CANCELLED", job_id="17"))
-    assert asked(None, claims=[told])[0]["how"].startswith("sacct -j 17 ")
+    ended = claim(pattern("cancelled", "scheduler", role="symptom"), event("STEP 17.0 CANCELLED", job_id="17"))
+    assert asked(None, claims=[ended])[0]["how"].startswith("sacct -j 17 ")
 
 
 def test_logs_of_ranks_that_have_none() -> None:
