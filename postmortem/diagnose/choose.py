@@ -11,7 +11,6 @@ The result depends on the logs alone, not on the order in which they were read o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -20,6 +19,7 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim, in_time, merged
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.order import before, first_of
+from postmortem.formats import forms
 from postmortem.formats.lineform import shape
 from postmortem.model.vocabulary import SEVERITIES
 
@@ -43,7 +43,7 @@ SUFFERED = {  # categories of complaints, the most specific first; of one catego
 }  # fmt: skip
 OWN = ("gpu-hardware", "gpu-fault", "native-crash", "environment", "storage")  # failures of the writer itself
 ABSENCE = ("rendezvous", "network", "hang")  # how a rank that is gone looks to the others
-_CONNECTING = re.compile(r"[Cc]onnect(?:ion)? (?:time|refused)|connectFullMesh|[Nn]o route")
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 def tier(claim: Claim) -> float:
@@ -161,5 +161,5 @@ def _counts(c: Claim) -> bool:
 def _category(c: Claim) -> str:
     """The category of failure that a complaint follows from."""
     if c.fell_by == "transport":  # an exception that reports that a peer did not answer
-        return "rendezvous" if _CONNECTING.search(c.event.text) else "peer-lost"
+        return "rendezvous" if _REGEXES["connecting"].search(c.event.text) else "peer-lost"
     return c.pattern.stands_for or c.pattern.category or ""

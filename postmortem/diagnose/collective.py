@@ -10,7 +10,6 @@ collectives differently.
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,15 +20,15 @@ from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdog
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT
 from postmortem.diagnose.derive.hangs.watchdogs import DEFAULT, Group, Wait, seconds, usual
 from postmortem.diagnose.solution import Solution
+from postmortem.formats import forms
 from postmortem.model.contract import verdict as contract
 from postmortem.model.digits import number
 
 WAITED = ("hang", "collective-mismatch")
 NO_COLLECTIVE = (*POINT_TO_POINT, "init")
 NAMED = 1024  # ranks that are listed
-_TENSOR = re.compile(r"\[(?P<dims>[\d, ]{0,200})\](?: (?P<dtype>\w{1,20}))?")
+_REGEXES = forms.regexes("diagnose/lines")
 _T = TypeVar("_T")
-_BACKEND = re.compile(r"^\w+:")
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def last(case: Case) -> dict[int, str]:
     for rank, e in library_reports.dumps_of(case).items():
         if rows := e.fields.get("pending") or e.fields.get("entries"):
             key, seq, name, _ = rows[-1]  # type: ignore[index]
-            found[rank] = _named(_BACKEND.sub("", name), seq, key.partition(" [")[0])
+            found[rank] = _named(_REGEXES["backend"].sub("", name), seq, key.partition(" [")[0])
     return found
 
 
@@ -101,7 +100,7 @@ def _recorded(case: Case) -> Collective | None:
     if stuck.name.startswith("gloo:"):  # which retires what failed, as if it had completed
         done = {rank: n for rank, n in done.items() if n is not None and n < stuck.number}
     return Collective(
-        _BACKEND.sub("", stuck.name),
+        _REGEXES["backend"].sub("", stuck.name),
         stuck.number,
         group,
         size,
@@ -116,7 +115,7 @@ def _recorded(case: Case) -> Collective | None:
 
 def _tensor(detail: str) -> tuple[int | None, str | None]:
     """Elements and type of `[64, 512] Float`; nothing of a list of tensors."""
-    m = _TENSOR.fullmatch(detail)
+    m = _REGEXES["tensor"].fullmatch(detail)
     return (_elements(m["dims"]), m["dtype"]) if m else (None, None)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,6 +9,7 @@ from dataclasses import replace
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs.rank_rows import POINT_TO_POINT, PROOF, Place, Row, Table, at_odds, odd_one_out
 from postmortem.diagnose.wording import capital, listed, ranks_text
+from postmortem.formats import forms
 from postmortem.formats.lineform import message, shape
 from postmortem.model import Event
 from postmortem.model.digits import number
@@ -22,8 +22,7 @@ WORK = (  # (part of a file's path, activity of a stack with such a frame)
 )
 SAME_SIZE = ("backward", "barrier")  # collectives whose tensors cannot differ in size between ranks
 SETUP = 8  # collectives: up to this number the job is still being set up
-_BAR = re.compile(r"\d+%\||\d+/\d+ \[\d|examples? \[\d\d:\d\d|\d+(?:\.\d+)? ?(?:it|s|examples|B|MB|GB)/s|\[\d\d:\d\d<")
-_COMPLAINT = re.compile(r"gloo|nccl|NCCL|peer|store|[Tt]imed out|[Tt]imeout|[Cc]onnection|ProcessGroup|socket")
+_REGEXES = forms.regexes("diagnose/lines")
 
 
 # ── stacks and lines of code ────────────────────────────────────────────────────────────────────────────────
@@ -266,7 +265,7 @@ def _bar_above(e: Event) -> Event | None:
     """The last progress bar above a complaint, or in front of it on the same line."""
     nearby = [*e.context[: e.before], e.text]
     for i in range(len(nearby) - 1, -1, -1):
-        if _BAR.search(nearby[i].split("[E ")[0].split("[rank")[0]):
+        if _REGEXES["progress-bar"].search(nearby[i].split("[E ")[0].split("[rank")[0]):
             where = e.where._replace(line=(e.where.line or 0) - (len(nearby) - 1 - i), end_line=None)
             return e if i == e.before else e._replace(where=where, text=nearby[i], rank=None, context=(), before=0)
     return None
@@ -291,7 +290,7 @@ def odd_notice(table: Table) -> Claim | None:
     by_shape: dict[str, dict[int, Event]] = defaultdict(dict)
     for e in table.case.of_kind("notice"):
         rank = table.case.rank_of(e)
-        if rank is not None and not _COMPLAINT.search(e.text):
+        if rank is not None and not _REGEXES["about-peers"].search(e.text):
             by_shape[shape(e.text)].setdefault(rank, e)
     lone = [next(iter(found.items())) for found in by_shape.values() if len(found) == 1]
     ranks = {rank for rank, _ in lone}

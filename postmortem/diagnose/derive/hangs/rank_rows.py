@@ -5,7 +5,6 @@ A row holds the complaint of a rank, its stack, its last step, its last lines an
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -16,6 +15,7 @@ from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.wording import ranks_text
+from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
 
@@ -24,10 +24,7 @@ PROOF = 64  # events of one claim
 LAST_LINES = 3
 DYING_S = 2.0  # a launcher notices the end of a rank up to two seconds late
 POINT_TO_POINT = ("send", "recv", "isend", "irecv", "batch_isend_irecv")
-_CUT_COMPLAINT = re.compile(  # a complaint whose tail the end of the log cut off
-    r"^\[rank\d+\]:\[E[\d .:]*ProcessGroup\w*\.cpp(?:[:\d]*\]?(?: \[[^\]]{0,80}\]?)*)? {0,2}.{0,30}$"
-)
-_TROUBLE = re.compile(r"Error\b|Traceback|^\s|\]:   |^Extension modules")
+_REGEXES = forms.regexes("diagnose/lines")
 Place = tuple[str, str]  # collective (`none` outside of any) and line of the user's code
 
 
@@ -71,7 +68,7 @@ class Row:
     @cached_property
     def last_lines(self) -> list[Event]:
         """Its last ordinary line in each of its files, latest first."""
-        ordinary = [e for e in self.lines if not e.fields.get("first") and not _TROUBLE.search(e.text)]
+        ordinary = [e for e in self.lines if not e.fields.get("first") and not _REGEXES["trouble"].search(e.text)]
         return sorted(ordinary, key=lambda e: (e.at or 0.0, e.where.line or 0), reverse=True)[:LAST_LINES]
 
     @property
@@ -191,7 +188,7 @@ def _add_event(row: Row, e: Event) -> None:
         row.step = row.step if step is None else max(step, row.step or step)
     elif e.kind == "finished":
         row.finished = e
-    elif e.kind == "line" and _CUT_COMPLAINT.match(e.text):
+    elif e.kind == "line" and _REGEXES["cut-complaint"].match(e.text):
         row.complaint = row.complaint or e
 
 
