@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from claims import NOON, case, claim, event, explains, pattern
-from postmortem.diagnose.choose import _has_priority, candidates, complaint, same_failures, strong, tier
+from postmortem.diagnose.choose import _has_priority, candidates, complaint, same_failures, tier
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.order import before
 
 RAISED = pattern()
 DAY = 86400.0
@@ -152,24 +151,6 @@ def test_each_cause_stands_in_the_order_once_even_where_stamps_contradict_lines(
     assert sum(len(c.events) for c in candidates(some)) == sum(len(c.events) for c in some)
 
 
-@given(causes())
-@settings(deadline=None)
-def test_a_death_that_surely_came_before_all_others_is_the_first(some: list[Claim]) -> None:
-    ordered = candidates(some)
-    deaths = [c for c in ordered if strong(c)]
-    for c in deaths:
-        others = [x for x in ordered if x is not c]
-        if others and all(strong(x) and _has_priority(c, x) for x in others):
-            assert ordered[0] is c
-
-
-@given(causes())
-@settings(deadline=None)
-def test_no_two_causes_came_each_before_the_other(some: list[Claim]) -> None:
-    for a, b in itertools.combinations(some, 2):
-        assert not (before(a, b) and before(b, a))
-
-
 def test_stamps_that_contradict_lines_close_a_circle_and_the_key_decides() -> None:
     """a stands above b without a time, b came before c by the clock, and c stands above a."""
     a = at(pattern("a"), None, line=50)
@@ -195,22 +176,8 @@ def test_a_failure_without_a_cause_is_of_the_most_telling_kind_and_blames_nobody
     assert (told.ranks, told.hosts, told.pids) == ((), (), ())
 
 
-def test_what_a_rule_explained_away_or_life_outlived_is_no_complaint() -> None:
-    assert complaint(case(), [replace(suffering("hang"), fell_by="caught")]) is None
-    assert complaint(case(), [replace(suffering("external-signal"), fell_by="in_a_handler")]) is not None
-    works = event("step 5", "rank0.log", 9, "worked", source_kind="console", fields={"by": "count"})
-    assert complaint(case(works), [suffering("hang", severity="warning")]) is None
-
-
 def test_an_exception_that_a_peer_did_not_answer_is_a_lost_peer_or_one_that_was_never_met() -> None:
     for text, category in (("Connection closed by peer", "peer-lost"), ("Connect timeout", "rendezvous")):
         raised = claim(pattern(), event(f"RuntimeError: {text}", speaker="rank"), role="symptom")
         told = complaint(case(), [replace(raised, fell_by="transport")])
         assert told is not None and told.pattern.category == category
-
-
-def test_who_complains_of_trouble_of_its_own_has_it() -> None:
-    told = complaint(case(), [suffering(None, stands_for="native-crash")])
-    assert told is not None and told.ranks == (1,)
-    told = complaint(case(), [suffering(None, stands_for="network")])
-    assert told is not None and told.ranks == ()

@@ -39,11 +39,6 @@ def test_a_deduction_between_line_and_verdict_only_supports_it(root: Claim, rank
     assert sure(root, ranks) == "supported"
 
 
-def test_a_rank_that_is_only_assumed_from_its_local_rank_supports() -> None:
-    root = claim(RAISED, event(file="1/stderr.log"), ranks=(1,))
-    assert sure(root, assumed={"1/stderr.log"}) == "supported"
-
-
 @pytest.mark.parametrize(
     "root",
     [
@@ -55,11 +50,6 @@ def test_a_rank_that_is_only_assumed_from_its_local_rank_supports() -> None:
 )
 def test_a_gpu_a_host_or_the_whole_job_needs_no_rank(root: Claim) -> None:
     assert sure(root, ()) == "established"
-
-
-def test_silence_and_what_nothing_binds_to_the_job_are_hypotheses() -> None:
-    assert sure(claim(RAISED, ranks=(1,), strength="silent")) == "hypothesis"
-    assert sure(claim(RAISED, ranks=(1,), guess=True)) == "hypothesis"
 
 
 def ended(code: int | None, category: str = "native-crash") -> Claim:

@@ -43,16 +43,6 @@ def test_a_complaint_accounts_for_an_end_by_itself_but_not_for_a_kill() -> None:
     assert found([claim(LOST, ranks=(1,))], *exits(r1=-24)) == [("rank-exit-cpu-limit", (1,))]
 
 
-def test_an_abort_is_accounted_for_by_an_exception_of_the_communication_layer_without_a_name() -> None:
-    """`terminate called …`, and below it what the library complains of: as many ranks may have aborted so."""
-    abort = claim(pattern("abort", None, role="symptom"), event("terminate called after throwing", line=4))
-    said = [abort, claim(LOST, event("  what():  NCCL error: unhandled system error", line=5))]
-    assert found(said, *exits(r1=-6)) == []
-    assert found(said, *exits(r1=-11)) == [("rank-exit-crash-signal", (1,))]
-    assert len(found(said, *exits(r1=-6, r2=-6))) == 2
-    assert found([abort], *exits(r1=-6)) == [("rank-exit-crash-signal", (1,))]
-
-
 # ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -60,13 +50,6 @@ def test_the_agents_own_kill_is_nobodys() -> None:
     forced = event("kill", "agent.err", 5, pattern="forces", fields={"pid": "101"})
     assert found([], *exits(r1=-9), forced) == []
     assert found([], *exits(r2=-9), forced) == [("rank-exit-sigkill", (2,))]
-
-
-@pytest.mark.parametrize("seconds, forced", [(26, True), (25, False), (-5, False)])
-def test_nor_is_one_half_a_minute_after_it_had_asked(seconds: int, forced: bool) -> None:
-    asked = event("ask", "agent.err", 5, pattern="asks", fields={"pid": "101"}, at=NOON)
-    ended = [e._replace(at=NOON + seconds) for e in exits(r1=-9)]
-    assert found([], *ended, asked) == ([] if forced else [("rank-exit-sigkill", (1,))])
 
 
 def test_a_memory_cgroup_that_counts_a_kill_says_whose_it_was() -> None:
@@ -156,13 +139,6 @@ def test_a_kill_is_accounted_for_by_who_forces_or_stops_before_it() -> None:
         assert found([killed], word(p, 6)) == [("rank-exit-sigkill", ())]
         assert found([killed], word(p, 6, "other")) == []  # nothing tells which came first
     assert found([killed, claim(LOST)]) == [("rank-exit-sigkill", ())]
-
-
-def test_the_raylet_names_the_one_process_it_lost() -> None:
-    assert found([claim(RAYLET, ranks=(2,))]) == [("rank-vanished", (2,))]
-    assert found([claim(RAYLET, ranks=(1, 2))]) == []
-    assert found([claim(RAYLET)]) == []
-    assert found([claim(RAYLET, ranks=(2,)), end(signal="Killed", ranks=(1,))]) == [("rank-exit-sigkill", (1,))]
 
 
 # ── of several ends ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ import pytest
 from claims import NOON, bye, case, claim, event, exits, pattern, steps
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import comparisons, library_reports, watchdogs
-from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, make, odd_one_out, table
+from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, odd_one_out, table
 from postmortem.model import Event
 
 WAITED = pattern("waited", "hang", role="symptom", tells=("wait",))
@@ -118,15 +118,6 @@ def test_a_rank_that_finished_after_its_complaints_got_over_them() -> None:
     assert not row(bye(1, 3, file="r1.log"), claims=wait).got_over and not row(claims=wait).got_over
     assert not row(bye(1, 9, file="b.log"), claims=wait).got_over
     assert not row(bye(1, 9, file="r1.log"), *exits(r1=1), claims=wait).got_over
-
-
-def test_a_claim_needs_proof_and_a_known_pattern() -> None:
-    known = case(hosts={1: "b", 2: "a"})
-    made = make(known, "rank-vanished", [2, 1, 2], [None, event("x")], "so")
-    assert made is not None and (made.ranks, made.hosts, len(made.events)) == ((1, 2), ("a", "b"), 1)
-    assert (
-        make(known, "rank-vanished", [1], [None], "so") is make(known, "no-such-pattern", [1], [event()], "so") is None
-    )
 
 
 # ── watchdogs ────────────────────────────────────────────────────────────────────────────────────────────────────────

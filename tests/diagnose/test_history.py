@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, pattern
+from claims import NOON, case, claim, event, pattern
 from conftest import SAMPLES, solved
 from postmortem.analyze import analyze
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.model import Event
-from postmortem.report import attempts, render_markdown, render_terminal
+from postmortem.report import render_markdown, render_terminal
 from postmortem.say import attempts_table as history
 
 RAISED = pattern("raised", title="A Python exception ended a process")
@@ -50,32 +49,6 @@ def test_another_exception_or_another_line_of_code_is_another_way(other: Claim) 
     assert said == f"Attempt 0 failed differently ({other.event.where})."
 
 
-def test_an_attempt_without_a_cause_is_like_no_other() -> None:
-    silent = [attempt(n, "undetermined", None) for n in (0, 1)]
-    assert history.told(verdict_on(silent[1], silent[0])) == []
-
-
-def test_how_an_attempt_ended() -> None:
-    def ended(root: Claim | None, *events: Event, outcome: str = "incident") -> Any:
-        return history.rows(attempt(0, outcome, root, *events))[0]["ended"]
-
-    assert ended(raised(), *exits(r0=-15, r1=1)) == "exit code 1"
-    assert ended(None, bye(0), bye(1), outcome="healthy") == "finished"
-    assert ended(None, event(kind="worked", rank=0), outcome="healthy") == "at work to its last line"
-    assert ended(claim(pattern("limit", "scheduler", entity="job"))) == "stopped by the scheduler"
-    assert ended(raised()) is None
-
-
-def test_when_an_attempt_began_is_told_by_who_introduces_himself() -> None:
-    """On one console only the first and the last lines are kept: the first that is known of the second life may
-    stand in its middle."""
-    starts, goes_on = event(kind="identity", at=NOON, rank=0), event(kind="progress", at=NOON + 9, rank=0)
-    (row,) = history.rows(attempt(0, "healthy", None, starts, goes_on))
-    assert (row["begin"], row["end"]) == ("2026-11-21T12:00:00.000Z", "2026-11-21T12:00:09.000Z")
-    (row,) = history.rows(attempt(1, "healthy", None, goes_on))
-    assert (row["begin"], row["end"]) == (None, "2026-11-21T12:00:09.000Z")
-
-
 # ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -96,12 +69,6 @@ def test_three_attempts_of_which_two_failed_alike() -> None:
     assert "  attempts attempt 0, 13:14:15 to 13:14:22: Rank 0 raised RuntimeError" in shown
     last = "| 2 | 13:14:32 | 13:14:41 | The same as attempt 0. (Python exception) | exit code 1 |"
     assert last in render_markdown(incident)
-
-
-def test_one_attempt_is_a_row_and_no_table() -> None:
-    incident = solved(SAMPLES / "bad-label-one-rank")
-    assert len(incident.document["attempts"]) == 1
-    assert attempts.attempts(incident.document) == [] and "Attempts" not in render_markdown(incident)
 
 
 def life(hour: int, steps: int) -> list[str]:

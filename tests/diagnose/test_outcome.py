@@ -55,18 +55,6 @@ def test_a_loud_complaint_is_a_failure_unless_all_finished(severity: str) -> Non
     assert of(None, loud, events=[bye(0), *exits(r0=0)], ranks=(0,)) == "undetermined"
 
 
-def test_a_bad_end_is_a_failure() -> None:
-    assert of(None, events=[worked(), *exits(r0=1)]) == "undetermined"
-    assert of(None, events=[worked(), *exits(r0=0)]) == "healthy"
-
-
-def test_a_recorders_dump_that_is_pending_or_cannot_be_read() -> None:
-    for e in (event(kind="unreadable"), event(kind="recorder", pending=((1,),))):
-        assert of(None, events=[worked(), e]) == "undetermined"
-        assert of(None, events=[bye(0), e], ranks=(0,)) == "healthy"
-    assert of(None, events=[worked(), event(kind="recorder", pending=())]) == "healthy"
-
-
 def test_a_stack_or_trouble_without_a_sign_of_life_is_no_health() -> None:
     assert of(None, events=[event(kind="stack")]) == "undetermined"
     assert of(None, events=[event(kind="stack"), worked()]) == "healthy"
@@ -95,15 +83,6 @@ def test_prose_tells_of_no_job() -> None:
     assert of(None, events=[text], sources=[source("notes.txt")]) == "undetermined"
     assert of(None, events=[text._replace(raw_time="12:00")], sources=[source("a.log")]) == "healthy"
     assert of(None, events=[text], sources=[source("a.log"), source("d", "kernel")]) == "healthy"
-
-
-def test_only_a_lack_speaks_against_it() -> None:
-    assert outcome.only_lacks(case(), [])
-    assert not outcome.only_lacks(case(worked()), [])
-    assert not outcome.only_lacks(case(event(kind="stack")), [])
-    assert not outcome.only_lacks(case(event(kind="unreadable")), [])
-    assert not outcome.only_lacks(case(), [claim(LOST)])
-    assert not outcome.only_lacks(case(*exits(r0=1)), [])
 
 
 # ── who is seen at work or done ──────────────────────────────────────────────────────────────────────────────────────
@@ -163,12 +142,6 @@ def test_a_log_that_ends_with_an_error_of_unknown_words() -> None:
     assert ends(said(1), cry(2), *(said(n) for n in range(3, 8))) == []
     assert ends(cry(2), cry(3)) == [(ERROR, 3)]
     assert ends(said(1), said(2, "WARNING", kind="notice")) == []
-
-
-def test_not_where_all_are_done_or_something_accuses_somebody() -> None:
-    assert ends(said(1), bye(None, 2, file="a.log"), cry(3)) == []
-    assert ends(cry(2), claims=[claim(LOST)]) == []
-    assert ends(cry(2), claims=[claim(LOST, role="confirms")]) == [(ERROR, 2)]
 
 
 def test_a_wait_that_nothing_ended() -> None:

@@ -29,13 +29,6 @@ def row(text: str, line: int = 1, **more: Any) -> Event:
     return event(text, "sacct.txt", line, source_kind="scheduler", speaker="scheduler", **more)
 
 
-ROWS = [
-    row("990 train gpu OUT_OF_ME+ 0:125", 1),
-    row("| 991.batch | train | TIMEOUT", 2),
-    row("992_4 train", 3),
-]
-
-
 # ── a job that all ranks finished ────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -48,16 +41,6 @@ def test_nothing_that_others_tell_harmed_a_job_that_all_ranks_finished() -> None
     for speaker in ("kernel", "scheduler", "cluster", "tool"):
         assert fallen(foreign.harmless, seen, kernels(speaker=speaker)) == {0: "context"}
     assert fallen(foreign.harmless, seen, kernels(speaker="launcher")) == {}
-
-
-def test_it_may_have_where_a_rank_complains() -> None:
-    seen = case(bye(0), bye(1), ranks=(0, 1))
-    assert fallen(foreign.harmless, seen, kernels(), claim(LOST)) == {}
-    of_a_rank = kernels(LOST)
-    joined = claim(OOM, *of_a_rank.events, ranks=(1,))
-    assert fallen(foreign.harmless, seen, joined) == {}
-    weather = claim(pattern("w", None, role="symptom"))
-    assert fallen(foreign.harmless, seen, kernels(), weather) == {0: "context"}
 
 
 def test_a_job_that_a_scheduler_ends_after_its_goodbyes_hung_at_its_exit() -> None:
@@ -78,12 +61,6 @@ OUTSIDE = kernels(at=NOON - 99999, at_sigma=0.1, comm="python3")
 def loose(c: Claim, *own: Claim, **known: Any) -> bool:
     events = known.pop("events", WORK)
     return c in foreign.unbound(case(*events, ranks=(0, 1), **known), [c, *own])
-
-
-def test_a_moment_of_the_jobs_life_binds_a_cause_to_it() -> None:
-    assert loose(UNDATED)
-    assert loose(OUTSIDE)
-    assert not loose(WITHIN)
 
 
 def test_a_host_without_a_rank_is_a_strangers() -> None:
@@ -121,13 +98,6 @@ def test_an_oom_kill_is_borne_out_by_a_rank_that_was_killed() -> None:
     assert not loose(UNDATED, claim(told.pattern, *told.events, ranks=(1,), role="symptom"))
 
 
-def test_or_by_one_that_fell_silent_while_others_complain() -> None:
-    both = [*WORK, *steps(1, 1, 2, at=NOON)]
-    assert not loose(UNDATED, claim(LOST, ranks=(0,)), events=both)
-    assert loose(UNDATED, claim(LOST, ranks=(0,)), claim(LOST, ranks=(1,)), events=both)
-    assert loose(UNDATED, claim(LOST, ranks=(0,)), events=[*both, bye(1)])
-
-
 # ── what becomes of them ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -142,9 +112,3 @@ def test_a_hosts_dated_log_is_believed_where_nobody_knows_when_the_job_was() -> 
     assert roles(case(*undated), UNDATED) == ("cause", True)
     vague = kernels(at=NOON, at_sigma=30.0)
     assert roles(case(*undated), vague) == ("cause", True)
-
-
-def test_who_hands_in_a_schedulers_log_means_its_lines_but_not_all_rows_of_a_table() -> None:
-    said = kernels(LIMIT, speaker="scheduler")
-    assert roles(case(*WORK), said) == ("cause", False)
-    assert roles(case(*WORK, *ROWS), claim(LIMIT, ROWS[0])) == ("cause", True)

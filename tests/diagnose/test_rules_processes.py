@@ -12,7 +12,6 @@ from postmortem.diagnose.rules.view import Rule, View
 from postmortem.model import Event
 
 OOM = pattern("oom", "host-oom", entity="pid")
-RAISED = pattern()
 WORK = steps(0, 1, 2, 3, at=NOON, at_sigma=0.1)
 
 
@@ -63,18 +62,6 @@ def test_in_a_container_the_one_rank_that_was_killed_fits() -> None:
     (c,) = foreign.joined(case(*WORK, *DEAD, ranks=(0, 1), pids={0: 10}), [kill(at=NOON + 3)])
     assert c.ranks == (1,)
     assert c.because.startswith("no pid matches")
-
-
-def test_no_rank_fits_without_a_kill_or_with_several() -> None:
-    assert joined(kill(at=NOON + 3)) == ()
-    assert joined(kill(at=NOON + 3), *exits(r1=-9, r2=-9)) == ()
-    assert joined(kill(at=NOON + 3), *exits(r1=-11)) == ()
-
-
-def test_no_rank_fits_a_program_that_is_none_or_a_claim_on_no_process() -> None:
-    assert joined(kill(comm="mysqld", at=NOON + 3), *DEAD) == ()
-    assert joined(kill(p=pattern("x", "host-oom", entity="host"), at=NOON + 3), *DEAD) == ()
-    assert joined(kill(at=NOON + 3, ranks=(3,)), *DEAD) == (3,)
 
 
 def test_the_moment_has_to_fit() -> None:

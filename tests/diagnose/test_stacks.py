@@ -81,10 +81,3 @@ def test_the_flight_recorder_says_where_a_rank_waits_and_not_where_it_had_been()
         ([0, 1], "flight recorder", "train.py:24"),
     ]
     assert stacks(case(dump(0, 24, "x"), dump(2, 9), ranks=(0, 2)), []) == []
-
-
-def test_processes_of_unknown_rank_are_told_by_their_numbers_and_forked_children_not_at_all() -> None:
-    unknown = stack(None, 39)._replace(pid=77)
-    child = stack(0, 39, child=True)
-    (row,) = stacks(case(unknown, child), [])
-    assert (row["ranks"], row["pids"], row["count"]) == ([], [77], 1)
