@@ -3,7 +3,7 @@
 1. The same failure on several ranks is one candidate.
 2. A candidate that another one explains comes behind those that nothing explains.
 3. What surely came first comes first: among claims about the death of a process or host, among those with one kind of
-   proof, and an end before what the others see of a rank that is gone.
+   proof, and an end before the complaints of others about a rank that is gone.
 4. The rest is one total key: kind of proof, severity, number of accused ranks, time, and last the words.
 
 The result depends on the logs alone, not on the order in which they were read or on the names of files.

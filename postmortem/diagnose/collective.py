@@ -97,7 +97,7 @@ def _recorded(case: Case) -> Collective | None:
     group = "default_pg" if stuck.key in DEFAULT else stuck.key
     size = len(stuck.members) or (case.registry.world if group == "default_pg" else None)
     done = {rank: recorder.completed(e, stuck.key) for rank, e in dumps.items()}
-    if stuck.name.startswith("gloo:"):  # which retires what failed, as if it had completed
+    if stuck.name.startswith("gloo:"):  # gloo retires failed collectives as if they had completed
         done = {rank: n for rank, n in done.items() if n is not None and n < stuck.number}
     return Collective(
         _REGEXES["backend"].sub("", stuck.name),

@@ -190,7 +190,7 @@ def _gpus(e: Event) -> tuple[str, ...]:
 
 
 def _specific(case: Case, claims: list[Claim]) -> list[Claim]:
-    """The claims without generic ones that repeat a specific one: a traceback whose message has a pattern of its own is
+    """The claims without generic ones that repeat a specific one: a traceback with a message that has a pattern is
     not also "a Python exception", on its own line, on a further line of its message, or in another copy of the log."""
     specific = [c for c in claims if _is_specific(c)]
     by_source: dict[str, list[Claim]] = defaultdict(list)

@@ -1,5 +1,5 @@
-"""The parts of a root that its fingerprint is made of: not those that differ between two views of one failure (whose
-line came first, on which rank, in which version's words).
+"""The parts of a root that its fingerprint is made of: not those that differ between two views of one failure (the
+first line, its rank, the words of a version).
 
     a crash               its signal: the kernel's line, the launcher's exit code and faulthandler's dump are equal
     a full /dev/shm       no more than that: which rank meets it first is chance

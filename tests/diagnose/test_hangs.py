@@ -234,7 +234,7 @@ def test_a_rank_that_lost_its_peers_after_their_timeout_came_late(
 ) -> None:
     claims = [complaint(r, at=NOON + at) for r, at in enumerate(gave_up)]
     found = seen([*claims, complaint(2, LOST, at=NOON + lost_at, at_sigma=sigma)], ranks=3)
-    assert named(comparisons.late, found) == (("rank-never-arrived", (2,)) if late else None)
+    assert named(comparisons.came_after_timeout, found) == (("rank-never-arrived", (2,)) if late else None)
 
 
 def test_the_one_rank_with_a_lower_step_is_behind() -> None:

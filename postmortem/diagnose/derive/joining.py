@@ -132,7 +132,7 @@ def _separate(stems: set[str]) -> bool:
     return len({s.rsplit("/", 1)[0] if "/" in s else "" for s in stems}) == 1
 
 
-def _late(m: Meeting) -> Claim | None:
+def _started_after_timeout(m: Meeting) -> Claim | None:
     """A client that started after the others had given up."""
     times = [(r, moment(e)) for r, events in m.case.by_rank.items() for e in events if e.kind in START]
     starts: dict[int, float] = {}
@@ -221,7 +221,7 @@ def _never_came(m: Meeting) -> Claim | None:
 
 STEPS: tuple[Callable[[Meeting], Claim | None], ...] = (
     _twice,
-    _late,
+    _started_after_timeout,
     _larger_world,
     _no_store,
     _stuck,

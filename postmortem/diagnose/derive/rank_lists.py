@@ -1,4 +1,4 @@
-"""An exception that lists one value per rank, or names one rank: the rank whose value differs from most is the odd one.
+"""An exception that lists one value per rank, or names one rank: the rank with another value than most is the odd one.
 
 [rank3]: DistributedOperationException: Cannot apply desired operation due to shape mismatches.
 [rank3]:   - Process 1: [8, 48]
@@ -26,7 +26,7 @@ _REGEXES = forms.regexes("diagnose/lines")
 
 @dataclass(frozen=True)
 class Odd:
-    """Ranks whose value differs from that of most; `row` is the line of the first."""
+    """Ranks with another value than most; `row` is the line of the first."""
 
     ranks: tuple[int, ...]
     row: tuple[int, str, int, int | None, str]  # rank, value, line, line of the file, text
@@ -71,7 +71,7 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
             continue
         e, (rank, value, line, file_line, text) = c.event, listed.row
         shown = e._replace(where=e.where._replace(line=line, end_line=None, file_line=file_line), text=text, rank=None)
-        because = f"the exception says that rank {rank} {value}"
+        because = f"the exception states that rank {rank} {value}"
         if listed.usual:
             because = f"{ranks_text((rank,))} has {value} in the exception's list, most ranks have {listed.usual}"
         pattern = "ranks-list-other-shapes" if listed.sizes else "ranks-list-other-values"

@@ -57,7 +57,7 @@ def _of_unknown_process(c: Claim) -> bool:
 
 
 def joined(case: Case, claims: Sequence[Claim]) -> list[Claim]:
-    """Kernel claims about processes of unknown pid get the one rank whose end fits: containers have pids of their own."""
+    """Kernel claims about processes of unknown pid get the one rank with an end that fits: containers have pids of their own."""
     out = []
     for c in claims:
         if _of_unknown_process(c) and is_program(c.event) and not outside(case, c.event):

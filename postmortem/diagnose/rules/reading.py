@@ -72,14 +72,14 @@ def abort_of_a_collective(view: View) -> Iterator[Defeat]:
 
 def opens_a_message(view: View) -> Iterator[Defeat]:
     """The head of a message yields to its text: a result code of NCCL to `Last error:`, an uncaught C++ exception to
-    its what(), a list of ranks to the reason that each of them sent."""
+    its what(), a list of ranks to the reason of each."""
     for number, claim in view.numbered("cause"):
         head = claim.event.where
         for other in view.claims:
             x = other.event
             near = x.where.source == head.source and 0 < (x.where.line or 0) - (head.line or 0) <= FAR
             if near and _is_more_specific(claim, other):
-                yield Defeat(number, "symptom", f"its own message says more ({x.where})")
+                yield Defeat(number, "symptom", f"its own message is more specific ({x.where})")
 
 
 def _is_more_specific(claim: Claim, other: Claim) -> bool:

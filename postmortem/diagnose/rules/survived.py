@@ -26,7 +26,7 @@ OF_RANKS = ("self", "rank", "missing-ranks")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
-    """A rank that worked or finished below its failure, and whose end no launcher reports, handled it."""
+    """A rank without a reported end that worked or finished below its failure handled it."""
     for at, claim in view.numbered():
         if not _may_be_handled(view.case, claim):
             continue
@@ -194,12 +194,12 @@ def _final(claim: Claim) -> bool:
 
 
 def fell_back(view: View) -> Iterator[Defeat]:
-    """An error in one line, right above a line that states what is used instead."""
+    """An error in one line, right above a line that names the replacement."""
     for at, claim in view.numbered("cause", "symptom"):
         e = claim.event
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
         if claim.pattern.entity == "self" and not e.fields.get("frames") and _REGEXES["instead"].search(below):
-            yield Defeat(at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`")
+            yield Defeat(at, "context", f"the next line names the replacement: `{cut(below.strip(), 80)}`")
 
 
 def restored(view: View) -> Iterator[Defeat]:

@@ -21,7 +21,7 @@ STEPS: tuple[Callable[[Table], Claim | None], ...] = (  # the best evidence firs
     comparisons.asked_to_stop,
     comparisons.code,
     comparisons.silence,
-    comparisons.late,
+    comparisons.came_after_timeout,
     comparisons.busy_rank0,
     comparisons.lowest_step,
     comparisons.odd_notice,

@@ -20,7 +20,7 @@ WORK = (  # (part of a file's path, activity of a stack with such a frame)
     ("torch/serialization.py", "saving or loading a checkpoint"),
     ("safetensors/", "saving or loading a checkpoint"),
 )
-SAME_SIZE = ("backward", "barrier")  # collectives whose tensors cannot differ in size between ranks
+SAME_SIZE = ("backward", "barrier")  # collectives with tensors of one size on all ranks
 SETUP = 8  # collectives: up to this number the job is still being set up
 _REGEXES = forms.regexes("diagnose/lines")
 
@@ -43,7 +43,7 @@ def stacks(table: Table) -> Claim | None:
 
 
 def _witnessed(table: Table, stacked: Mapping[int, Event], outside: Sequence[int]) -> Claim | None:
-    """The claim about silent ranks whose stacks were taken when another rank had ended, and all others waited."""
+    """The claim about silent ranks, by stacks taken when another rank had ended, where all others waited."""
     asked = [r for r in outside if table.rows[r].silent and _was_asked(stacked[r])]
     others = [row for r, row in table.rows.items() if r not in asked]
     if not (asked and table.waiting and table.complete and all(row.waits for row in others)):
@@ -199,7 +199,7 @@ def _last_error(row: Row) -> Event | None:
 
 
 def _suspects(table: Table) -> list[int]:
-    """The silent ranks whose silence is evidence: their own logs are here, or one rank is absent among all."""
+    """The silent ranks, where silence is evidence: their own logs are here, or one rank is absent among all."""
     absent = sorted(set(range(max(table.rows, default=0))) - set(table.rows))
     quiet = table.quiet or (absent if len(absent) == 1 and len(table.complaining) >= 3 else [])
     logged = [r for r in quiet if r in table.rows and table.rows[r].lines]
@@ -219,7 +219,7 @@ def _all_others_logged(table: Table) -> bool:
 
 
 def _elsewhere_by_last_line(table: Table, quiet: Sequence[int]) -> list[int]:
-    """Of several silent ranks those whose last line no waiting rank printed. Rank 0 alone proves nothing: often no
+    """Of several silent ranks those with a last line that no waiting rank printed. Rank 0 alone proves nothing: often no
     other rank prints."""
     lines = {r: shape(last[0].text) for r in (*table.complaining, *quiet) if (last := table.rows[r].last_lines)}
     common = {lines[r] for r in table.complaining if r in lines}
@@ -229,7 +229,7 @@ def _elsewhere_by_last_line(table: Table, quiet: Sequence[int]) -> list[int]:
     return odd if all(r in lines for r in quiet) else []
 
 
-def late(table: Table) -> Claim | None:
+def came_after_timeout(table: Table) -> Claim | None:
     """The one rank that found its connections closed where all others timed out: had it come in time, it would have
     timed out with them."""
     came = [row for row in table.rows.values() if row.complaint is None]
@@ -272,7 +272,7 @@ def _bar_above(e: Event) -> Event | None:
 
 
 def lowest_step(table: Table) -> Claim | None:
-    """The one rank whose last step is lower than that of all others."""
+    """The one rank with a lower last step than all others."""
     steps = {r: row.step for r, row in table.rows.items() if row.step is not None}
     common = max(steps.values(), default=0)
     low = [r for r, step in steps.items() if step < common]

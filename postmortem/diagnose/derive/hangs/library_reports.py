@@ -84,6 +84,6 @@ def desync_report(table: Table) -> Claim | None:
     for e in table.case.telling("laggards"):
         named = numbers(e.fields.get("ranks"))
         if named and table.case.rank_of(e) not in named:
-            because = f"torch's desync report says `{cut(gist(e.text), 110)}`"
+            because = f"torch's desync report states `{cut(gist(e.text), 110)}`"
             return table.make("rank-never-arrived", named, [e], because)
     return None
