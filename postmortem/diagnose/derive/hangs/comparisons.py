@@ -94,7 +94,7 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
     odd, majority = odd_one_out(groups)
     collective = [r for r, (operation, _) in places.items() if operation not in POINT_TO_POINT]
     if 2 * len(collective) < len(places):  # the others still send to these, or wait for their data
-        odd, majority = collective or odd, bool(collective) or majority
+        odd, majority = collective or (odd if majority else []), True
     shown = "; ".join(
         f"{ranks_text(ranks)} waited in {where} ({code})" for (where, code), ranks in sorted(groups.items())
     )
@@ -105,7 +105,7 @@ def _different_places(table: Table, places: Mapping[int, Place], proof: Mapping[
 def code(table: Table) -> Claim | None:
     """The lines of the user's code in which the ranks waited."""
     placed = {r: p for r in table.complaining if (p := table.rows[r].place) is not None}
-    if len(set(placed.values())) < 2 or any(table.rows[r].lines for r in table.quiet):
+    if len(set(placed.values())) < 2 or any(table.rows[r].lines and not table.rows[r].stopped for r in table.quiet):
         return None
     if any(collective == "init" for collective, _ in placed.values()):
         return None  # ranks inside and outside of the start: the group itself is at odds about its size or its members
