@@ -34,6 +34,7 @@ TIERS = {  # how near to a cause a kind of proof is, by category; lower is neare
 }  # fmt: skip
 ENDED = {"native-crash": 2.0, "scheduler": 4.5, "external-signal": 5.0, "python-exception": 5.5}
 COMPARED = {"rendezvous": 1.8, "hang": 3.0}
+OWN_RENDEZVOUS = 1.5  # a rank that could not join for a reason of its own
 STOPPED = 4.6  # a launcher that was stopped: a report on who stopped it is nearer
 NO_RANK, WEAKEST = 5.8, 6.0  # a hang without a suspect; a claim that is hardly evidence
 SUFFERED = {  # categories of complaints, the most specific first; of one category the earliest counts
@@ -56,11 +57,19 @@ def tier(claim: Claim) -> float:
         return ENDED.get(category, WEAKEST)
     if claim.strength in ("compared", "silent") and category in COMPARED:
         return COMPARED[category]
+    return _stated_tier(claim, category)
+
+
+def _stated_tier(claim: Claim, category: str) -> float:
     if category == "external-signal" and claim.tells("stop"):
         return STOPPED
     if claim.tells("killed") or (category == "numerics" and claim.pattern.severity == "fatal"):
         return STRONG
-    return TIERS.get(category, WEAKEST)
+    if category == "rendezvous" and claim.pattern.entity == "self":
+        return OWN_RENDEZVOUS
+    level = TIERS.get(category, WEAKEST)
+    whole_host = claim.speaker in ("kernel", "scheduler", "cluster") or claim.pattern.entity in ("job", "gpu", "host")
+    return 0.0 if level < STRONG and whole_host else level
 
 
 def strong(claim: Claim) -> bool:
