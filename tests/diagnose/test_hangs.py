@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from claims import NOON, bye, case, claim, event, exits, pattern, steps
+from claims import NOON, case, claim, event, exits, pattern, steps
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive.hangs import comparisons, library_reports, watchdogs
 from postmortem.diagnose.derive.hangs.rank_rows import Row, Table, at_odds, odd_one_out, table
@@ -107,17 +107,6 @@ def test_a_stack_that_was_asked_for_counts_if_the_rank_that_ended_had_waited_unt
     assert row(asked, claims=[waited], ranks=(0, 1)).stack is asked
     assert row(asked, claims=[raised], ranks=(0, 1)).stack is None
     assert row(stopped, claims=[waited], ranks=(0, 1)).stack is None
-
-
-def test_a_rank_that_finished_after_its_complaints_got_over_them() -> None:
-    wait = [claim(WAITED, said(5))]
-    assert (
-        row(bye(1, 9, file="r1.log"), claims=wait).got_over
-        and row(bye(1, 9, file="r1.log"), *exits(r1=0), claims=wait).got_over
-    )
-    assert not row(bye(1, 3, file="r1.log"), claims=wait).got_over and not row(claims=wait).got_over
-    assert not row(bye(1, 9, file="b.log"), claims=wait).got_over
-    assert not row(bye(1, 9, file="r1.log"), *exits(r1=1), claims=wait).got_over
 
 
 # ── watchdogs ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from postmortem.diagnose import order
 from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.endings import Ending
@@ -56,14 +55,6 @@ class Row:
     def left(self) -> bool:
         """Whether it reported its end, and no launcher reports that it failed by itself."""
         return self.finished is not None and (self.end is None or self.stopped or self.end.kind in ("clean", "kill"))
-
-    @property
-    def got_over(self) -> bool:
-        """Whether it finished after all its complaints: a timeout that the program catches is no hang."""
-        if self.finished is None or (self.end is not None and self.end.kind != "clean"):
-            return False
-        complaints = [e for e in (self.complaint, self.lost, self.fatal) if e is not None]
-        return all(order.came_before(e, self.finished) for e in complaints)
 
     @cached_property
     def last_lines(self) -> list[Event]:
@@ -125,12 +116,6 @@ class Table:
         """Whether there are stacks of two ranks, and some rank has not finished."""
         rows = self.rows.values()
         return sum(row.stack is not None for row in rows) >= 2 and not all(row.finished for row in rows)
-
-    @property
-    def stacks_in_collectives(self) -> bool:
-        """Whether a tool found a process of unknown rank in a collective."""
-        taken = [e for e in self.case.of_kind("stack") if e.speaker == "tool" and e.pid and not e.fields.get("child")]
-        return any(e.fields.get("collective") and self.case.rank_of(e) is None for e in taken)
 
     @property
     def world(self) -> int | None:
