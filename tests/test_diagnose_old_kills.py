@@ -23,7 +23,7 @@ def document(folder: Path, console: str) -> Any:
     return analyze([str(folder)]).document
 
 
-def test_nobody_was_killed_where_all_finished(tmp_path: Path) -> None:
+def test_no_rank_was_killed_where_all_finished(tmp_path: Path) -> None:
     assert document(tmp_path, WORK + "Training finished.\n")["verdict"]["outcome"] == "healthy"
 
 

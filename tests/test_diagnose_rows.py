@@ -50,6 +50,6 @@ def test_a_table_of_one_job_counts(tmp_path: Path) -> None:
     assert (found["outcome"], found["category"]) == ("incident", "host-oom")
 
 
-def test_a_number_in_slurms_own_words_says_which_job_it_is(tmp_path: Path) -> None:
+def test_a_number_in_slurms_own_words_states_which_job_it_is(tmp_path: Path) -> None:
     ended = "slurmstepd: error: *** JOB 992 ON node01 CANCELLED AT 2026-11-20T08:00:30 DUE TO TIME LIMIT ***\n"
     assert verdict(tmp_path, {"sacct.txt": TABLE, "rank0.log": WORK + ended})["pattern"] == "slurm-time-limit"

@@ -117,14 +117,14 @@ def reaped(folder: Path, reaper: str) -> dict[str, Any]:
     return verdict(folder, **own, idle_reaper__log=reaper)
 
 
-def test_who_sent_the_signal_says_so_in_a_log_of_its_own(tmp_path: Path) -> None:
+def test_who_sent_the_signal_states_so_in_a_log_of_its_own(tmp_path: Path) -> None:
     """A site's reaper kills what seems idle, by its pid."""
     said = reaped(tmp_path, REAPER)
     assert (said["category"], ranks_of(said)) == ("external-signal", [1])
     assert said["evidence"][0]["source"].endswith("idle_reaper.log")
 
 
-def test_a_kill_of_a_strangers_process_is_not_this_jobs(tmp_path: Path) -> None:
+def test_a_kill_of_a_another_job_process_is_not_this_jobs(tmp_path: Path) -> None:
     said = reaped(tmp_path, REAPER.replace("23002", "555"))
     assert said["category"] == "peer-lost"
 
@@ -175,7 +175,7 @@ def test_a_second_launch_appends_to_the_same_log(tmp_path: Path) -> None:
     assert "a.json" in said["evidence"][0]["text"]
 
 
-def test_launchers_of_two_hosts_on_one_console_are_one_life(tmp_path: Path) -> None:
+def test_launchers_of_two_hosts_on_one_console_are_one_attempt(tmp_path: Path) -> None:
     """Each tells of its own ranks; none of them ends twice."""
     said = verdict(
         tmp_path,

@@ -376,7 +376,7 @@ SITUATIONS = [
 
 
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda s: s.name)
-def test_what_is_said_of_a_time_out(situation: Situation, tmp_path: Path) -> None:
+def test_what_is_stated_of_a_time_out(situation: Situation, tmp_path: Path) -> None:
     for name, lines in situation.files.items():
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     verdict = analyze([str(tmp_path)]).document["verdict"]

@@ -75,12 +75,12 @@ def test_of_comparisons_the_better_reasons_go_first_whenever_they_were_printed()
         assert order(*some) == ["step0", "step1", "step2"]
 
 
-def test_who_accuses_fewer_ranks_goes_first_and_nobody_last() -> None:
+def test_who_accuses_fewer_ranks_goes_first_and_no_rank_last() -> None:
     some = [at(pattern(f"of{n}"), None, rank=n, ranks=tuple(range(n))) for n in (3, 1, 0)]
     assert order(*some) == ["of1", "of3", "of0"]
 
 
-def test_what_another_cause_explains_stands_behind() -> None:
+def test_what_another_cause_explains_is_behind() -> None:
     cause = at(pattern("cause", "hang", explains=(explains("effect"),)), 0)
     effect = at(pattern("effect", "host-oom", entity="host"), 5)
     assert order(effect, cause) == ["cause", "effect"]
@@ -147,7 +147,7 @@ def test_the_order_does_not_depend_on_the_order_of_the_input(some: list[Claim], 
 
 @given(causes())
 @settings(deadline=None)
-def test_each_cause_stands_in_the_order_once_even_where_stamps_contradict_lines(some: list[Claim]) -> None:
+def test_each_cause_is_in_the_order_once_even_where_stamps_contradict_lines(some: list[Claim]) -> None:
     assert sum(len(c.events) for c in candidates(some)) == sum(len(c.events) for c in some)
 
 
@@ -169,7 +169,7 @@ def suffering(category: str | None, line: int = 1, entity: str = "self", **keys:
     return claim(p, event(line=line, speaker=speaker, host="a"), ranks=(1,), hosts=("b",))
 
 
-def test_a_failure_without_a_cause_is_of_the_most_telling_kind_and_blames_nobody() -> None:
+def test_a_failure_without_a_cause_is_of_the_most_telling_kind_and_blames_no_rank() -> None:
     told = complaint(case(), [suffering("peer-lost", 1), suffering("hang", 2), suffering("hang", 3)])
     assert told is not None
     assert (told.pattern.category, told.event.where.line, told.strength) == ("hang", 2, "suffered")

@@ -57,7 +57,7 @@ def ended(code: int | None, category: str = "native-crash") -> Claim:
     return claim(pattern("end", category), event(fields=fields), ranks=(1,), strength="ended")
 
 
-def test_a_crash_says_what_it_is_a_code_of_its_own_nothing() -> None:
+def test_a_crash_states_what_it_is_a_code_of_its_own_nothing() -> None:
     assert sure(ended(-11)) == "supported"
     assert sure(ended(None)) == "supported"
     assert sure(ended(3, "python-exception")) == "hypothesis"
@@ -85,7 +85,7 @@ def test_the_documentation_names_every_confidence_strength_and_rule() -> None:
     assert sorted(named("rule")) == sorted(r.__name__ for stratum in (*BEFORE, *AFTER) for r in stratum)
 
 
-def test_the_documentation_says_of_each_confidence_what_the_code_says() -> None:
+def test_the_documentation_states_of_each_confidence_what_the_code_states() -> None:
     text = (ROOT / "docs" / "confidence.md").read_text()
     for word in get_args(Confidence):
         (said,) = re.findall(rf"^{word} +(.+)$", confidence.__doc__ or "", re.MULTILINE)

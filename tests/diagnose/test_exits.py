@@ -46,13 +46,13 @@ def test_a_complaint_accounts_for_an_end_by_itself_but_not_for_a_kill() -> None:
 # ── kills ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_agents_own_kill_is_nobodys() -> None:
+def test_the_agents_own_kill_is_no_ranks() -> None:
     forced = event("kill", "agent.err", 5, pattern="forces", fields={"pid": "101"})
     assert found([], *exits(r1=-9), forced) == []
     assert found([], *exits(r2=-9), forced) == [("rank-exit-sigkill", (2,))]
 
 
-def test_a_memory_cgroup_that_counts_a_kill_says_whose_it_was() -> None:
+def test_a_memory_cgroup_that_counts_a_kill_states_whose_it_was() -> None:
     count = event(kind="counter", file="memory.events", host="a")
     seen = case(*exits(r1=-9), count, ranks=(0, 1), hosts={1: "a"}, patterns=ALL)
     (c,) = derive(seen, [])
@@ -92,11 +92,11 @@ def end(line: int = 5, file: str = "out", ranks: tuple[int, ...] = (), **fields:
     [({"signal": "Killed"}, "rank-exit-sigkill"), ({"exitcode": "-11"}, "rank-exit-crash-signal"),
      ({"exitcode": "1"}, "rank-exit-without-reason"), ({"signal": "Terminated"}, "rank-exit-signalled")],
 )  # fmt: skip
-def test_what_a_shell_or_spawn_tells_of_an_end(fields: dict[str, str], name: str) -> None:
+def test_what_a_shell_or_spawn_shows_of_an_end(fields: dict[str, str], name: str) -> None:
     assert found([end(**fields)]) == [(name, ())]
 
 
-def test_it_tells_nothing_of_a_clean_end_nor_where_something_accounts_for_it() -> None:
+def test_it_shows_nothing_of_a_clean_end_nor_where_something_accounts_for_it() -> None:
     assert found([end(exitcode="0")]) == []
     assert found([end()]) == []
     assert found([end(exitcode="1"), claim(RAISED)]) == []
@@ -116,7 +116,7 @@ def test_one_rank_ended_without_a_word_while_others_complain() -> None:
     assert found([end(exitcode="1", ranks=(2,)), claim(LOST)]) == []  # who complains is not known
 
 
-def test_a_stop_below_it_says_nothing_against_a_task_that_failed_by_itself() -> None:
+def test_a_stop_below_it_states_nothing_against_a_task_that_failed_by_itself() -> None:
     def stop(line: int, file: str = "out", speaker: Any = "scheduler") -> Claim:
         return claim(STOP, event("CANCELLED", file, line, speaker=speaker))
 
@@ -154,7 +154,7 @@ def test_an_end_follows_from_another_ranks_that_surely_came_before_it() -> None:
     assert roles(*dated) == [("rank-exit-sigkill", "cause"), ("rank-exit-without-reason", "symptom")]
 
 
-def test_who_stood_in_a_collective_when_it_left_waited_for_somebody_else() -> None:
+def test_who_was_in_a_collective_when_it_left_waited_for_somebody_else() -> None:
     def stack(**fields: str) -> Event:
         return event("Thread", "s.txt", 4, "stack", rank=1, fields=fields)
 

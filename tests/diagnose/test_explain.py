@@ -81,7 +81,7 @@ def test_what_surely_came_before_the_cause_is_left_over() -> None:
 
 
 @pytest.mark.parametrize("speaker", ["kernel", "tool"])
-def test_what_the_kernel_says_of_another_host_is_no_symptom(speaker: str) -> None:
+def test_what_the_kernel_states_of_another_host_is_no_symptom(speaker: str) -> None:
     root = claim(pattern(), ranks=(1,), hosts=("node-a",), gpus=("0000:48:00",))
     for theirs, joined in (
         ({"ranks": (1,)}, True),

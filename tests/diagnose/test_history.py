@@ -34,7 +34,7 @@ def verdict_on(last: Solution, *earlier: Solution) -> Solution:
     return replace(last, each=(*earlier, last))
 
 
-def test_a_job_that_fails_in_the_same_way_each_time_says_how_often() -> None:
+def test_a_job_that_fails_in_the_same_way_each_time_states_how_often() -> None:
     lives = [attempt(n, "incident", raised()) for n in (0, 1, 2)]
     assert history.told(verdict_on(lives[2], *lives[:2])) == [
         "It failed three times in the same way, in attempts 0, 1 and 2."
@@ -95,7 +95,7 @@ def test_a_requeued_run_that_finished_has_recovered(why: str, tmp_path: Path) ->
     )  # fmt: skip
 
 
-def test_a_requeued_run_that_fails_tells_both(tmp_path: Path) -> None:
+def test_a_requeued_run_that_fails_shows_both(tmp_path: Path) -> None:
     stop = "slurmstepd: error: *** JOB 1204 ON node-a CANCELLED AT 2026-11-21T10:20:00 DUE TO PREEMPTION ***"
     died = [
         "[rank1]: Traceback (most recent call last):",

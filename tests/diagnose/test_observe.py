@@ -66,7 +66,7 @@ def test_a_gpu_is_a_rank_by_its_bus_id() -> None:
     assert long.gpus == ("0000:4a:00",)
 
 
-def test_the_bus_id_may_stand_up_to_three_lines_above() -> None:
+def test_the_bus_id_may_are_up_to_three_lines_above() -> None:
     xid = pattern("xid", "gpu-hardware", entity="gpu")
     above = ("NVRM: GPU at PCI:0000:48:00", "NVRM: a", "NVRM: b", "the line")
     assert seen(xid, event(context=above, before=3)).gpus == ("0000:48:00",)

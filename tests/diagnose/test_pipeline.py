@@ -37,7 +37,7 @@ def test_the_latest_job_that_failed_or_the_one_that_is_asked_for() -> None:
     assert _choose(jobs[3:], None).job == "d"
 
 
-def test_the_life_that_ended_the_job_is_the_last_one_with_a_cause() -> None:
+def test_the_attempt_that_ended_the_job_is_the_last_one_with_a_cause() -> None:
     lives = [solved("incident", claim(RAISED), attempt=n) for n in (0, 1)]
     nothing = solved("undetermined", attempt=2)
     assert _that_ended_it([*lives, nothing]).case.attempt == 1
@@ -50,7 +50,7 @@ def test_a_group_that_could_not_form_again_after_a_loss_is_that_loss() -> None:
     assert _that_ended_it([again]).case.attempt == 1
 
 
-def test_a_last_life_went_well_if_it_is_seen_at_work_or_done_or_all_spoke_after_ends_that_were_told() -> None:
+def test_a_last_attempt_went_well_if_it_is_seen_at_work_or_done_or_all_spoke_after_ends_that_were_reported() -> None:
     failed, quiet = case(*exits(r0=1)), event("x", kind="line", rank=0)
     worked = event("step", kind="worked", rank=0, fields={"by": "count"})
     assert _went_well([failed, case(bye(0), ranks=(0, 1))])
@@ -76,7 +76,7 @@ def order(*claims: Claim) -> list[str]:
     return [c.pattern.id for c in _scheduler_last(case(), list(claims))]
 
 
-def test_a_scheduler_that_stops_the_job_after_something_had_failed_is_the_broom() -> None:
+def test_a_scheduler_that_stops_the_job_after_something_had_failed_is_the_last_to_act() -> None:
     assert order(at(LIMIT, 9), at(RAISED, 0)) == ["raised", "limit"]
     assert order(at(LIMIT, 0), at(RAISED, 9)) == ["limit", "raised"]
     assert order(at(LIMIT, 9)) == ["limit"]
@@ -170,7 +170,7 @@ def test_an_unreadable_file_is_named_with_its_reason() -> None:
     assert [item["what"] for item in rest] == ["kernel log of the host of rank 1"]
 
 
-def test_without_a_cause_the_complaints_are_told_and_what_to_collect() -> None:
+def test_without_a_cause_the_complaints_are_reported_and_what_to_collect() -> None:
     lost = pattern("lost", "peer-lost", role="symptom", title="A rank lost its peers")
     doc = document(event("lost", "rank0.log", 5, rank=0, pattern="lost"), library=library(lost))
     verdict = doc["verdict"]

@@ -44,7 +44,7 @@ def test_what_another_rank_or_another_log_lost_does_not_count() -> None:
     assert fallen(aftermath.peers_lost_before, *nobody) == {}
 
 
-def test_what_the_kernel_says_or_what_accuses_nobody_is_no_loss() -> None:
+def test_what_the_kernel_states_or_what_accuses_no_rank_is_no_loss() -> None:
     kernel = claim(LOST, event(file="rank1.log", line=5, rank=1, speaker="kernel"))
     assert fallen(aftermath.peers_lost_before, kernel, of_rank(RAISED, 9)) == {}
     weather = claim(LOST, event(file="rank1.log", line=5, rank=1), role="context")

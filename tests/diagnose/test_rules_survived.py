@@ -59,7 +59,7 @@ def test_what_a_process_died_of_or_what_others_report_was_not_handled(c: Claim) 
     assert fallen(survived.went_on, c, events=[worked()]) == {}
 
 
-def test_a_goodbye_below_what_surely_ended_its_process_is_its_shells() -> None:
+def test_a_final_message_below_what_surely_ended_its_process_is_its_shells() -> None:
     ended = raised(frames=(("a.py", 1, "<module>"),))
     assert fallen(survived.went_on, ended, events=[bye(None, file="a.log")]) == {}
     last = bye(None, file="a.log", fields={"last_word": True})
@@ -112,7 +112,7 @@ def leaving(rule_claim: Claim, *byes: Event) -> bool:
 LAST = {"fields": {"last_word": True}}
 
 
-def test_a_run_that_said_goodbye_everywhere_got_over_what_stands_above() -> None:
+def test_a_run_that_stated_final_message_everywhere_got_over_what_is_above() -> None:
     assert done(raised(5), bye(0, 9, file="a.log"), ranks=(0,))
     other = event("x", "b.log", 1, "line", source_kind="console")
     assert not done(raised(5), bye(0, 9, file="a.log"), other, ranks=(0, 1))
@@ -133,12 +133,12 @@ def test_a_run_that_said_goodbye_everywhere_got_over_what_stands_above() -> None
         raised(p=pattern("left", tells=("exit",))),
     ],
 )
-def test_a_goodbye_below_a_death_is_anothers_unless_no_failing_script_prints_it(c: Claim) -> None:
+def test_a_final_message_below_a_death_is_anothers_unless_no_failing_script_prints_it(c: Claim) -> None:
     assert not done(c, bye(0, 9, file="a.log"), ranks=(0,))
     assert done(c, bye(0, 9, file="a.log", **LAST), ranks=(0,))
 
 
-def test_below_the_goodbye_peers_vanish_while_processes_leave() -> None:
+def test_below_the_final_message_peers_vanish_while_processes_leave() -> None:
     lost = raised(12, p=pattern("lost", "peer-lost"))
     assert leaving(lost, bye(0, 9, file="a.log", **LAST))
     assert not leaving(lost, bye(0, 9, file="a.log"))
