@@ -42,13 +42,6 @@ def test_a_job_that_fails_in_the_same_way_each_time_states_how_often() -> None:
     assert history.told(lives[0]) == []
 
 
-@pytest.mark.parametrize("other", [raised("KeyError"), raised(code="data.py:7"), claim(GROUP)])
-def test_another_exception_or_another_line_of_code_is_another_way(other: Claim) -> None:
-    """Two exceptions of one pattern once counted as the same failure."""
-    (said,) = history.told(verdict_on(attempt(1, "incident", raised()), attempt(0, "incident", other)))
-    assert said == f"Attempt 0 failed differently ({other.event.where})."
-
-
 # ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

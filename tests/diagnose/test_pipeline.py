@@ -14,7 +14,6 @@ from postmortem.diagnose.solution import Solution
 from postmortem.errors import UsageError
 from postmortem.model import Event
 from postmortem.say.document import write
-from postmortem.say.evidence import own_frame
 
 RAISED = pattern("raised", title="A rank raised an exception")
 GROUP = pattern("group", "rendezvous", title="A group did not form")
@@ -133,21 +132,6 @@ def test_a_rank_that_raises_is_an_incident_and_all_parts_of_the_document_are_the
     assert (doc["schema"], doc["ledger"]) == ("postmortem/incident/1", {"bytes": 1})
     assert doc["tool"]["library"] == "test"
     assert [(row["path"], row["events"]) for row in doc["sources"]] == [("rank0.log", 2), ("rank1.log", 1)]
-
-
-def test_of_a_stack_the_line_of_the_users_code_is_shown() -> None:
-    lines = (
-        "above",
-        "Thread 7 (idle)",
-        '  File "wait.py", line 3 in wait',
-        '  File "train.py", line 9 in step',
-    )
-    stack = event(lines[1], "stacks.txt", 20, "stack", code="train.py:9", context=lines, before=1)
-    shown = own_frame(stack)
-    assert (shown.where.line, shown.text, shown.before) == (22, lines[3], 3)
-    other = stack._replace(fields={"code": "train.py:99"})
-    assert own_frame(other) == other
-    assert own_frame(stack._replace(kind="pattern")).where.line == 20
 
 
 def test_an_unreadable_file_is_named_with_its_reason() -> None:
