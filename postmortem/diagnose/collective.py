@@ -13,7 +13,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.derive.hangs import library_reports, recorder, watchdogs
@@ -271,21 +271,16 @@ def _timed(solution: Solution, found: Collective) -> Collective:
 
 
 def _row(c: Collective) -> contract.Collective:
-    return {
+    row = {
+        **vars(c),
         "op": c.op or None,
-        "seq": c.seq,
-        "group": c.group,
-        "size": c.size,
-        "numel_in": c.numel_in,
-        "numel_out": c.numel_out,
-        "dtype": c.dtype,
-        "timeout_s": c.timeout_s,
-        "waited_s": c.waited_s,
         "entered": list(c.entered[:NAMED]),
         "missing": list(c.missing[:NAMED]),
         "elsewhere": dict(_by_rank(c.elsewhere)),
         "completed": dict(_by_rank(c.completed)),
     }
+    del row["members"]
+    return cast(contract.Collective, row)
 
 
 def _by_rank(values: Mapping[int, _T]) -> Iterator[tuple[str, _T]]:

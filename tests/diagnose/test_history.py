@@ -17,7 +17,6 @@ from postmortem.report import render_markdown, render_terminal
 from postmortem.say import attempts_table as history
 
 RAISED = pattern("raised", title="A Python exception ended a process")
-GROUP = pattern("group", "rendezvous", title="A group did not form", entity="job")
 
 
 def attempt(n: int, outcome: str, root: Claim | None, *events: Event) -> Solution:

@@ -49,15 +49,6 @@ def test_a_pid_is_a_rank_by_the_launchers_map() -> None:
     assert (one.ranks, one.pids) == ((1,), (32688,))
 
 
-def test_a_data_loaders_worker_is_of_the_rank_that_complains_of_it() -> None:
-    child = pattern("loader", None, role="symptom", entity="rank", tells=("child",))
-    complaint = event("DataLoader worker (pid(s) 555) exited", "rank2.log", rank=2, pattern="loader")
-    kill = event("Killed process 555", "dmesg.txt", speaker="kernel", pattern="killed", fields={"pid": "555"})
-    other = kill._replace(fields={"pid": "556"})
-    claims = observe(case(complaint, kill, other, patterns=[child, KILLED]))
-    assert [c.ranks for c in claims] == [(2,), (2,), ()]
-
-
 def test_a_gpu_is_a_rank_by_its_bus_id() -> None:
     xid = pattern("xid", "gpu-hardware", entity="gpu")
     one = seen(xid, event(speaker="kernel", fields={"pci": "0000:48:00"}), by_bus={(None, "4800"): 3})

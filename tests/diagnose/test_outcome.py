@@ -78,13 +78,6 @@ def test_a_complaint_of_unknown_words_without_work() -> None:
     assert of(None, events=[notice._replace(speaker="kernel")], **logs) == "healthy"
 
 
-def test_prose_shows_of_no_job() -> None:
-    text = said(1)
-    assert of(None, events=[text], sources=[source("notes.txt")]) == "undetermined"
-    assert of(None, events=[text._replace(raw_time="12:00")], sources=[source("a.log")]) == "healthy"
-    assert of(None, events=[text], sources=[source("a.log"), source("d", "kernel")]) == "healthy"
-
-
 # ── who is seen at work or done ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -102,14 +95,6 @@ def test_attempt_after_a_line_is_its_writers_in_the_same_log() -> None:
     assert [x.where.line for x in life.after(case(*signs), e, None)] == [6, 7]
     assert [x.where.line for x in life.after(case(*signs), e, 0)] == [7]
     assert [x.where.line for x in life.after(case(*signs), e, 1)] == [6, 7]
-
-
-def test_an_exception_that_surely_ended_its_process() -> None:
-    assert life.uncaught(event(excepthook=True))
-    assert life.uncaught(event(frames=(("a.py", 1, "<module>"),)))
-    assert not life.uncaught(event(frames=(("a.py", 1, "main"), ("a.py", 1, "<module>"))))
-    assert not life.uncaught(event(frames=()))
-    assert not life.uncaught(event())
 
 
 def test_all_are_done_where_every_rank_or_every_console_stated_final_message() -> None:

@@ -22,13 +22,6 @@ def fallen(rule: Rule, seen: Case, *claims: Claim) -> dict[int, str]:
     return parts(rule(View(seen, claims)))
 
 
-# ── rows of tables ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def row(text: str, line: int = 1, **more: Any) -> Event:
-    return event(text, "sacct.txt", line, source_kind="scheduler", speaker="scheduler", **more)
-
-
 # ── a job that all ranks finished ────────────────────────────────────────────────────────────────────────────────────
 
 

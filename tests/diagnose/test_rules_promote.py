@@ -11,7 +11,6 @@ from postmortem.diagnose.rules.promote import promoted
 
 SEGFAULT = pattern("segfault", "native-crash", role="confirms", entity="pid", cause_if=("joined", "only-kernel"))
 CANCELLED = pattern("cancelled", "scheduler", role="symptom", entity="job", cause_if=("first-trouble",))
-RAISED = pattern()
 LOST = pattern("lost", "peer-lost", role="symptom")
 
 
@@ -29,15 +28,6 @@ def test_what_confirms_becomes_the_cause_of_the_rank_it_is_joined_to() -> None:
     assert c.role == "cause"
     assert c.because == "the process is this rank, and these logs have no better evidence"
     assert any("segfault" in note for note in seen.notes)
-
-
-def test_an_excerpt_of_the_kernels_log_that_is_all_there_is() -> None:
-    only = case(event(speaker="kernel"))
-    assert roles(only, fault()) == ["cause"]
-    assert roles(only, fault(comm="mysqld")) == ["confirms"]
-    assert roles(only, fault(), claim(RAISED)) == ["confirms", "cause"]
-    assert roles(case(event(speaker="kernel"), event()), fault()) == ["confirms"]
-    assert roles(case(event(speaker="kernel"), ranks=(0,)), fault()) == ["confirms"]
 
 
 # ── the job ran well until somebody ended it ─────────────────────────────────────────────────────────────────────────
