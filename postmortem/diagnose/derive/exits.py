@@ -1,4 +1,4 @@
-"""Claims from exit codes, about ranks whose end only a launcher reports.
+"""Claims from exit codes, about ranks with an end that only a launcher reports.
 
 exitcode  : -9 (pid: 32688)  (SIGKILL)      killed from outside; host OOM only if the kernel reports it
 exitcode  : -11 (pid: 743)   (SIGSEGV)      crashed, even without a message
@@ -58,7 +58,7 @@ def _explained(case: Case, claims: Sequence[Claim]) -> set[int]:
 
 
 def _nameless_ends(case: Case, claims: Sequence[Claim], known: set[int]) -> set[int]:
-    """Further ranks whose end lines without a rank may explain, if there are no more such ends than lines.
+    """Further ranks with an end that lines without a rank may explain, if there are no more such ends than lines.
 
     Until a group exists torch prints no `[rank0]:` before a traceback, and before torch 2.2 none before the message
     of a watchdog that aborts.
@@ -77,7 +77,7 @@ def _nameless_errors(case: Case, claims: Sequence[Claim]) -> int:
 
 
 def _nameless_aborts(case: Case, claims: Sequence[Claim]) -> int:
-    """How many processes without a rank aborted on an exception whose message, right below, is a symptom."""
+    """How many processes without a rank aborted on an exception with a symptom as its message, right below."""
     symptoms = [c for c in claims if c.role == "symptom"]
     above = {(c.event.where.source, (c.event.where.line or 0) - 1) for c in symptoms}
     aborts = [e for c in symptoms for e in c.events if "terminate called after" in e.text and case.rank_of(e) is None]
@@ -91,7 +91,7 @@ def _is_evidence(case: Case, rank: int, end: Ending, explained: bool) -> bool:
     if end.kind == "stop":
         return _unasked(case, end)
     if end.kind == "own" and end.told_by is not None and end.told_by.fields.get("told_by") == "script":
-        # a script reports every rank that fails, also those whose traceback has no rank
+        # a script reports every rank that fails, also those with a nameless traceback
         explained = explained or any(case.rank_of(e) in (rank, None) for e in case.of_kind("exception"))
     return end.kind == "limit" or (not explained and end.kind in ("crash", "own"))
 
@@ -164,7 +164,7 @@ def told(case: Case, claims: Sequence[Claim]) -> list[Claim]:
     """
     if any(c.role == "cause" for c in claims) or case.all_finished:
         return []
-    claims = [c for c in claims if not (_job_went_on(case, c) or _after_the_job(case, c))]
+    claims = [c for c in claims if not _job_went_on(case, c)]
     for c, end in _reported_ends(claims):
         if end.kind != "clean" and _unaccounted(case, c, end, _complaints(claims, c.pattern.generic)):
             kind = end.kind if end.kind in PATTERNS else "own"
@@ -181,7 +181,7 @@ def _reported_ends(claims: Sequence[Claim]) -> list[tuple[Claim, Ending]]:
 
 
 def _complaints(claims: Sequence[Claim], whole_job: bool) -> list[Claim]:
-    """Symptoms that account for an end; for the end of the whole job also those that only stand for a category."""
+    """Symptoms that account for an end; for the end of the whole job also those of a category by `stands_for` alone."""
     symptoms = [c for c in claims if c.role == "symptom" and c.speaker != "kernel"]
     stand_for = [c for c in symptoms if whole_job and c.pattern.stands_for not in ("", "python-exception")]
     return [c for c in symptoms if c.pattern.category or c in stand_for]
@@ -202,13 +202,6 @@ def _job_went_on(case: Case, c: Claim) -> bool:
     whole = c.pattern.entity == "job" or life.all_done(case)
     later = life.after(case, c.event, None) if whole and c.speaker != "kernel" else iter(())
     return next(later, None) is not None
-
-
-def _after_the_job(case: Case, c: Claim) -> bool:
-    """Whether it is below the final message of a whole run that went well: a script cleans up."""
-    bye = life.last_goodbye(case, c.event.where.source)
-    below = bye is not None and life.below(c.event, bye) and life.has_last_word(bye)
-    return below and c.tells("end") and not c.ranks and life.all_done(case)
 
 
 def _unaccounted(case: Case, c: Claim, end: Ending, accused: Sequence[Claim]) -> bool:

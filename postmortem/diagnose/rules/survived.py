@@ -11,15 +11,13 @@ from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import OTHERS, Claim
 from postmortem.diagnose.rules.aftermath import COMPLAINTS
 from postmortem.diagnose.rules.view import Defeat, View
+from postmortem.formats import forms
 from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.privacy import cut
 
 # `read failed, retry 1/3`
-_OVERCOME = re.compile(r"\bretr(?:y|ied|ying)\b|\bfalling back\b|\brecovered\b", re.IGNORECASE)
-_GAVE_UP = re.compile(r"\b(?:giv(?:e|ing) up|gave up|exhausted|abort(?:ed|ing)?|no more|last)\b", re.IGNORECASE)
-_INSTEAD = re.compile(r"\b(?:falling back|fall ?back) (?:on|to)\b|\busing \S+ instead\b", re.IGNORECASE)
-_BELOW_ERROR = re.compile(r"\b(?:INFO|DEBUG|WARNING|WARN)\b(?!.{0,200}\bERROR\b)")
+_REGEXES = forms.regexes("diagnose/lines")
 FAR = 12  # lines: ranks that wait for a dead one print no more
 CHAIN = 5  # lines between the tracebacks of a chain
 BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns about the end of a whole job
@@ -28,7 +26,7 @@ OF_RANKS = ("self", "rank", "missing-ranks")
 
 
 def went_on(view: View) -> Iterator[Defeat]:
-    """A rank that worked or finished below its failure, and whose end no launcher reports, handled it."""
+    """A rank without a reported end that worked or finished below its failure handled it."""
     for at, claim in view.numbered():
         if not _may_be_handled(view.case, claim):
             continue
@@ -67,7 +65,9 @@ def _sign_of_work(case: Case, e: Event, rank: int | None) -> Event | None:
     for x in life.after(case, e, rank):
         if not life.uncaught(e) or life.has_last_word(x) or (x.kind == "worked" and _far_below(x, e)):
             return x
-    tried_again = _OVERCOME.search(e.text) and not _GAVE_UP.search(e.text) and not e.fields.get("opened")
+    tried_again = (
+        _REGEXES["overcome"].search(e.text) and not _REGEXES["gave-up"].search(e.text) and not e.fields.get("opened")
+    )
     return _line_below(case, e, rank) if tried_again and case.unharmed(rank) else None
 
 
@@ -153,7 +153,7 @@ def _logged_below_error(case: Case, e: Event) -> bool:
         if 0 < opened - (x.where.end_line or x.where.line or 0) <= CHAIN:
             opened = number(x.fields.get("opened")) or 0
     heads = [x for x in case.by_source[e.where.source] if x.kind == "notice" and x.where.line == opened - 1]
-    return any(_BELOW_ERROR.search(x.text) for x in heads)
+    return any(_REGEXES["below-error"].search(x.text) for x in heads)
 
 
 def job_done(view: View) -> Iterator[Defeat]:
@@ -194,12 +194,12 @@ def _final(claim: Claim) -> bool:
 
 
 def fell_back(view: View) -> Iterator[Defeat]:
-    """An error in one line, right above a line that states what is used instead."""
+    """An error in one line, right above a line that names the replacement."""
     for at, claim in view.numbered("cause", "symptom"):
         e = claim.event
         below = next((line for line in e.context[e.before + 1 : e.before + 3] if line.strip()), "")
-        if claim.pattern.entity == "self" and not e.fields.get("frames") and _INSTEAD.search(below):
-            yield Defeat(at, "context", f"the next line says what is done instead: `{cut(below.strip(), 80)}`")
+        if claim.pattern.entity == "self" and not e.fields.get("frames") and _REGEXES["instead"].search(below):
+            yield Defeat(at, "context", f"the next line names the replacement: `{cut(below.strip(), 80)}`")
 
 
 def restored(view: View) -> Iterator[Defeat]:
