@@ -22,6 +22,7 @@ SOUNDS = {  # the alarming line of each, so that no log without a temptation is 
     "plain-processes": "num_timeouts=0",
     "retries-that-succeed": "ConnectionResetError: [Errno 104] Connection reset by peer",
     "spawn-verbose": "resource busy or locked",
+    "store-gone-at-exit-barrier": "Error waiting on exit barrier",
     "verbose-c10d": "uv_loop_close failed",
 }
 

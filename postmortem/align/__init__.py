@@ -23,8 +23,7 @@ from postmortem.align.estimate import Estimates, Row, estimate
 from postmortem.align.kernel import Bridge
 from postmortem.align.owners import ClockId, Owners
 from postmortem.align.place import IN_ORDER, Correction, Pieces
-from postmortem.align.years import YEARLESS_END, with_years
-from postmortem.align.years import told as years_told
+from postmortem.align.years import YEARLESS_END, note_on, with_years
 from postmortem.model import Clock, Event
 from postmortem.model.digits import number
 from postmortem.model.frame import framed
@@ -54,8 +53,7 @@ class Timeline:
     ] = ()  # of the clocks; None where the offset does not change or is not known
 
     def clocks_at(self, moment: float | None) -> tuple[Clock, ...]:
-        """The clocks as they stood at a moment;
-        as they are, at the job's last line, where it is not known."""
+        """The clocks at a moment; at the job's last line where it is None."""
         if moment is None:
             return self.clocks
         return tuple(_at(c, moment, k) for c, k in zip_longest(self.clocks, self.corrections[: len(self.clocks)]))
@@ -67,13 +65,15 @@ class Timeline:
 
     def _columns(self, names: Sequence[str]) -> list[Sequence[Any]]:
         where = [e.where for e in self.events]
-        told: dict[str, Callable[[], Iterable[Any]]] = {
+        special: dict[str, Callable[[], Iterable[Any]]] = {
             "source": lambda: (w.source for w in where),
             "line": lambda: (w.line for w in where),
             "local_rank": lambda: (number(e.fields.get("local_rank")) for e in self.events),
         }
         # field by field: `zip(*events)` makes the collector walk through all of them, again and again
-        return [tuple(told[name]() if name in told else map(itemgetter(_PLACE[name]), self.events)) for name in names]
+        return [
+            tuple(special[name]() if name in special else map(itemgetter(_PLACE[name]), self.events)) for name in names
+        ]
 
     def _ordered(self, names: Sequence[str]) -> list[Sequence[Any]]:
         import numpy as np
@@ -89,7 +89,7 @@ class Timeline:
 
         time, low, high    seconds since 1970 in UTC on the job's clock, and its 95 % interval; NaN: not known
         sigma              one standard deviation of it, in seconds
-        rank, local_rank, attempt, line    Int64, missing where nobody tells
+        rank, local_rank, attempt, line    Int64, missing where unknown
         host, kind, severity, pattern, text, source, clock    categories; severity is ordered, info to fatal
         """
         found = framed(dict(zip(FRAME, self._ordered(FRAME), strict=True)))
@@ -104,42 +104,40 @@ def align(events: Sequence[Event]) -> Timeline:
     owners = Owners(dated)
     estimates = estimate(dated, owners)
     members = owners.members()
-    told = [e for e in dated if e.kind != "sync"]
+    shown = [e for e in dated if e.kind != "sync"]
     clocks = [clock for e, clock in zip(dated, owners.clocks, strict=True) if e.kind != "sync"]
     pieces = {clock: found.pieces for clock, found in estimates.items()}
-    bridges = _kernel(told, owners, members, pieces, estimates)
+    bridges = _kernel(shown, owners, members, pieces, estimates)
     pieces |= {clock: _bridged(clock, bridge, estimates) for clock, bridge in bridges.items()}
     unknown = Pieces((Correction(),), {})
     pieces = {clock: unknown for clock in members if clock.kind != "boot"} | pieces
-    placed = place.placed(told, clocks, pieces)
+    placed = place.placed(shown, clocks, pieces)
     table = _table(members, placed, estimates, bridges)
-    shown = _with_years(tuple(c for c, _ in table), events, dated)
-    return Timeline(tuple(placed), shown, tuple(k for _, k in table))
+    return Timeline(tuple(placed), _with_years(tuple(c for c, _ in table), events, dated), tuple(k for _, k in table))
 
 
 def _with_years(clocks: Sequence[Clock], events: Sequence[Event], dated: Sequence[Event]) -> tuple[Clock, ...]:
-    """Say of each clock what was done about its years."""
+    """Add a note on inferred years to the reason of each clock."""
     lacked: dict[str, list[float]] = defaultdict(list)
     for before, after in zip(events, dated, strict=True):
         if after is not before:
             lacked[after.where.source].append(after.time or 0.0)
     out = []
     for clock in clocks:
-        told = (
-            years_told(t for source in clock.sources for t in lacked.get(source, ())) if clock.kind == "naive" else ""
-        )
-        out.append(replace(clock, reason=f"{clock.reason}; {told}") if told else clock)
+        times = (t for source in clock.sources for t in lacked.get(source, ()))
+        note = note_on(times) if clock.kind == "naive" else ""
+        out.append(replace(clock, reason=f"{clock.reason}; {note}") if note else clock)
     return tuple(out)
 
 
 def _kernel(
-    told: Sequence[Event],
+    shown: Sequence[Event],
     owners: Owners,
     members: Members,
     pieces: Mapping[ClockId, Pieces],
     estimates: Estimates,
 ) -> dict[ClockId, Bridge]:
-    """The kernels' clocks, placed by what the job's own logs say."""
+    """The kernels' clocks, placed by the job's own logs."""
     kernels = {
         clock: lines
         for clock, found in members.items()
@@ -150,7 +148,7 @@ def _kernel(
         correction = estimates[clock].rows[-1].correction
         if clock.host is not None or len(estimates) <= 2:
             own.setdefault(clock.host, (correction.shift, correction.offset_at))
-    found = kernel.bridges(kernels, told, owners, lambda e: place.corrected(e, owners.of(e), pieces), own)
+    found = kernel.bridges(kernels, shown, owners, lambda e: place.corrected(e, owners.of(e), pieces), own)
     return {clock: _doubted(clock, bridge, estimates) for clock, bridge in found.items()}
 
 

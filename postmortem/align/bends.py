@@ -3,8 +3,8 @@
     hour 0  +1.2 ppm   hour 8  −3.9 ppm   hour 16  −0.4 ppm   a hall that warms and cools, an NTP daemon
 
 Over six hours one rate is enough, over three days it is a second wrong. All clocks get the same grid of
-knots; what each is off by at a knot beyond its offset and its rate follows from its marks, and from how much
-rates change: where marks are few, it stays straight.
+knots; the error of each at a knot beyond its offset and rate follows from its marks, and from the usual change of
+rates: where marks are few, it stays straight.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Array = Any
 LONG = 12 * 3600.0  # runs from which on a rate is not taken as constant
 SPACING = 6 * 3600.0
 KNOTS = 24
-TURN = 4e-6  # one standard deviation of what a rate changes by from knot to knot
+TURN = 4e-6  # one standard deviation of the change of a rate from knot to knot
 LOOSE = 10.0  # seconds: offset and rate are found elsewhere, this only keeps the two from being found twice
 
 
@@ -32,7 +32,7 @@ class Bends:
     var: Array
 
     def of(self, clock: Array, x: Array) -> Array:
-        """What to take off the readings of these clocks at these moments."""
+        """The corrections to subtract from the readings of these clocks at these moments."""
         j, f = _place(self.at, x)
         return self.extra[clock, j] * (1 - f) + self.extra[clock, j + 1] * f
 
@@ -46,7 +46,7 @@ def grid(x: Array) -> Array | None:
 
 
 def bends(at: Array, clock: Array, x: Array, rest: Array, weight: Array, clocks: int) -> Bends:
-    """Fit the knots of all clocks to what offset and rate leave over."""
+    """Fit the knots of all clocks to the residuals of offset and rate."""
     n, (j, f) = len(at), _place(at, x)
     square = np.zeros(clocks * n * n)
     side = np.zeros(clocks * n)

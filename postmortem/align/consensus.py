@@ -1,8 +1,7 @@
-"""Common lines of several clocks -> what each of them is off by, against the consensus of all.
+"""Common lines of several clocks -> the offset of each against the consensus of all.
 
-In: `sync` events. Out: for every clock that has marks its segments in the order of time, with what they were
-found from. This is the only room of `align` that needs numpy, and it is entered only where there are several
-clocks.
+In: `sync` events. Out: the segments of each clock that has marks, in the order of time, with their sources. Imported
+only where there are several clocks, as it needs numpy.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ ROUGH = 1.0  # noise of marks that show zones and wrong clocks, and nothing fine
 UNMEASURED = 0.02  # floor where nothing shows how late a host prints for good
 WIDEN = 1.35  # of variances: the noise is no normal one, and the events' moments are estimates too
 COARSE = 0.35  # of a stamp's sigma: hosts that round alike are wrong alike, however many lines they have
-INLIER = 5.0  # in units of what is usual among the clocks
+INLIER = 5.0  # in units of the usual residual among the clocks
 
 
 class Segment(NamedTuple):
@@ -49,7 +48,7 @@ class Segment(NamedTuple):
 
 class _Judged(NamedTuple):
     """Marks in the order of clock and time:
-    which lie where the fit has them, and which tell more than seconds."""
+    which lie where the fit has them, and which are finer than seconds."""
 
     time: Array
     residual: Array
@@ -116,7 +115,7 @@ def _connected(readings: Readings, solved: Segmented) -> tuple[tuple[ClockId, ..
 
 def _floor(readings: Readings, solved: Segmented) -> float:
     """How far hosts may lie apart for good without anybody seeing it: ranks of one host do so by `bias`, and
-    where a line that stands once in each log disagrees with the steps from host to host, the steps (or it)
+    where a line that is once in each log disagrees with the steps from host to host, the steps (or it)
     are late by host."""
     floors = [readings.bias] if readings.bias is not None else []
     fit, marks = solved.fit, solved.marks
@@ -182,7 +181,7 @@ def _bends(fit: Fit, piece: int, widen: float) -> Bends:
 
 
 def _few(solved: Segmented) -> float:
-    """What to widen an interval by because the noise itself was learnt from few readings: Student's t,
+    """The factor to widen an interval, as the noise itself is known from few readings: Student's t,
     roughly. A median of absolute residuals learns as much from 100 readings as a standard deviation does from
     37."""
     fit, marks = solved.fit, solved.marks
@@ -217,8 +216,8 @@ def _state(near: Sequence[bool], marks: int) -> tuple[str, str]:
     return "aligned", ""
 
 
-def _counted(n: int, what: str) -> str:
-    return f"{n} {what}{'s' * (n != 1)}"
+def _counted(n: int, noun: str) -> str:
+    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def _lines(

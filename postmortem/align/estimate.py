@@ -1,9 +1,9 @@
 """Events -> for every clock of the job's own logs its zone, its skew, how sure that is, and why.
 
-First the lines that several clocks have in common (see `consensus`), then what names zones, then what is
-left: a reading of the same host's clock in another form shares its skew; a host whose log only begins and
-ends when the others' do shares their life, so its zone shows, and nothing finer. What cannot be compared is
-refused, and says so.
+First the lines that several clocks have in common (see `consensus`), then stamps that name zones, then the
+rest: a reading of the same host's clock in another form shares its skew; a host whose log only begins and
+ends when the others' do shares their span, so its zone is known, and nothing finer. A clock without a comparison is
+refused, with the reason.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def estimate(events: Sequence[Event], owners: Owners) -> Estimates:
 
 def _compared(events: Sequence[Event], owners: Owners) -> Consensus | None:
     marks = (*(e for e in events if e.kind == "sync"), *waits.marks(events))
-    # what a rank said may stand in a file that is called dmesg.txt
+    # a file called dmesg.txt may hold a rank's lines
     syncs = [e for e in marks if not is_kernel(e)]
     clocks = map(owners.of, syncs)
     first = next(clocks, None)
@@ -142,12 +142,12 @@ def _anchored(rows: Estimates) -> Estimates:
     apart = max(skews, default=0.0) - min(skews, default=0.0)
     if apart < 1.0:
         return rows
-    told = (
+    note = (
         f"times are relative to the job's other clocks, which differ by up to {apart:.0f} s, so UTC is no "
         f"more exact than that"
     )
     return {
-        c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {told}") for row in e.rows))
+        c: replace(e, rows=tuple(row._replace(reason=f"{row.reason}; {note}") for row in e.rows))
         for c, e in rows.items()
     }
 
@@ -157,7 +157,7 @@ def _beside(rows: Estimates, found: Estimates, spans: Spans, how: str) -> Estima
     how far they lie from the rest is not known."""
     ends = [e.pieces.apply("", None, t, 0.0)[0] for c, e in rows.items() for t in spans[c]]
     rest = [e.pieces.apply("", None, t, 0.0)[0] for c, e in found.items() for t in spans[c]]
-    shift = 0.0 if how == "named" else zones.life((min(ends), max(ends)), rest)
+    shift = 0.0 if how == "named" else zones.by_span((min(ends), max(ends)), rest)
     floor = UNCOMPARED if how == "named" else ZONE_ONLY if shift is not None else LOST
     why = (
         f"compared with {len(rows) - 1} other{'s' if len(rows) != 2 else ''}; no line in common with the "
@@ -329,7 +329,7 @@ def _take_lonely(
     lonely: Sequence[ClockId], found: Estimates, named: Mapping[ClockId, float], spans: Spans, how: str
 ) -> None:
     """Clocks that no common line connects:
-    by their stamps' zone, by the span of their life, or not at all."""
+    by their stamps' zone, by their span, or not at all."""
     several = len({(c.host, c.group) for c in spans}) > 1
     floor = UNCOMPARED if several else 0.0
     for clock in lonely:
@@ -351,7 +351,7 @@ def _take_lonely(
     if not reference and rest:
         reference = list(spans[rest[0]])
         how = ""
-    totals = {c: z for c in rest if (z := zones.life(spans[c], reference)) is not None}
+    totals = {c: z for c in rest if (z := zones.by_span(spans[c], reference)) is not None}
     if not how and not found:
         base, how = zones.gauge(totals, {})
         base = zones.snapped(base)

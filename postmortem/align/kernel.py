@@ -2,13 +2,13 @@
 
     [ 2240.704416] Memory cgroup out of memory: Killed process 29502             dmesg: seconds since boot
     [Fri Nov 20 21:13:48 2026] Memory cgroup out of memory: Killed process 29502  the same line, dmesg -T
-    [    0.647614] rtc_cmos: setting system clock to 2026-11-20T20:36:27 UTC        what it booted with
+    [    0.647614] rtc_cmos: setting system clock to 2026-11-20T20:36:27 UTC        at boot
     E1120 16:14:26.661000 29486 .../api.py:1037] failed (exitcode: -9) ... (pid: 29502)     the agent noticed
 
 The same line in two forms gives boot time and zone. A kill comes before the agent's report of that pid and
 behind the rank's last line; from these intervals the one is taken that most of them agree on. Where the
-kernel's wall time fits them as it stands, or with the host's own skew, it is taken so; the interval alone is
-weak. Without a kill, what the clock was set to at boot is left: the hardware's second, and what has drifted
+kernel's wall time fits them as it is, or with the host's own skew, it is taken so; the interval alone is
+weak. Without a kill, the clock's setting at boot remains: the hardware's second, and the drift
 since.
 """
 
@@ -29,7 +29,7 @@ from postmortem.model.digits import whole
 Process = tuple[str | None, int]  # host and pid
 Place = Callable[[Event], tuple[float, float] | None]  # an event of the job -> its corrected time and sigma
 
-SLACK = 2.0  # dmesg's wall times are off by what the clock was adjusted since boot
+SLACK = 2.0  # dmesg's wall times lack adjustments of the clock since boot
 AGENT_S = 5.0  # an agent looks at its workers this often at least (torchrun: 0.1 s, older and others up to 5 s)
 UNSURE = 30.0  # sigma from which on a time bounds nothing
 RTC_S, RTC_DRIFT = 1.5, 60e-6  # the hardware clock is read in whole seconds; quartzes differ
@@ -38,7 +38,7 @@ USER_PID = ("launcher-exit-code", "launcher-failure-block-exit")
 
 @dataclass(frozen=True)
 class Bridge:
-    """What takes a kernel reading to the job's time: subtract `offset` (boot: minus the boot time)."""
+    """The correction of a kernel reading to the job's time: subtract `offset` (boot: minus the boot time)."""
 
     offset: float
     zone: float | None
@@ -46,7 +46,7 @@ class Bridge:
     events: int
     state: str
     reason: str
-    own: bool = False  # read from the host's clock: what is known of that one holds
+    own: bool = False  # read from the host's clock, whose correction holds
 
 
 _STAMPS = re.compile(
@@ -59,7 +59,7 @@ _SET = re.compile(r"setting system clock to [0-9TZ: -]{10,24} UTC \((\d{9,11})\)
 
 
 def body(text: str) -> str:
-    """A kernel line without its stamps: what its copies in other formats share."""
+    """A kernel line without its stamps, which its copies in other formats share."""
     m = _STAMPS.match(text)
     return text[m.end() if m else 0 :].strip()[:160]
 
@@ -182,7 +182,7 @@ def _by_twins(
 
 
 def _by_boot(lines: Mapping[str, float], skew_at: Skew) -> Bridge | None:
-    """What the kernel read from the hardware clock when it booted.
+    """The kernel's reading of the hardware clock at boot.
     That clock is as fast or slow as the host's own, or both are right."""
     found = [(whole(m[1]) - t, t) for text, t in lines.items() if (m := _SET.search(text))]
     if not found:
@@ -222,7 +222,7 @@ def marzullo(intervals: Sequence[tuple[float, float]]) -> tuple[float, float, in
 def _ends(
     events: Sequence[Event], owners: Owners, place: Place
 ) -> tuple[dict[Process, float], dict[Process, float], dict[str | None, float]]:
-    """When the launcher saw a process end at the latest, when its rank said its last line;
+    """When the launcher reported the end of a process at the latest, and the last line of its rank;
     and how well the host's own clock is known, which moves both alike and makes no interval wider."""
     doubts: dict[str | None, float] = defaultdict(float)
     ends: dict[Process, float] = {}
@@ -280,7 +280,7 @@ def _windows(
 
 
 def _ended(e: Event) -> int | None:
-    """The process whose end an event tells."""
+    """The pid of the process that an event reports as ended."""
     return e.pid if e.kind == "exit" else _pid(e.fields.get("pid")) if e.pattern in USER_PID else None
 
 

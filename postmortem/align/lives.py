@@ -3,7 +3,7 @@
     logs/agent.err                 step 10 of rank 1 at 13:32:55
     logs/previous_run/agent.err    step 10 of rank 1 at 12:58:20   another run: its step 10 is another moment
 
-People keep runs side by side. The same rank prints the same line once in a run; where it stands in two
+People keep runs side by side. The same rank prints the same line once in a run; where it is in two
 folders with two stamps, these folders hold two runs. A copy (a tee) has the same stamp. Folders that never
 disagree are one run, the nearest in time where several would do.
 """
@@ -22,7 +22,7 @@ Unit = tuple[str, str | None]  # top folder, run
 
 
 def runs(syncs: Sequence[Event]) -> dict[str, int]:
-    """Source -> number of its run. All 0 where nothing tells several apart."""
+    """Source -> number of its run. All 0 where nothing separates them."""
     units = _units(syncs)
     several = Counter(rank for rank, _ in {(e.rank, units[e.where.source]) for e in syncs})
     seen: dict[tuple[object, ...], list[tuple[Unit, str, float]]] = defaultdict(list)
@@ -48,8 +48,7 @@ def runs(syncs: Sequence[Event]) -> dict[str, int]:
 
 
 def without_copies(syncs: Sequence[Event], run_of: dict[str, int]) -> list[Event]:
-    """Leave out a launcher's copy of what stands in the file of an attempt,
-    and number what stands in the launcher's log alone."""
+    """Leave out a launcher's copies of lines in an attempt's file, and number lines in the launcher's log alone."""
     numbers: dict[int, set[int]] = defaultdict(set)
     filed: set[tuple[object, ...]] = set()
     for e in syncs:

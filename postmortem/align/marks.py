@@ -24,7 +24,7 @@ WRITERS = 12  # of a form that are compared to find its key
 PER_CLOCK = 300
 APART = 1.0  # seconds between ranks of an unnamed host that make them two hosts
 AGREE = 0.3  # share of common numbers that makes a column common
-BATCH = 50_000  # marks that are looked at together: what a processor's cache holds
+BATCH = 50_000  # marks processed together, to fit a processor's cache
 ONCE_NOISE = 0.02  # of a line that follows a collective once: the first step of a loop, an init
 WORDS = (
     "epoch",
@@ -39,7 +39,7 @@ WORDS = (
 
 @dataclass(frozen=True)
 class Keys:
-    """By what a line of two writers is known to be the same:
+    """The identity of a line of two writers:
     each form's number and its columns that name a moment, each source's run."""
 
     columns: Mapping[str, tuple[int, ...]]
@@ -49,7 +49,7 @@ class Keys:
 
 @dataclass
 class Readings:
-    """The marks of all clocks, and what is needed to find a line's segment.
+    """The marks of all clocks, and the keys to find a line's segment.
     `kinds` counts marks per form and clock."""
 
     marks: Marks
@@ -222,7 +222,7 @@ def middle(sigma: Array) -> Array:
 
 
 def _collapse(by_clock: Mapping[ClockId, list[Event]], keys: Keys) -> Readings:
-    """What each clock says of each moment: the median of its writers."""
+    """The reading of each clock at each moment: the median of its writers."""
     clocks = sorted(by_clock, key=str)
     events = [by_clock[c] for c in clocks]
     if not clocks:
@@ -272,7 +272,7 @@ def _moments(c: _Columns, clocks: int) -> tuple[tuple[Array, ...], list[float]]:
 def _joined(
     clocks: int, names: list[str], hashes: Array, times: Array, noise: Array, owner: Array, form: Array
 ) -> tuple[Marks, list[dict[str, int]], Array]:
-    """Keep what two clocks have seen, at most PER_CLOCK of each clock:
+    """Keep marks of at least two clocks, at most PER_CLOCK of each clock:
     on all clocks the same ones, and its last ones."""
     keys, event, counts = np.unique(hashes, return_inverse=True, return_counts=True)
     keep = counts[event] >= 2
@@ -287,7 +287,7 @@ def _joined(
 
 
 def _sampled(owner: Array, hashes: Array, times: Array, shared: Array, clocks: int) -> Array:
-    """Which marks to keep of clocks that have too many. Those of one clock stand in a row."""
+    """Which marks to keep of clocks that have too many. Those of one clock are adjacent."""
     keep: Array = np.ones(len(owner), dtype=bool)
     counts = np.bincount(owner, minlength=clocks)
     ends = np.cumsum(counts)

@@ -3,7 +3,7 @@
 Ranks of one host share its clock; a file's stamps with a zone, without one, and since boot are three readings
 of it that are found separately. The kernel's lines are a reading of their own: `dmesg -T` adds today's boot
 time to seconds since boot, in the zone of whoever ran it. Where the host is not named (one console of a whole
-job), ranks whose common lines lie apart belong to different clocks; `split` tells them apart by number.
+job), ranks whose common lines lie apart belong to different clocks; `split` numbers them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class ClockId(NamedTuple):
 
 
 class Owners:
-    """Knows for each event whose clock stamped it; `clocks` has those of the events it was made from."""
+    """The clock of each event; `clocks` has those of the events it was made from."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         by_source: dict[str, set[str]] = defaultdict(set)
         by_rank: dict[tuple[str | None, int], set[str]] = defaultdict(set)
-        self.elsewhere: set[tuple[str, int]] = set()  # folders with files of a rank whose host nobody named
+        self.elsewhere: set[tuple[str, int]] = set()  # folders with files of a rank on an unnamed host
         for source, host, run, rank in {
             (e.where.source, e.host, e.run, e.rank) for e in events if e.host is None or e.kind != "exit"
         }:

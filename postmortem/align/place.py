@@ -2,8 +2,8 @@
 
 An event gets the time of its clock's segment and one standard deviation: resolution of the stamp, uncertainty
 of the correction at that moment, and the floor that comparing clocks cannot get under. A line without a stamp
-gets the interval between its neighbours in the file. What was written between the last common line before a
-step and the first behind it may belong to either side, so it carries the jump. Raw stamps stay as they are.
+gets the interval between its neighbors in the file. Lines between the last common line before a
+step and the first after it may belong to either side, so it carries the jump. Raw stamps stay as they are.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from postmortem.model import Event
 Line = tuple[str, int | None]  # source and line
 Moment = tuple[float, float]  # on the job's clock, and one standard deviation
 
-UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbour on one side only
-# one standard deviation of what a host may print late for good without any line
-# showing it (see docs/clocks.md)
+UNBOUNDED = 60.0  # sigma of a line that has a stamped neighbor on one side only
+# one standard deviation of a constant delay of a host that no line shows (see docs/clocks.md)
 UNSEEN = 0.05
 IN_ORDER = 5.0  # seconds by which stamps of one file may go back (interleaved writers)
 UNSTAMPED = 0.5  # least sigma of a line without a stamp
@@ -94,7 +93,7 @@ def regauged(c: Correction, shift: float, rate: float) -> Correction:
 class Pieces:
     """The segments of one clock. `lines` gives for each source the lines whose segment is known; `edges` are
     the raw times between which each change happened. A last common line that lies off alone (`alone`: the one
-    before it, and how far) may be the first behind a step: what is written behind the one before it carries
+    before it, and how far) may be the first behind a step: a line behind the one before it carries
     that as error."""
 
     corrections: tuple[Correction, ...]
@@ -145,16 +144,16 @@ def placed(events: Sequence[Event], clocks: Sequence[ClockId | None], pieces: Ma
             at[i], sigma[i] = found
     _fill_gaps(events, at, sigma)
     known = zip(events, at, sigma, strict=True)
-    # `at` and `at_sigma` stand last
+    # `at` and `at_sigma` are last
     return [e if moment is None else Event._make(e[:-2] + (moment, error)) for e, moment, error in known]
 
 
-def refilled(events: Sequence[Event], told: Mapping[Line, Moment]) -> dict[Line, Moment]:
-    """Times of lines that other files tell, and of the lines without a stamp around them. `events` are all of
-    these files. What a line's neighbours contradict is another's time, and left out."""
+def refilled(events: Sequence[Event], known: Mapping[Line, Moment]) -> dict[Line, Moment]:
+    """Times of lines known from other files, and of the lines without a stamp around them. `events` are all of
+    these files. A time that contradicts a line's neighbors is left out."""
     at = [e.at if e.clock != "none" else None for e in events]
     sigma = [e.at_sigma for e in events]
-    fits = _fitting(events, at, told)
+    fits = _fitting(events, at, known)
     for i, e in enumerate(events):
         at[i], sigma[i] = fits.get((e.where.source, e.where.line), (at[i], sigma[i]))
     _fill_gaps(events, at, sigma)
@@ -165,17 +164,17 @@ def refilled(events: Sequence[Event], told: Mapping[Line, Moment]) -> dict[Line,
     return times
 
 
-def _fitting(events: Sequence[Event], at: Sequence[float | None], told: Mapping[Line, Moment]) -> dict[Line, Moment]:
+def _fitting(events: Sequence[Event], at: Sequence[float | None], known: Mapping[Line, Moment]) -> dict[Line, Moment]:
     """The times that lie between those of the stamps around their lines."""
     stamped: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for e, moment in zip(events, at, strict=True):
         line = (e.where.source, e.where.line)
-        if moment is not None and e.where.line is not None and line not in told:
+        if moment is not None and e.where.line is not None and line not in known:
             stamped[e.where.source].append((e.where.line, moment))
     for moments in stamped.values():
         moments.sort()
     fits = {}
-    for (source, number), (moment, error) in told.items():
+    for (source, number), (moment, error) in known.items():
         around = stamped[source]
         i = bisect_left(around, (number or 0, float("-inf")))
         low = around[i - 1][1] if i and number is not None else -math.inf
@@ -187,7 +186,7 @@ def _fitting(events: Sequence[Event], at: Sequence[float | None], told: Mapping[
 
 def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[float]) -> None:
     """Give events without a stamp the time of another event of their line, or the interval between their
-    neighbours in the file."""
+    neighbors in the file."""
     numbers = [e.where.line or 0 for e in events]
     by_source: dict[str, list[int]] = defaultdict(list)
     for i, e in enumerate(events):
@@ -212,7 +211,7 @@ def _fill_gaps(events: Sequence[Event], at: list[float | None], sigma: list[floa
 
 
 def _between(before: Moment | None, after: Moment) -> Moment:
-    """The middle; what is unsure of the neighbours' own times comes on top of the half of the interval."""
+    """The middle, with the neighbors' own errors on top of half of the interval."""
     if before is None or after[0] < before[0]:
         return (after if before is None else before)[0], UNBOUNDED
     half = max((after[0] - before[0]) / 2, UNSTAMPED)

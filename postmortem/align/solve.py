@@ -30,7 +30,7 @@ FITTED = 1.6  # how much smaller than their noise residuals may look
 
 @dataclass
 class Marks:
-    """Readings as columns. `noise` is what is known about a reading beforehand (resolution,
+    """Readings as columns. `noise` is the prior error of a reading (resolution,
     kind of event), one sd in seconds."""
 
     clock: Array
@@ -92,7 +92,7 @@ def in_time(marks: Marks, moment: Array) -> Array:
 
 def solve(marks: Marks, prior_drift: Array | None = None, prior_sd: Array | None = None) -> Fit:
     """Fit all clocks. `prior_drift` and `prior_sd` per clock:
-    what is known of drifts (segments of one clock share it)."""
+    prior knowledge of drifts (segments of one clock share it)."""
     origin = float(np.median(marks.time)) if len(marks.time) else 0.0
     t = marks.time - origin
     offset, moment, component = _coarse(marks, t)
@@ -228,10 +228,10 @@ def _refine(
 
 
 def _scales(marks: Marks, r: Array, lever: Array, order: Array) -> Array:
-    """Spread of each clock's readings beyond what is known of them,
-    never below what is usual among the clocks.
+    """Spread of each clock's readings beyond their prior error,
+    never below the usual spread among the clocks.
 
-    What is usual is taken from differences between clocks that saw the same event: the events' moments were
+    The usual spread is taken from differences between clocks that saw the same event: the events' moments were
     fitted to the very readings, which makes residuals of three or four clocks look smaller than their noise.
     But of two readings one is an outlier twice as often as of one.
     """

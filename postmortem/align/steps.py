@@ -3,7 +3,7 @@
     02:59:58 step 811   03:00:01 step 812   02:30:04 step 813    chrony's makestep, a suspended host
     01:59:58 step 811   03:00:01 step 812                        daylight saving time: the zone's 3,600 s
 
-What remains after the fit lies on two levels, one before and one behind the moment of the step.
+The residuals of the fit are on two levels, one before and one after the moment of the step.
 Single outliers lie on none, a line that is stamped late by the collector neither.
 """
 
@@ -30,8 +30,7 @@ SHARED_SD = 5e-6  # a step leaves the drift as it was
 
 @dataclass
 class Segmented:
-    """The final fit. `parent` tells for each clock of the fit which clock it is a piece
-    of, in the order of time."""
+    """The final fit. `parent` has for each clock of the fit the clock of which it is a piece, in the order of time."""
 
     fit: Fit
     marks: Marks
@@ -39,7 +38,7 @@ class Segmented:
 
 
 def solve_with_steps(marks: Marks) -> Segmented:
-    """Fit, cut the clocks whose residuals stand on two levels, and fit again,
+    """Fit, cut the clocks whose residuals are on two levels, and fit again,
     until no clock has to be cut."""
     parent: Array = np.arange(marks.clocks)
     fit = solve(marks)
@@ -115,7 +114,7 @@ def _in_a_row(far: Array) -> bool:
 
 
 def _usual(marks: Marks, fit: Fit) -> float:
-    """What is usual among the clocks. One clock's spread says nothing while it may have a step in it; the
+    """The usual spread among the clocks. One clock's spread is no measure while it may have a step in it; the
     differences between neighbouring marks do, and where there are two clocks both are bent by the step of
     one."""
     order = in_time(marks, fit.moment)

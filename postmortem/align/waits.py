@@ -1,4 +1,4 @@
-"""Time-outs that say how long they waited -> the moment at which the waiting began,
+"""Timeouts with their duration -> the moment at which the waiting began,
 as one more line that ranks have in common.
 
     [rank14]:[E304 10:12:22.014551208 ProcessGroupNCCL.cpp:629] ... ran for 600054 milliseconds ...

@@ -4,8 +4,8 @@
     [W0101 00:00:03.410000000 ProcessGroupNCCL.cpp:1] ...     read as 1 January 1972: a year too early
 
 Inside one file the month going back by more than half a year is New Year. The file's last stamp gets the year
-that puts it next to the dated stamps of the job, and not far behind the last of them: nobody logs what is
-still to come. In a job without any year the stamps stay in the placeholder year, in one piece even over New
+that puts it next to the dated stamps of the job, and not far behind the last of them: no log has events of
+the future. In a job without any year the stamps stay in the placeholder year, in one piece even over New
 Year.
 """
 
@@ -61,8 +61,8 @@ def with_years(events: Sequence[Event]) -> list[Event]:
     return out
 
 
-def told(times: Iterable[float]) -> str:
-    """What was done about the years of one clock, where that is not plain: from the stamps that had none."""
+def note_on(times: Iterable[float]) -> str:
+    """A note on the inferred years of one clock, from its stamps without a year; empty where there is no doubt."""
     days = [datetime.fromtimestamp(day * DAY, UTC) for day in {int(t // DAY) for t in times}]
     years = sorted({day.year for day in days})
     if not years:

@@ -2,9 +2,9 @@
 
     node-a  2026-11-20 21:13:48 step 10   node-b  2026-11-20 16:14:25 step 10   18,000 s west, 37 s fast
 
-A zone is a multiple of 15 minutes, a skew is what remains. Which zone a stamp is in, its own host says best:
+A zone is a multiple of 15 minutes, a skew is the rest. The zone of a stamp is best known from its own host:
 torchrun's failure block is local time where the rank's error file has epoch seconds. Other hosts' stamps with
-a zone say it for all whose common lines are known. Failing both, two hosts 9 hours apart are more likely
+a zone show it for all clocks with known common lines. Failing both, two hosts 9 hours apart are more likely
 Tokyo and UTC than UTC and an island; where that leaves it open, no zone is named.
 """
 
@@ -25,7 +25,7 @@ PAUSE = 3 * 3600.0  # a log may begin so long after the others' last line: a tim
 SAME = 1.0  # seconds between two forms of one reading
 CLEAR = 3.0  # how much likelier the best reading of unnamed zones must be than the next
 
-# Where the machines stand. Hours east of UTC -> weight; all others that exist get the last one.
+# Likely zones of machines. Hours east of UTC -> weight; all others that exist get the last one.
 _LIKELY: Mapping[float, float] = {
     0: 100.0, -8: 8.0, -7: 8.0, -5: 8.0, -4: 8.0, -6: 6.0, 1: 8.0, 2: 8.0, 8: 8.0, 9: 8.0, 5.5: 8.0,
     3: 3.0, 10: 3.0, 11: 2.0, -3: 2.0, 4: 2.0, 7: 2.0, 12: 1.0, 13: 1.0, 9.5: 0.5, 10.5: 0.5,
@@ -76,7 +76,7 @@ def named_by_epoch(members: Mapping[ClockId, Sequence[Event]]) -> dict[ClockId, 
 
 def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId, float]:
     """Naive clock -> its zone, where the same host left stamps with a zone too:
-    the shorter life lies inside the longer.
+    the shorter span is inside the longer.
 
     A dump or an error file is written at the end, so of several zones that fit,
     the one that brings the ends together.
@@ -99,13 +99,13 @@ def named_by_span(spans: Mapping[ClockId, tuple[float, float]]) -> dict[ClockId,
 
 
 def named_by_twin(totals: Mapping[ClockId, float]) -> dict[ClockId, float]:
-    """Naive clock -> its zone, where common lines tell the offset of its host's stamps with a zone too."""
+    """Naive clock -> its zone, where common lines show the offset of its host's stamps with a zone too."""
     twins = {c: c._replace(kind="absolute") for c in totals if c.kind == "naive"}
     return {c: snapped(totals[c] - totals[twin]) for c, twin in twins.items() if twin in totals}
 
 
-def life(span: tuple[float, float], reference: Sequence[float]) -> float | None:
-    """The zone that puts the life of a log upon the others' life; None where none does. Up to a pause only a
+def by_span(span: tuple[float, float], reference: Sequence[float]) -> float | None:
+    """The zone that puts the span of a log on the span of the others; None where none does. Up to a pause only a
     distance between zones that exist counts: a quarter of an hour is a time-out."""
     ends = (span[0] - min(reference), span[1] - max(reference))
     fits = [snapped(d) for d in ends if abs(d - snapped(d)) <= NEAR and abs(d) <= 2 * FARTHEST]
@@ -116,7 +116,7 @@ def life(span: tuple[float, float], reference: Sequence[float]) -> float | None:
 
 
 def gauge(totals: Mapping[ClockId, float], named: Mapping[ClockId, float]) -> tuple[float, str]:
-    """What to take off all offsets so that they are zone plus skew, and how it was found:
+    """The amount to subtract from all offsets so that they are zone plus skew, and how it was found:
     `named` by stamps, `likely`,
     `open` where several readings are as likely, `alone` where all are in one zone.
 
@@ -148,7 +148,7 @@ def middle(skews: Sequence[float]) -> float:
 
 
 def _bases(zones: Sequence[float]) -> list[float]:
-    """What may be UTC on the scale of these zones, so that none of them lies beyond the date line."""
+    """The candidates for UTC on the scale of these zones, so that none of them lies beyond the date line."""
     return [-h * 3600.0 for h in sorted(_EXISTING) if all(abs(z + h * 3600) <= FARTHEST for z in zones)]
 
 

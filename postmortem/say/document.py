@@ -1,5 +1,4 @@
-"""Solution -> the incident document, the one value in the middle that every output is a function of (schema
-postmortem/incident/1)."""
+"""Solution -> the incident document (schema postmortem/incident/1), the input of every output."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from postmortem.version import __version__
 PER_CLAIM = 3  # lines of proof
 FINDINGS, ROWS, HELPERS, TRACE = 200, 12, 6, 500
 ORDER = ("cause", "symptom", "confirms", "context")
-COLLECT: verdict.Action = {"kind": "none", "text": "Collect what is missing, then analyze again."}
+COLLECT: verdict.Action = {"kind": "none", "text": "Collect the missing evidence, then analyze again."}
 Row = dict[str, Any]
 
 
@@ -37,10 +36,10 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
     findings = [_row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])]
     scenario = (root.pattern.replay or None) if root else None
     collectives = collective.last(case)
-    told, ranks = _verdict(solution, evidence), accounts.ranks(solution, collectives)
+    found_verdict, ranks = _verdict(solution, evidence), accounts.ranks(solution, collectives)
     return {
         "schema": contract.SCHEMA,
-        "verdict": told,
+        "verdict": found_verdict,
         "chain": chain,
         "alternatives": reasons.alternatives(solution),
         "unexplained": [_unexplained(c, against) for c, against in solution.account.rest[:ROWS]],
@@ -56,7 +55,7 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
         "attempts": accounts.attempts(solution),
         "other_jobs": [_other(s) for s in others],
         "replay": {"scenario": scenario, "arguments": hint.arguments(solution) if root else {}},
-        "fingerprint": traits.printed(solution, told, ranks),
+        "fingerprint": traits.printed(solution, found_verdict, ranks),
         "tool": {"version": __version__, "library": case.library.digest},
         "trace": [{"step": i + 1, "text": text} for i, text in enumerate(list(case.notes)[:TRACE])],
     }
@@ -76,12 +75,12 @@ def _job(solution: Solution) -> contract.Job:
 
 
 def _all_seen(ranks: Sequence[int]) -> int | None:
-    """The size of a job that nobody states: as many as ranks are seen, where none between them is missing."""
+    """The number of ranks in the logs, where none between them is missing."""
     return len(ranks) if ranks and max(ranks) + 1 == len(ranks) else None
 
 
 def _moment(root: Claim | None) -> float | None:
-    """When the verdict's first evidence was written: what a clock was off by then is what matters."""
+    """The time of the verdict's first evidence, at which the offsets of clocks are shown."""
     if root is None or root.at is None or root.at <= YEARLESS_END or root.event.at_sigma >= BROAD:
         return None
     return root.at
@@ -97,18 +96,18 @@ def _order(c: Claim) -> tuple[int, str, int]:
 def _verdict(solution: Solution, evidence: Evidence) -> verdict.Verdict:
     for e in solution.leads:
         evidence.add(e, None)
-    told: Row = {
+    row: Row = {
         "outcome": solution.outcome,
         "category": None,
         "pattern": None,
         "headline": headline.headline(solution),
     }
-    told |= {"culprit": _culprit(solution), "evidence": evidence.items}
+    row |= {"culprit": _culprit(solution), "evidence": evidence.items}
     if (stuck := collective.stuck_in(solution)) is not None:
-        told["collective"] = stuck
-    told |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
-    lost = solution.lost.wanted() if solution.lost and told["confidence"] != "established" else []
-    return cast(verdict.Verdict, told | {"missing": lost + told["missing"]})
+        row["collective"] = stuck
+    row |= _of_root(solution, solution.root, stuck) if solution.root else _rootless(solution)
+    lost = solution.lost.wanted() if solution.lost and row["confidence"] != "established" else []
+    return cast(verdict.Verdict, row | {"missing": lost + row["missing"]})
 
 
 def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) -> Row:
@@ -130,8 +129,8 @@ def _of_root(solution: Solution, root: Claim, stuck: verdict.Collective | None) 
 
 
 def _actions(case: Case, root: Claim, sure: str) -> Iterator[verdict.Action]:
-    """What to do, but for what asks for evidence that is here. Code is fixed where it is known to be at fault: not on
-    a guess, nor for a hang of which nobody can say in which line."""
+    """The next steps, without requests for evidence that is here. `fix-code` needs code that is known to be at fault:
+    no hypothesis, and no hang without a code line."""
     open_ = sure == "hypothesis" or (root.pattern.category == "hang" and _code(root) is None)
     for a in root.pattern.actions:
         if not a.unless or not case.at_hand(a.unless):
@@ -158,7 +157,7 @@ def _missing(solution: Solution, category: str | None) -> list[verdict.Missing]:
 
 
 def _of_symptoms(claims: Sequence[Claim]) -> str | None:
-    """What kind of failure the complaints are of."""
+    """The category of the complaints."""
     found = [c.pattern.category for c in claims if c.role == "symptom" and c.pattern.category]
     for category in ("hang", "peer-lost", "rendezvous", "network"):
         if category in found:
@@ -190,15 +189,15 @@ def _other(solution: Solution) -> contract.OtherJob:
     category = solution.root.pattern.category if solution.root else None
     if solution.root is None and solution.outcome == "undetermined" and solution.unread is None:
         category = _of_symptoms(solution.claims)
-    told = headline.headline(solution)
-    return {"id": solution.job, "outcome": solution.outcome, "category": category, "headline": told}
+    text = headline.headline(solution)
+    return {"id": solution.job, "outcome": solution.outcome, "category": category, "headline": text}
 
 
 # ── the chain ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _chain(solution: Solution, evidence: Evidence) -> list[contract.Finding]:
-    """The root, what confirms it, and what it explains."""
+    """The root, its confirmations and its consequences."""
     root = solution.root
     if root is None:
         return [_row(f"f{i + 1}", c, evidence) for i, c in enumerate(_by_pattern(reasons.loudest(solution))[:8])]
@@ -220,9 +219,8 @@ def _chain(solution: Solution, evidence: Evidence) -> list[contract.Finding]:
 
 
 def _helpers(solution: Solution, root: Claim) -> list[Claim]:
-    """What strengthens the root: confirmations and comparisons about its ranks, but for the one that it
-    rests on."""
-    found: dict[tuple[object, ...], Claim] = {}  # what two files tell of one rank is one fact
+    """Confirmations of the root and comparisons about its ranks, without its own."""
+    found: dict[tuple[object, ...], Claim] = {}  # reports of two files on one rank are one fact
     for c in solution.claims:
         helps = c.role == "confirms" or (c.pattern.derived and c.role != "symptom")
         same = (c.pattern.id, c.ranks) == (root.pattern.id, root.ranks)
@@ -232,8 +230,7 @@ def _helpers(solution: Solution, root: Claim) -> list[Claim]:
 
 
 def _announcement(case: Case, root: Claim) -> Event | None:
-    """The log line right above a traceback that somebody caught and logged: `ERROR bad batch 8, skipping
-    it`."""
+    """The log line right above a traceback that was caught and logged: `ERROR bad batch 8, skipping it`."""
     opened = root.event.fields.get("opened")
     if not isinstance(opened, int) or root.event.fields.get("excepthook"):
         return None
@@ -280,7 +277,7 @@ def _entity(c: Claim, case: Case) -> contract.Entity:
     elif c.ranks:
         entity["ranks"] = list(c.ranks)
     own = case.registry.host_of.get(c.ranks[0]) if len(c.ranks) == 1 else None
-    hosts = (own,) if own else c.hosts  # who complains of a missing rank is elsewhere
+    hosts = (own,) if own else c.hosts  # a complaint about a missing rank comes from another host
     if len(hosts) == 1:
         entity["host"] = hosts[0]
     if len(c.gpus) == 1:
@@ -291,7 +288,7 @@ def _entity(c: Claim, case: Case) -> contract.Entity:
 
 
 def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
-    """When the first of its shown lines was written that has a time; of what shows none, the earliest line."""
+    """The time of its first shown line that has one; without shown lines, of its earliest line."""
     shown = [evidence.items[n]["time"] for n in numbers]
     if not numbers:
         return iso(min((e.at for e in c.events if e.at is not None and e.at_sigma <= INHERITED), default=None))
@@ -299,7 +296,7 @@ def _time(c: Claim, evidence: Evidence, numbers: Sequence[int]) -> str | None:
 
 
 def _unexplained(c: Claim, against: str) -> contract.Unexplained:
-    """A symptom that the root does not account for, and the fact that stands against it."""
+    """A symptom that the root does not explain, and the fact against it."""
     return {
         "pattern": c.pattern.id,
         "title": c.pattern.title,

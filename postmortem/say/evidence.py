@@ -1,4 +1,4 @@
-"""The numbered list of lines that claims point at; a line stands in it once."""
+"""The numbered list of the lines of claims, each once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Evidence:
         self.items: list[contract.Evidence] = []
         self.index: dict[tuple[str, int | None, str], int] = {}
 
-    def add(self, e: Event, pattern: str | None, spoken_of: Sequence[int] = ()) -> int | None:
+    def add(self, e: Event, pattern: str | None, about: Sequence[int] = ()) -> int | None:
         """The number of this line in the list; None where the list is full."""
         e = own_frame(e)
         key = (e.where.source, e.where.line, e.text[:200])
@@ -31,13 +31,13 @@ class Evidence:
         if len(self.items) >= MOST:
             return None
         self.index[key] = len(self.items)
-        self.items.append(self._row(e, pattern, spoken_of))
+        self.items.append(self._row(e, pattern, about))
         return self.index[key]
 
-    def _row(self, e: Event, pattern: str | None, spoken_of: Sequence[int]) -> contract.Evidence:
+    def _row(self, e: Event, pattern: str | None, about: Sequence[int]) -> contract.Evidence:
         rank = self.case.rank_of(e)
-        if rank is None and len(spoken_of) == 1:
-            rank = spoken_of[0]
+        if rank is None and len(about) == 1:
+            rank = about[0]
         return {
             "source": e.where.source,
             "line": e.where.shown,
@@ -55,8 +55,7 @@ class Evidence:
 
 
 def own_frame(e: Event) -> Event:
-    """Of a stack, the line of the user's code that it stands in: `Thread 21965 (idle)` by itself shows
-    nothing."""
+    """The line of the user's code in a stack: `Thread 21965 (idle)` by itself shows nothing."""
     if e.kind != "stack":
         return e
     place = _frame(e)
@@ -69,7 +68,7 @@ def own_frame(e: Event) -> Event:
 
 
 def _frame(e: Event) -> int | None:
-    """Where in its context the user's own frame stands."""
+    """The index of the user's own frame in its context."""
     if not e.fields.get("code") or e.where.line is None:
         return None
     file, _, number = str(e.fields["code"]).rpartition(":")

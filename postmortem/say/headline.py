@@ -1,12 +1,11 @@
-"""The root and its victims -> the headline: one sentence that says who, what, when, and what it did to the
-others.
+"""The root and its victims -> the headline: one sentence with culprit, failure, time, and the effect on the others.
 
     Rank 3 on node-b was killed by the kernel's out-of-memory killer (python3, pid 11721) at about 13:18:36
     (± 5 s); 3 other ranks lost the connection.
 
-The decisive line stands right below it in every output, so the headline quotes of it only what tells more
-than the pattern's title: an exception's message, a library, a number of clients. Never a whole line with its
-prefixes. A pattern whose title is too little has a sentence of its own in its file (`headline`).
+Every output shows the decisive line right below it, so the headline quotes only the part that adds to the pattern's
+title: an exception's message, a library, a number of clients; never a whole line with its prefixes. A pattern whose
+title is not enough has a sentence of its own in its file (`headline`).
 """
 
 from __future__ import annotations
@@ -27,53 +26,49 @@ from postmortem.model import Event
 from postmortem.privacy import cut
 
 LIMIT = 105  # characters that a headline quotes
-OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # what ranks complain of each other
+OF_OTHERS = ("hang", "peer-lost", "rendezvous", "network")  # complaints of ranks about each other
 ELSEWHERE = " while the others waited in a collective"
 MANY = 6  # culprits of which the host is not named
 _SIGNAL = re.compile(r"\bsig(?!nal)[a-z]+")
-_CLAUSE = re.compile(
-    r"(?:[^`]|`[^`]*`)*?(: | while |; |, and )"
-)  # where a sentence has its time: before its second clause
+_CLAUSE = re.compile(r"(?:[^`]|`[^`]*`)*?(: | while |; |, and )")  # a sentence has its time before its second clause
 _NAME = re.compile(r"\{(\w+)\}")
-_IF_TOLD = re.compile(r"\[([^\]]*)\]")
+_OPTIONAL = re.compile(r"\[([^\]]*)\]")
 _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
-_SOURCE = re.compile(
-    r"\[?(?:enforce fail at )?[\w/.-]+\.(?:cc|cpp|cu|h|hpp):\d+\][\s.:]*|\[Errno \d+\] "
-)  # where in C++ it was made
+_SOURCE = re.compile(r"\[?(?:enforce fail at )?[\w/.-]+\.(?:cc|cpp|cu|h|hpp):\d+\][\s.:]*|\[Errno \d+\] ")  # of C++
 _BARE = re.compile(r"^\W*Error: |^RuntimeError: ")
 _WHOLE_LINE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:|\d+%\|")  # a time or a progress bar: a line of a log, no message
 
 
 def headline(solution: Solution) -> str:
-    """One sentence: who, what, when, and what it did to the others."""
+    """One sentence: culprit, failure, time, and the effect on the others."""
     if solution.root is not None and solution.outcome == "recovered":
         return f"{_recovered(solution.case)} {inside(failure(solution))}"
     return failure(solution)
 
 
 def failure(solution: Solution) -> str:
-    """The sentence on what failed, by itself."""
+    """The sentence on the failure, by itself."""
     if solution.root is None:
         return _rootless(solution)
     root = solution.root
     time = next(filter(None, (clock_time(e.at, e.at_sigma) for e in root.events)), "")
     if root.strength == "suffered":
         return f"{_suffered(solution, root)}{time}, and the cause is not in these logs."
-    said = _said(solution, root, time)
-    if ELSEWHERE in said and solution.victims.timed_out:
-        return f"{_awaited(solution, said.replace(ELSEWHERE, ''))}."
-    return f"{said}{_effects(solution.victims, said)}."
+    text = _sentence(solution, root, time)
+    if ELSEWHERE in text and solution.victims.timed_out:
+        return f"{_awaited(solution, text.replace(ELSEWHERE, ''))}."
+    return f"{text}{_effects(solution.victims, text)}."
 
 
 def in_short(solution: Solution) -> str:
-    """Who and what, without the time and without what it did to the others."""
+    """Culprit and failure, without the time and the effect on the others."""
     root = solution.root
     if root is None:
         return _rootless(solution)
-    return f"{_suffered(solution, root) if root.strength == 'suffered' else _said(solution, root, '')}."
+    return f"{_suffered(solution, root) if root.strength == 'suffered' else _sentence(solution, root, '')}."
 
 
-def _said(solution: Solution, root: Claim, time: str) -> str:
+def _sentence(solution: Solution, root: Claim, time: str) -> str:
     who = _who(root, solution.ranks)
     if root.strength in ("compared", "silent") and root.because:
         return _timed(_compared(root, who, solution.ranks), time)
@@ -94,8 +89,8 @@ def _who(root: Claim, ranks: tuple[int, ...]) -> str:
 
 
 def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
-    """What the comparison of the ranks showed: `rank 2 had finished while …` is a sentence by itself, others
-    need a title."""
+    """The result of the comparison of the ranks: `rank 2 had finished while …` is a sentence by itself, others need a
+    title."""
     if root.because[0].isupper():
         return root.because  # a sentence by itself
     subject = ranks_text(ranks) if ranks else ""
@@ -107,40 +102,39 @@ def _compared(root: Claim, who: str, ranks: tuple[int, ...]) -> str:
     return f"{entitled(title, who, len(ranks) > 1)}: {root.because}"
 
 
-def _timed(said: str, time: str) -> str:
+def _timed(text: str, time: str) -> str:
     """`Rank 2 was in a different collective than the others at 13:05:01: ranks 0, 1 and 3 waited in …`; never
-    inside of what is quoted."""
-    clause = _CLAUSE.match(said)
-    place = clause.start(1) if clause else len(said)
-    return said[:place] + time + said[place:]
+    inside a quotation."""
+    clause = _CLAUSE.match(text)
+    place = clause.start(1) if clause else len(text)
+    return text[:place] + time + text[place:]
 
 
-def _awaited(solution: Solution, said: str) -> str:
+def _awaited(solution: Solution, text: str) -> str:
     """`Rank 1 was stuck loading data (train.py:39) at 13:05:01; rank 0 timed out waiting for it`"""
     whom = "it" if len(solution.ranks) == 1 else "them"
-    effects = _effects(solution.victims, said)
-    return said + effects.replace("timed out", f"timed out waiting for {whom}", 1)
+    effects = _effects(solution.victims, text)
+    return text + effects.replace("timed out", f"timed out waiting for {whom}", 1)
 
 
 def _stated(case: Case, root: Claim, who: str, ranks: tuple[int, ...], time: str) -> str:
-    """The pattern's own sentence, or its title with what the line tells beyond it."""
+    """The pattern's own sentence, or its title with the details of the line."""
     e = root.event
     subject = _subject(root, who)
     where = f" in {e.fields['code']}" if e.fields.get("code") else ""
     if root.pattern.headline:
         parts = _parts(case, root, subject, ranks) | {"code": where, "time": time}
-        said = _filled(root.pattern.headline, {**_captures(e), **parts})
-        return said if "{time}" in root.pattern.headline else said + time
-    said = entitled(root.pattern.title.rstrip("."), subject, len(ranks) > 1)
+        text = _filled(root.pattern.headline, {**_captures(e), **parts})
+        return text if "{time}" in root.pattern.headline else text + time
+    text = entitled(root.pattern.title.rstrip("."), subject, len(ranks) > 1)
     detail = _detail(root)
-    return said + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else "") + time
+    return text + (f" ({detail})" if detail else "") + (where if e.kind == "exception" else "") + time
 
 
 def _filled(form: str, parts: Mapping[str, str]) -> str:
-    """A pattern's sentence with its names filled in. What stands in brackets is left out where the line does not
-    tell a name in it."""
-    told = _IF_TOLD.sub(lambda m: m[1] if all(map(parts.get, _NAME.findall(m[1]))) else "", form)
-    return _NAME.sub(lambda m: parts.get(m[1], ""), told)
+    """A pattern's sentence with its names filled in, without parts in brackets whose names the line lacks."""
+    present = _OPTIONAL.sub(lambda m: m[1] if all(map(parts.get, _NAME.findall(m[1]))) else "", form)
+    return _NAME.sub(lambda m: parts.get(m[1], ""), present)
 
 
 def _captures(e: Event) -> dict[str, str]:
@@ -148,24 +142,24 @@ def _captures(e: Event) -> dict[str, str]:
 
 
 def _parts(case: Case, root: Claim, subject: str, ranks: tuple[int, ...]) -> dict[str, str]:
-    """What a pattern's `headline` may name, beside {code} and {time}."""
+    """The names for a pattern's `headline`, beside {code} and {time}."""
     e, end = root.event, endings.told(root.event)
     many = len(ranks) > 1
-    bye = bool(ranks) and case.finished >= set(ranks)
+    late = bool(ranks) and case.finished >= set(ranks) and end is not None and end.kind == "crash"
     return {
         "who": subject or "A process",
         "was": "were" if many else "was",
         "line": _quoted(str(e.fields.get("line") or ""), bare=False),
         "crash": _crash(e),
         "ending": str(end).removeprefix("exit ") if end else "an error",
-        "finished": f" after {'they' if many else 'it'} had finished" if bye and end and end.kind == "crash" else "",
+        "finished": f" after {'they' if many else 'it'} had finished" if late else "",
         "comm": str(e.fields.get("comm") or "process"),
         "pid": f", pid {e.fields['pid']}" if e.fields.get("pid") else "",
     }
 
 
 def _subject(root: Claim, who: str) -> str:
-    """Ranks if they are known, else the GPU, else the host, where the pattern speaks of one."""
+    """Ranks if they are known, else the GPU, else the host, where the pattern is about one."""
     if root.gpus:
         return f"{who} (GPU {root.gpus[0]})" if who else f"GPU {root.gpus[0]}"
     if not who and root.pattern.entity in ("host", "peer") and len(root.hosts) == 1:
@@ -175,25 +169,23 @@ def _subject(root: Claim, who: str) -> str:
 
 def _crash(e: Event) -> str:
     """`segmentation fault`, `signal 11`, `SIGSEGV`."""
-    said = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))
-    said = cut(said, 100).lower()
-    return _SIGNAL.sub(lambda m: m[0].upper(), said)
+    name = str(e.fields.get("signal") or e.fields.get("line") or gist(e.text))
+    return _SIGNAL.sub(lambda m: m[0].upper(), cut(name, 100).lower())
 
 
 def _detail(root: Claim) -> str:
-    """What the line tells beyond the title; nothing where that would be the whole line of a log."""
+    """The part of the line that adds to the title; empty where that would be the whole line of a log."""
     fields, title = root.event.fields, root.pattern.title.rstrip(".")
     line, captured = str(fields.get("line") or ""), str(fields.get("detail") or "")
     wordy = sum(map(str.isalpha, captured)) * 2 > len(captured)
-    said = _quoted(line or (captured if wordy else _telling(root)))
-    if _WHOLE_LINE.search(said) or said.lower() in title.lower():
+    detail = _quoted(line or (captured if wordy else _from_match(root)))
+    if _WHOLE_LINE.search(detail) or detail.lower() in title.lower():
         return ""
-    return "" if title.startswith("Xid ") or title.endswith(")") else said
+    return "" if title.startswith("Xid ") or title.endswith(")") else detail
 
 
-def _telling(root: Claim) -> str:
-    """The line from where the pattern starts to match: what stands before it in a glued line is a progress
-    bar or a prefix."""
+def _from_match(root: Claim) -> str:
+    """The line from the start of the pattern's match: the text before it is a progress bar or a prefix."""
     text = gist(root.event.text)
     for form in root.pattern.variants:
         if m := regexes.search(form.regex, text):
@@ -202,8 +194,7 @@ def _telling(root: Claim) -> str:
 
 
 def _quoted(text: str, bare: bool = True) -> str:
-    """As much of a message as can stand in a sentence: whole clauses, if there are any, and no bracket left
-    open."""
+    """As much of a message as fits into a sentence: whole clauses, if there are any, and no open bracket."""
     shown = _SOURCE.sub("", _MODULES.sub("", " ".join(text.split())))
     shown = _BARE.sub("", shown) if bare else shown
     if len(shown) <= LIMIT:
@@ -217,11 +208,11 @@ def _quoted(text: str, bare: bool = True) -> str:
     return shown.rstrip(" ,:;(") + "…"
 
 
-def _effects(victims: Victims, said: str) -> str:
+def _effects(victims: Victims, text: str) -> str:
     """`; rank 0 lost the connection and 2 other ranks were stopped by the launcher`."""
     parts = []
     for ranks, verb in victims.told():
-        if verb not in said and not (verb == "timed out" and " waited in " in said):
+        if verb not in text and not (verb == "timed out" and " waited in " in text):
             parts.append(f"rank {ranks[0]} {verb}" if len(ranks) == 1 else f"{len(ranks):,} other ranks {verb}")
     return "; " + listed(parts) if parts else ""
 
@@ -235,33 +226,32 @@ def _rootless(solution: Solution) -> str:
         return f"Undetermined: {solution.unread}."
     if solution.outcome == "healthy":
         n = len(case.finished)
-        goodbyes = f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished" if n else ""
-        return f"No failure in these logs{goodbyes or _left_behind(solution)}."
-    seen = "; ".join(_told(solution)) or _seen(solution)
-    if not seen:
+        finished = f"; {n} of {len(case.registry.ranks) or n} ranks reported that they finished" if n else ""
+        return f"No failure in these logs{finished or _late_failures(solution)}."
+    failure = "; ".join(_victims(solution)) or _complaint(solution)
+    if not failure:
         return f"Undetermined: {outcome.lacking(case) or 'the job failed, and the cause is not in these logs'}."
-    life = _recovered(case) if solution.outcome == "recovered" else "Undetermined:"
-    return f"{life} {seen}, and the cause is not in these logs."
+    attempt = _recovered(case) if solution.outcome == "recovered" else "Undetermined:"
+    return f"{attempt} {failure}, and the cause is not in these logs."
 
 
 def _suffered(solution: Solution, root: Claim) -> str:
-    """What happened to the ranks, where they complain of each other; else what the line says that stands for
-    the failure."""
-    told = _told(solution)
-    if told and root.pattern.category in OF_OTHERS:
-        return capital("; ".join(told))
+    """The effects on the ranks, where they complain about each other; else the line that represents the failure."""
+    victims = _victims(solution)
+    if victims and root.pattern.category in OF_OTHERS:
+        return capital("; ".join(victims))
     detail = _detail(root)
-    said = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
-    return said + _effects(solution.victims, said)
+    text = root.pattern.title.rstrip(".") + (f" ({detail})" if detail else "")
+    return text + _effects(solution.victims, text)
 
 
-def _told(solution: Solution) -> list[str]:
+def _victims(solution: Solution) -> list[str]:
     """`ranks 1 and 2 timed out`"""
     return [f"{ranks_text(ranks)} {verb}" for ranks, verb in solution.victims.told()]
 
 
-def _left_behind(solution: Solution) -> str:
-    """`; the run had finished before an NCCL call failed (a.log:12)`: what came while processes left."""
+def _late_failures(solution: Solution) -> str:
+    """`; the run had finished before an NCCL call failed (a.log:12)`: failures while processes exited."""
     late = [c for c in solution.claims if c.fell_by == survived.while_leaving.__name__]
     if not late:
         return ""
@@ -269,11 +259,10 @@ def _left_behind(solution: Solution) -> str:
     return f"; the run had finished before {inside(first.pattern.title.rstrip('.'))} ({first.event.where})"
 
 
-def _seen(solution: Solution) -> str:
-    """What can be said of a failure without a cause: the first complaint in plain words; empty where nobody
-    complains."""
-    said = [c for c in solution.claims if c.role in ("symptom", "confirms")]
-    loud = [c for c in said if c.pattern.severity in ("fatal", "error")] or [c for c in said if c.role == "symptom"]
+def _complaint(solution: Solution) -> str:
+    """The first complaint of a failure without a cause, in plain words; empty where there is none."""
+    found = [c for c in solution.claims if c.role in ("symptom", "confirms")]
+    loud = [c for c in found if c.pattern.severity in ("fatal", "error")] or [c for c in found if c.role == "symptom"]
     if not loud:
         return "the only evidence is the stack of a process" if solution.case.of_kind("stack") else ""
     last = next((c for c in loud if c.event.fields.get("last_error")), None)

@@ -1,8 +1,6 @@
-"""Solution -> what a replay can take over from the incident: `{"collective": "allreduce", "rank": 2,
-"timeout_s": 600.0, "world_size": 8}`.
+"""Solution -> the parameters for a replay: `{"collective": "allreduce", "rank": 2, "timeout_s": 600.0}`.
 
-Plain numbers and names only; whoever replays checks each against the type and the range of the scenario's
-own parameter.
+Plain numbers and names only; the replay checks each against the type and the range of the scenario's parameter.
 """
 
 from __future__ import annotations
@@ -20,12 +18,11 @@ STATED = (
     ("timeout_ms", "timeout_s"),
     ("bytes", "bytes"),
 )
-NAME = 40  # characters of a name that is taken over
+NAME = 40  # characters of a name
 
 
 def arguments(solution: Solution) -> dict[str, Any]:
-    """The values that the lines of the root state, else those of its symptoms, and the signal that ended the
-    rank at fault."""
+    """The values in the lines of the root, else those in its symptoms, and the signal that ended the rank at fault."""
     found: dict[str, Any] = {name: _value(solution, field) for field, name in STATED}
     timeout = found["timeout_s"]
     found["timeout_s"] = timeout / 1000 if isinstance(timeout, int) else None

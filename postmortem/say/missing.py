@@ -1,14 +1,12 @@
-"""The evidence that would settle what is open, and the command or setting that yields it for the versions at
-hand. What `postmortem collect` would have taken is asked for with the command that it takes it with.
+"""The evidence that would decide open questions, each with the command or setting that yields it for these versions.
+The commands are those of `postmortem collect`.
 
-    killed with SIGKILL       by the OOM killer or by somebody    the kernel's log, around the time
+    killed with SIGKILL       by the OOM killer or a person       the kernel log, around the time
     ended with SIGSEGV        in which call                       the kernel's line, a stack of the crash
     named by silence          stuck, slow, or in another branch   its stack, and the recorders' dumps
-    seen where it stands      nothing is open                     but a loader's stack, the workers' tell
-    had finished early        uneven data, or a branch            how many batches each rank had
+    had finished early        uneven data, or a branch            the number of batches of each rank
 
-Where a line states the cause and whom it hit, nothing is asked for; nor is what would decide nothing, or what is
-here.
+Nothing is requested where a line states cause and culprit, nor evidence that is here or would decide nothing.
 """
 
 from __future__ import annotations
@@ -46,42 +44,41 @@ FAULTS = ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL")  # of which the kernel logs a
 LOADER = "torch/utils/data/"
 WAITED = ("hang", "collective-mismatch")
 LOST = ("peer-lost", "network", "hang")
-OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and those that nobody gave
-NEAR = 4  # hosts that are named
-PEERS = 2  # addresses that are asked for
-JOURNAL = "journalctl -o short-iso-precise"  # of more than the kernel: too much to take unasked
+OWN = ("127.", "0.", "169.254.")  # a host's own addresses, and unassigned ones
+NEAR = 4  # hosts in a sentence
+PEERS = 2  # addresses
+JOURNAL = "journalctl -o short-iso-precise"  # of more than the kernel: too much for `collect`
 AROUND_S = 300  # seconds of a log before and after a moment
 
 
 @dataclass(frozen=True)
 class Open:
-    """What is known and what is not. `category` is the root's, or of the complaints where no cause was
-    found."""
+    """The known facts. `category` is the root's, or that of the complaints without a cause."""
 
     case: Case
     claims: Sequence[Claim]
     root: Claim | None
     category: str | None
     hosts: Sequence[str] = ()
-    ranks: Sequence[int] = ()  # whom the verdict names
+    ranks: Sequence[int] = ()  # the culprits
     stuck: Collective | None = None  # the document's `verdict.collective`
 
     @property
     def end(self) -> Ending | None:
-        """How the process at fault ended, as the decisive line or the launcher tells."""
-        told = endings.told(self.root.event) if self.root is not None else None
+        """How the process at fault ended, by the decisive line or the launcher."""
+        stated = endings.told(self.root.event) if self.root is not None else None
         own = (end for r in self.ranks if (end := self.case.end_of(r)) is not None)
-        return told or next(own, None)
+        return stated or next(own, None)
 
     @cached_property
     def stacked(self) -> set[int]:
-        """Ranks of which a stack is here."""
+        """Ranks with a stack in these logs."""
         return self.case.ranks_of(e for e in self.case.of_kind("stack") if not e.fields.get("child"))
 
     @property
     def seen(self) -> bool:
-        """Whether it is known where each rank that the verdict names stood: by its stack, by another collective
-        that it was in; or that all waited for each other in calls that two ranks share."""
+        """Whether the place of each culprit is known, by its stack or its other collective; or whether all waited
+        for each other in calls that two ranks share."""
         if self.root is not None and len(_places(self.root)) > 1:
             return True
         elsewhere = {number(rank) for rank in (self.stuck["elsewhere"] if self.stuck else ())}
@@ -99,7 +96,7 @@ def _places(root: Claim) -> set[tuple[object, object]]:
 
 
 def missing(open_: Open) -> list[Missing]:
-    """What to get next, most telling first."""
+    """The missing evidence, the most decisive first."""
     steps = (
         _peers, _kernel, _sender, _crash, _recorder, _stacks, _workers, _batches, _link, _logs, _scheduler, _pods,
         _reason,
@@ -107,12 +104,12 @@ def missing(open_: Open) -> list[Missing]:
     return [item for step in steps for item in step(open_)]
 
 
-def _item(what: str, would_tell: str, how: str) -> Missing:
-    return {"what": what, "would_tell": would_tell, "how": how}
+def _item(evidence: str, question: str, how: str) -> Missing:
+    return {"what": evidence, "would_tell": question, "how": how}
 
 
 def _peers(o: Open) -> Iterator[Missing]:
-    """The other side of connections that were lost, where nothing of that host is here."""
+    """Logs of the other side of lost connections, where none of that host is here."""
     if o.category not in (*LOST, None) or (o.root is not None and o.root.ranks):
         return
     complaints: dict[str, list[Event]] = {}
@@ -136,7 +133,7 @@ def _here(o: Open, address: str, known: set[str]) -> bool:
 
 
 def _kernel(o: Open) -> Iterator[Missing]:
-    """Where the kernel may know of an end what nobody else says."""
+    """The kernel log, where it may show how a process ended."""
     if o.case.has_kernel_log or not _may_be_the_kernels(o):
         return
     event = o.root.event if o.root is not None else None
@@ -148,8 +145,8 @@ def _kernel(o: Open) -> Iterator[Missing]:
 
 
 def _may_be_the_kernels(o: Open) -> bool:
-    """Its log tells of a kill, of a fault of the program, and why a host or a peer was lost. Who interrupts, or
-    asks to stop, or aborts is not in it."""
+    """Whether the kernel log may have the end: it has kills, faults and lost hosts, but no interrupts, requests to stop
+    or aborts."""
     if o.category in ("host-oom", "peer-lost"):
         return True
     if o.category == "external-signal":
@@ -158,7 +155,7 @@ def _may_be_the_kernels(o: Open) -> bool:
 
 
 def _crash(o: Open) -> Iterator[Missing]:
-    """In which call a process crashed, where no stack of it is here."""
+    """A stack of a crash, where none is here."""
     if o.category != "native-crash" or o.case.of_kind("stack") or _has_frames(o):
         return
     yield _item(
@@ -174,18 +171,18 @@ def _has_frames(o: Open) -> bool:
 
 
 def _sender(o: Open) -> Iterator[Missing]:
-    """Who asked one process to stop, where its end is all that tells."""
+    """The system log, where a process was stopped and only its end shows it."""
     if o.category != "external-signal" or o.root is None or o.root.strength != "ended" or _may_be_the_kernels(o):
         return
     yield _item(
         f"system log of {_host_of_the_dead(o)}{_when(o.root.event)}",
-        "who or what sent the signal: a service manager, an agent of the platform, somebody who was logged in",
+        "the sender of the signal: a service manager, an agent of the platform, a person who was logged in",
         f"{JOURNAL}{_window(o.root.event)} > journal.txt",
     )
 
 
 def _host_of_the_dead(o: Open) -> str:
-    """By name, by the rank that died, or any host of the job where nobody is known to have died."""
+    """By name, by the rank that died, or any host of the job if no rank is known to have died."""
     waited = o.case.ranks_of(o.case.telling("wait"))  # a watchdog that times out aborts its own process
     died = [r for r in o.case.ended("kill", "crash") if r not in waited]
     return o.hosts[0] if o.hosts else f"the host of {ranks_text(died)}" if died else "each host of the job"
@@ -221,7 +218,7 @@ def _recorder(o: Open) -> Iterator[Missing]:
 
 
 def _stacks(o: Open) -> Iterator[Missing]:
-    """Of those whom the others wait for, else of all, as many as have none."""
+    """Stacks of the ranks that the others wait for, else of all ranks, where they are missing."""
     if o.category != "hang" or o.seen:
         return
     asked = [r for r in o.ranks or o.case.registry.ranks if r not in o.stacked]
@@ -237,7 +234,7 @@ def _stacks(o: Open) -> Iterator[Missing]:
 
 
 def _workers(o: Open) -> Iterator[Missing]:
-    """What the workers of a loader did, where the rank that feeds itself by them is known to wait for them."""
+    """Stacks of DataLoader workers, where their rank is known to wait for them."""
     stacks = [e for e in o.case.of_kind("stack") if o.case.rank_of(e) in o.ranks]
     loading = [e for e in stacks if any(LOADER in str(frame[0]) for frame in _frames(e))]
     if o.category == "hang" and loading and not any(e.fields.get("child") for e in stacks):
@@ -254,7 +251,7 @@ def _frames(e: Event) -> Sequence[Sequence[object]]:
 
 
 def _left(o: Open) -> bool:
-    """Whether those whom the verdict names had said goodbye."""
+    """Whether the culprits had finished."""
     return bool(o.ranks) and o.case.finished >= set(o.ranks)
 
 
@@ -268,7 +265,7 @@ def _batches(o: Open) -> Iterator[Missing]:
 
 
 def _link(o: Open) -> Iterator[Missing]:
-    """Whether data passes between hosts, where silence is all that speaks for it."""
+    """The state of the network, where only silence points to it."""
     hosts = sorted({*o.hosts, *o.case.registry.host_of.values()})
     if o.category == "network" and o.root is not None and o.root.strength == "silent":
         yield _item(
@@ -279,20 +276,20 @@ def _link(o: Open) -> Iterator[Missing]:
 
 
 def _logs(o: Open) -> Iterator[Missing]:
-    """Ranks of which nothing is here: by number, or as many as the launcher's word leaves."""
+    """Logs of ranks without a line."""
     ranks = o.case.registry.ranks
     silent = [r for r in ranks if r not in o.case.by_rank]
     if not silent or len(silent) == len(ranks):
         return
     yield _item(
         f"logs of {ranks_text(silent)}",
-        "what these ranks did last",
+        "the last actions of these ranks",
         "torchrun --log-dir DIR --redirects 3 --tee 3   writes a file for every rank",
     )
 
 
 def _scheduler(o: Open) -> Iterator[Missing]:
-    """Who ended a job, where a scheduler's number is known and its account is not here."""
+    """The scheduler's accounting, where a job ID is known."""
     if o.category not in ("external-signal", "scheduler", None) or any(
         s.kind == "scheduler" for s in o.case.sources.values()
     ):
@@ -309,12 +306,12 @@ def _scheduler(o: Open) -> Iterator[Missing]:
 
 
 def _pods(o: Open) -> Iterator[Missing]:
-    """What the containers said before they were started again."""
+    """Logs of the containers before their restart."""
     cluster = [c for c in o.claims if c.speaker == "cluster" and c.accuses]
     if cluster and not (o.root is not None and o.root.speaker == "cluster"):
         yield _item(
             "logs of the containers' previous run, including init containers",
-            f"what the process printed before the cluster's report ({cluster[0].event.where})",
+            f"the last lines of the process before the cluster's report ({cluster[0].event.where})",
             f"{shown(PREVIOUS)} > previous.log",
         )
 

@@ -1,5 +1,4 @@
-"""Why this verdict and not another: the reasons, each a sentence that names a line or a fact, and the
-alternatives."""
+"""The reasons for a verdict, each a sentence that names a line or a fact, and the alternatives."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from postmortem.model.contract.incident import Alternative
 from postmortem.privacy import cut
 from postmortem.say import accounts, headline
 
-NAMED = 4  # culprits whose end is told
+NAMED = 4  # culprits with their ends
 GUESS = "Whether it belongs to this job is a guess: it has no date and no job id, and no line of a rank confirms it."
-KINDS = (  # what a claim of each tier tells, for the sentence that weighs two of them
-    (0.5, "states what the kernel, the driver or the scheduler did"),
+KINDS = (  # claims by tier, for the sentence that weighs two of them
+    (0.5, "states an action of the kernel, the driver or the scheduler"),
     (1.0, "states why a process died"),
     (2.0, "reports only another rank's failure"),
     (3.0, "names only the rank that others waited for"),
@@ -29,8 +28,8 @@ KINDS = (  # what a claim of each tier tells, for the sentence that weighs two o
 
 
 def because(solution: Solution, proof: str) -> list[str]:
-    """What was observed here: what the line states, what the ranks show, and how they ended. `proof` is the line's
-    address. What its pattern means in general stands in the chain."""
+    """The observations: the line, the comparison of the ranks, and their ends. `proof` is the line's address. The
+    general meaning of its pattern is in the chain."""
     if solution.root is None:
         return [*_rootless(solution), *_leads(solution)]
     root = solution.root
@@ -41,22 +40,22 @@ def because(solution: Solution, proof: str) -> list[str]:
         *_joins(solution, root),
         *_effects(solution, root),
     ]
-    return _news(found, headline.headline(solution))
+    return _distinct(found, headline.headline(solution))
 
 
-def _news(found: Sequence[str], said: str) -> list[str]:
-    """What neither the headline nor a reason before it has said already."""
-    kept: list[str] = []
+def _distinct(found: Sequence[str], sentence: str) -> list[str]:
+    """The reasons that neither the headline nor an earlier reason contains."""
+    chosen: list[str] = []
     for reason in found:
         words = reason.rstrip(".").lower()
-        if not any(words in before.lower() for before in (said, *kept)):
-            kept.append(reason)
-    return kept
+        if not any(words in before.lower() for before in (sentence, *chosen)):
+            chosen.append(reason)
+    return chosen
 
 
 def _proof(root: Claim, proof: str) -> Iterator[str]:
     compared = root.strength in ("compared", "silent") and root.because
-    if compared and not root.pattern.derived:  # the headline tells of the comparison, not of the line
+    if compared and not root.pattern.derived:  # the headline has the comparison, not the line
         yield f"{proof}: {inside(root.pattern.title)}."
     if root.because and not compared:
         yield sentence(root.because)
@@ -65,7 +64,7 @@ def _proof(root: Claim, proof: str) -> Iterator[str]:
 
 
 def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
-    """What other comparisons of the ranks say of the same ranks."""
+    """Other comparisons about the same ranks."""
     for c in solution.claims:
         if (
             c.pattern.derived
@@ -78,13 +77,12 @@ def _comparisons(solution: Solution, root: Claim) -> Iterator[str]:
 
 
 def _same_scene(one: str, other: str) -> bool:
-    """Whether two sentences end in the same `while the others waited in a collective`: stacks, and what else tells
-    where a rank was."""
+    """Whether two sentences end in the same `while the others waited in a collective`."""
     return "" != one.partition(" while ")[2] == other.partition(" while ")[2]
 
 
 def _joins(solution: Solution, root: Claim) -> Iterator[str]:
-    """How the entity was joined, and how the launcher saw it end."""
+    """How the entity was joined, and how the launcher reports its end."""
     case, ranks = solution.case, solution.ranks
     known = case.registry.rank_of_pid(root.pids[0], root.event.host) if root.pids else None
     if known in ranks and not root.pattern.derived and root.pattern.entity == "pid":
@@ -121,7 +119,7 @@ def _rootless(solution: Solution) -> list[str]:
 
 
 def loudest(solution: Solution) -> list[Claim]:
-    """The complaints, earliest first: what failed before what was only told to stop."""
+    """The complaints, earliest first: failures before requests to stop."""
     complaints = [c for c in solution.claims if c.role == "symptom"]
     quiet = ("warning", "info")
     return sorted(
@@ -131,7 +129,7 @@ def loudest(solution: Solution) -> list[Claim]:
 
 
 def _leads(solution: Solution) -> Iterator[str]:
-    """What one rank alone printed, where no pattern knows the failure."""
+    """Lines that one rank alone printed, where no pattern knows the failure."""
     for e in solution.leads:
         rank = solution.case.rank_of(e)
         who = f"Only rank {rank} printed" if rank is not None else "Not seen in a healthy run"

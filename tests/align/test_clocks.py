@@ -270,7 +270,7 @@ def test_the_life_of_a_log_names_its_zone() -> None:
     others = (NOON, NOON + 600)
 
     def life(first: float, last: float) -> float | None:
-        return zones.life((NOON + first, NOON + last), others)
+        return zones.by_span((NOON + first, NOON + last), others)
 
     assert life(2 * HOUR, 2 * HOUR + 600) == 2 * HOUR
     assert life(2 * HOUR + 100, 2 * HOUR + 300) == 2 * HOUR
@@ -284,9 +284,9 @@ def test_a_line_a_quarter_of_an_hour_after_the_others_is_no_zone() -> None:
     """slurmstepd's `DUE TO TIME LIMIT`, 15 or 30 minutes after the last step of a job that hung."""
     others = (NOON, NOON + 600)
     for pause in (900, 1800, 2700, 4500, 6300):
-        assert zones.life((NOON + 600 + pause, NOON + 600 + pause), others) is None, pause
+        assert zones.by_span((NOON + 600 + pause, NOON + 600 + pause), others) is None, pause
     for zone in (5.5 * HOUR, -3.5 * HOUR):  # India, Newfoundland
-        assert zones.life((NOON + 600 + zone, NOON + 600 + zone), others) == zone
+        assert zones.by_span((NOON + 600 + zone, NOON + 600 + zone), others) == zone
 
 
 # ── a kernel's clock ─────────────────────────────────────────────────────────────────────────────────────────────────

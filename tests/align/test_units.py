@@ -311,13 +311,13 @@ def test_a_kernels_old_log_does_not_date_the_job_where_its_own_lines_do() -> Non
 
 
 def test_what_was_done_is_told() -> None:
-    assert years.told([]) == ""
-    assert years.told([stamp(2026, 11, 20)]) == ""
-    assert years.told([stamp(2026, 12, 31), stamp(2027, 1, 1)]).startswith(
+    assert years.note_on([]) == ""
+    assert years.note_on([stamp(2026, 11, 20)]) == ""
+    assert years.note_on([stamp(2026, 12, 31), stamp(2027, 1, 1)]).startswith(
         "stamps without a year: 2026 before New Year, 2027"
     )
-    assert "29 February" in years.told([stamp(2024, 2, 29)])
-    assert years.told([stamp(years.NO_YEAR, 5, 5)]) == "no line of the job names the year"
+    assert "29 February" in years.note_on([stamp(2024, 2, 29)])
+    assert years.note_on([stamp(years.NO_YEAR, 5, 5)]) == "no line of the job names the year"
 
 
 def test_packed_marks_follow_the_first_ones_year() -> None:

@@ -16,6 +16,7 @@ BEFORE: tuple[tuple[Rule, ...], ...] = (
         survived.went_on,
         survived.job_done,
         survived.while_leaving,
+        survived.at_exit_barrier,
         survived.caught,
         survived.fell_back,
         survived.finite_again,

@@ -16,8 +16,8 @@ from postmortem.model import Event
 from postmortem.model.digits import number
 from postmortem.privacy import cut
 
-# `read failed, retry 1/3`
 _REGEXES = forms.regexes("diagnose/lines")
+NEAR = 60  # lines: c10d's warning with its C++ frames is above the agent's traceback
 FAR = 12  # lines: ranks that wait for a dead one print no more
 CHAIN = 5  # lines between the tracebacks of a chain
 BATCH = ("scheduler", "kubernetes", "host-memory", "signals")  # families of patterns about the end of a whole job
@@ -174,6 +174,24 @@ def while_leaving(view: View) -> Iterator[Defeat]:
         at_work = claim.event.fields.get("excepthook") and claim.event.fields.get("collective") not in (None, "barrier")
         if may_follow and not at_work and life.has_last_word(bye) and life.below(claim.event, bye):
             yield Defeat(at, "context", f"the run had finished ({bye.where}), and the processes were exiting")
+
+
+def at_exit_barrier(view: View) -> Iterator[Defeat]:
+    """A store that an agent of torchrun loses while it waits for the other agents: it enters that barrier only after its
+    own workers have succeeded, and whoever hosts the store may exit first (elastic/agent/server/api.py)."""
+    ends: dict[str, list[int]] = {}
+    for _, claim in view.numbered():
+        if claim.pattern.category == "peer-lost" and _function_in(claim.event, "_exit_barrier"):
+            ends.setdefault(claim.event.where.source, []).append(claim.event.where.line or 0)
+    for at, claim in view.numbered("cause", "symptom"):
+        e, lost = claim.event, {claim.pattern.category, claim.pattern.stands_for} & {"peer-lost", "network"}
+        if lost and any(abs((e.where.line or 0) - line) <= NEAR for line in ends.get(e.where.source, ())):
+            yield Defeat(at, "context", "the agent waited for the others to exit after its own workers had succeeded")
+
+
+def _function_in(e: Event, name: str) -> bool:
+    frames = e.fields.get("frames")
+    return isinstance(frames, tuple) and any(frame[2] == name for frame in frames)
 
 
 def _in_finished_runs(view: View) -> Iterator[tuple[int, Claim, Event]]:
