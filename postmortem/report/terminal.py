@@ -1,6 +1,6 @@
 """The verdict on a terminal: short, aligned, readable at 80 columns, without color, in a CI log.
 
-    INCIDENT  host memory · established (a log line says so, and the logs prove who failed)
+    INCIDENT  host memory · established (a log line names the cause, and the logs prove who failed)
 
     Rank 3 on node-b was killed by the kernel's OOM killer at 21:13:48; …
 
