@@ -102,7 +102,7 @@ def test_how_the_verdict_came_about_can_be_read(case: Path) -> None:
         for item, line in zip(document[key], told[title], strict=bool(document[key])):
             assert squash(item[told_by])[:200] in squash(line)
     headline = squash(document["verdict"]["headline"])
-    assert headline in squash(report.render_terminal(solved(case), colour=False))
+    assert headline in squash(report.render_terminal(solved(case), color=False))
 
 
 def blocks(text: str) -> dict[str, list[str]]:

@@ -114,7 +114,7 @@ def test_no_planted_secret_leaves_in_any_output(tmp_path: Path) -> None:
         report.render_markdown(incident),
         report.render_verbose(incident),
     ]
-    outputs.append(report.render_terminal(incident, width=100, colour=False))
+    outputs.append(report.render_terminal(incident, width=100, color=False))
     outputs.append(incident.timeline.frame().to_csv())
     for output in outputs:
         for name, secret in SECRETS.items():

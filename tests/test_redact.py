@@ -230,8 +230,8 @@ def test_a_secret_in_a_file_name_is_in_no_output(tmp_path: Path) -> None:
 
 def test_a_secret_quoted_in_lower_case_is_gone(tmp_path: Path) -> None:
     """Sentences quote pieces of a line without their context."""
-    said = "Fatal Python error: password=Tr0ub4dor7x Segmentation fault\n\nThread 0x1 (most recent call first):\n"
-    (tmp_path / "rank0.log").write_text(said + '  File "a.py", line 1 in f\n')
+    error = "Fatal Python error: password=Tr0ub4dor7x Segmentation fault\n\nThread 0x1 (most recent call first):\n"
+    (tmp_path / "rank0.log").write_text(error + '  File "a.py", line 1 in f\n')
     shown = report.render_json(analyze([str(tmp_path)]))
     assert "tr0ub4dor7x" not in shown.lower()
 

@@ -464,7 +464,7 @@ def analysed(data: bytes) -> None:
             report.render_github,
         ):
             assert "an internal error in" not in render(incident)
-        report.render_terminal(incident, width=80, colour=False)
+        report.render_terminal(incident, width=80, color=False)
     finally:
         for path in logs.iterdir():
             path.unlink()
