@@ -365,7 +365,7 @@ def analysed(data: bytes) -> None:
         json.loads(report.render_json(incident))
         for form in ("html", "markdown", "ndjson", "junit", "trace", "github"):
             assert "an internal error in" not in getattr(report, f"render_{form}")(incident)
-        report.render_terminal(incident, width=80, colour=False)
+        report.render_terminal(incident, width=80, color=False)
     finally:
         for path in logs.iterdir():
             path.unlink()
