@@ -24,7 +24,7 @@ from postmortem.fleet.diff.run import pace
 from postmortem.formats import forms
 from postmortem.formats.lineform import alike
 from postmortem.model import Source
-from postmortem.reading.distinct import Listener, Once, Pace
+from postmortem.reading.distinct import LineObserver, Once, Pace
 from postmortem.report.difference import FORMS, render
 from postmortem.system import resources
 
@@ -178,7 +178,7 @@ def test_each_log_is_opened_once_and_each_byte_read_once(tmp_path: Path, monkeyp
 @pytest.mark.parametrize("piece", [7, 4096])
 def test_distinct_lines_do_not_depend_on_the_pieces(tmp_path: Path, piece: int) -> None:
     data = b"".join((job(tmp_path / "a", 1) / f"rank{n}.log").read_bytes() for n in range(4)) * 3
-    whole, split = (Listener(Source("x", "console", len(data))) for _ in range(2))
+    whole, split = (LineObserver(Source("x", "console", len(data))) for _ in range(2))
     whole.hear(data)
     for at in range(0, len(data), piece):
         split.hear(data[at : at + piece])

@@ -27,7 +27,7 @@ from postmortem.fleet.history.place import network, place
 from postmortem.fleet.history.rows import Involved, Row, row, stamp, uid
 from postmortem.fleet.history.schema import KNOWN, metadata
 from postmortem.fleet.history.store import opened
-from postmortem.report import recurrence
+from postmortem.report import summary
 from postmortem.system import output
 
 OOM = SAMPLES / "oom-on-second-host"
@@ -395,7 +395,7 @@ def test_the_first_incident_is_new(in_process: Command, tmp_path: Path) -> None:
     asked = ("analyze", OOM / "logs", "--history", tmp_path / "fleet.db", "-f", "json", "-q")
     first = json.loads(in_process(*asked).stdout)
     assert first["history"]["times"] == 0 and first["history"]["incidents"] == 0
-    assert recurrence.sentence(first) == "not seen before in the history (it begins with this one)"
+    assert summary.history(first) == "not seen before in the history (it begins with this one)"
     assert json.loads(in_process(*asked).stdout)["history"] == first["history"]
 
 
@@ -410,7 +410,7 @@ def test_fingerprints_of_an_older_version_are_counted_apart(in_process: Command,
     asked = ("analyze", OOM / "logs", "--history", path, "-f", "json", "-q")
     found = json.loads(in_process(*asked).stdout)
     assert (found["history"]["times"], found["history"]["incomparable"]) == (0, 1)
-    assert "; 1 filed with another version's fingerprints cannot be compared" in recurrence.sentence(found)
+    assert "; 1 filed with another version's fingerprints cannot be compared" in summary.history(found)
     with opened(str(path)) as history:  # its own row is of today
         assert [r["cause"] for r in history.rows(uid=own.uid)] == [own.cause]
 

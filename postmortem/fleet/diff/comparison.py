@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import cast
 
-from postmortem.blocks.sentences import is_of_library
+from postmortem.blocks.signs import is_of_library
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.fleet.diff import run
 from postmortem.fleet.diff.differences import differences, ended, same_failure

@@ -13,7 +13,7 @@ from typing import Literal
 from postmortem.fleet.diff.run import Run
 from postmortem.formats.lineform import alike
 from postmortem.model.contract.comparison import OnlyIn
-from postmortem.reading.distinct import Heard, Said
+from postmortem.reading.distinct import DistinctLine, RunLines
 
 MOST = 12
 LETTERS = 6  # in a form with a meaning
@@ -30,8 +30,8 @@ def only_in(run: Run, other: Run, side: Side) -> list[OnlyIn]:
         return []
     if run.heard is None:
         return list(_quoted(run, other, other.heard, side))[:MOST]
-    forms = run.heard.said
-    whole = _Whole([*other.heard.said, *(form for form in forms if form in other.heard.said)])
+    forms = run.heard.distinct
+    whole = _Whole([*other.heard.distinct, *(form for form in forms if form in other.heard.distinct)])
     own = [line for form, line in forms.items() if _is_own(form, other.heard)]
     own = [line for line in own if not whole.has_half(alike(line.text, run.names))]
     troubled = [line for line in own if line.troubled and (line.source, line.line) not in run.context]
@@ -41,14 +41,14 @@ def only_in(run: Run, other: Run, side: Side) -> list[OnlyIn]:
     return [_row(run, line, side) for line in [*_first_of_each(run, troubled), *_first_of_each(run, quiet)][:MOST]]
 
 
-def _is_own(form: str, other: Heard) -> bool:
-    return form not in other.said and sum(map(str.isalpha, form)) >= LETTERS
+def _is_own(form: str, other: RunLines) -> bool:
+    return form not in other.distinct and sum(map(str.isalpha, form)) >= LETTERS
 
 
-def _first_of_each(run: Run, own: Iterable[Said]) -> Iterator[Said]:
+def _first_of_each(run: Run, own: Iterable[DistinctLine]) -> Iterator[DistinctLine]:
     """Yield by time the first line of each rank, and of each file for lines without a rank."""
 
-    def order(line: Said) -> tuple[float, str, int]:
+    def order(line: DistinctLine) -> tuple[float, str, int]:
         at = run.time(line.source, line.line)
         return float("inf") if at is None else at, line.source, line.line
 
@@ -60,7 +60,7 @@ def _first_of_each(run: Run, own: Iterable[Said]) -> Iterator[Said]:
             yield line
 
 
-def _row(run: Run, line: Said, side: Side) -> OnlyIn:
+def _row(run: Run, line: DistinctLine, side: Side) -> OnlyIn:
     return {
         "only_in": side,
         "text": line.text.strip(),
@@ -73,7 +73,7 @@ def _row(run: Run, line: Said, side: Side) -> OnlyIn:
     }
 
 
-def _quoted(run: Run, other: Run, heard: Heard, side: Side) -> Iterator[OnlyIn]:
+def _quoted(run: Run, other: Run, heard: RunLines, side: Side) -> Iterator[OnlyIn]:
     """Yield the lines of evidence in a document."""
     for proof in run.document["verdict"].get("evidence") or ():
         if _is_own(alike(str(proof.get("text") or "").split("\n")[0], other.names), heard):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from postmortem.align import Timeline
-from postmortem.analyze import Options, analyze_and_hear
+from postmortem.analyze import Options, analyze_observed
 from postmortem.diagnose import identity
 from postmortem.diagnose.wording import iso
 from postmortem.errors import PathMissing, UsageError
@@ -20,7 +20,7 @@ from postmortem.fleet.diff import settings
 from postmortem.fleet.diff.settings import Named, Values
 from postmortem.library import load
 from postmortem.reading import Progress, distinct
-from postmortem.reading.distinct import Heard, Pace
+from postmortem.reading.distinct import Pace, RunLines
 from postmortem.replay import documents
 
 HEAD = 4096  # bytes of a file that hold its schema or the name of its generator
@@ -43,7 +43,7 @@ class Run:
 
     path: str
     document: Mapping[str, Any]
-    heard: Heard | None = None
+    heard: RunLines | None = None
     versions: Named = field(default_factory=dict)
     settings: Named = field(default_factory=dict)
     steps: Steps | None = None
@@ -98,7 +98,7 @@ def _is_document(path: Path) -> bool:
 
 
 def _of_logs(path: str, options: Options) -> Run:
-    incident, reads = analyze_and_hear([path], options, distinct.Listener)
+    incident, reads = analyze_observed([path], options, distinct.LineObserver)
     if incident.interrupted:
         raise KeyboardInterrupt
     document = incident.document
@@ -106,7 +106,7 @@ def _of_logs(path: str, options: Options) -> Run:
     events = [e for r in reads for e in r.events]
     registry = identity.build(events, [s for r in reads for s in r.sources], library)
     names = frozenset({*document["job"]["hosts"], *registry.host_of.values(), *(e.host for e in events if e.host)})
-    heard = distinct.heard(reads, registry.rank_of, names)
+    heard = distinct.run_lines(reads, registry.rank_of, names)
     harmless = {name for name, pattern in library.patterns.items() if pattern.role == "context"}
     times: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for e in incident.timeline.events:

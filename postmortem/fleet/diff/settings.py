@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from postmortem.formats import forms
-from postmortem.privacy.named import secret_key
+from postmortem.privacy.assigned import secret_key
 from postmortem.reading.distinct import Once
 
 Values = dict[str, set[int | None]]  # a value, and the ranks that print it

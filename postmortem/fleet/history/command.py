@@ -15,9 +15,9 @@ from postmortem.fleet.history.filing import warn_of_network
 from postmortem.fleet.history.place import place
 from postmortem.fleet.history.rows import clean, row, stamp
 from postmortem.fleet.history.store import ID, Store, opened
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 from postmortem.replay import documents
-from postmortem.report import recurrence, text
+from postmortem.report import summary, text
 from postmortem.report.json import dump, harmless
 from postmortem.system import output
 from postmortem.system.arguments import HISTORY
@@ -40,7 +40,7 @@ def add(paths: Sequence[str], where: str | None, anonymise: bool) -> None:
     where = _named(where)
     at = place(where)
     warn_of_network(at)
-    names: Anonymiser | None = None
+    names: Anonymizer | None = None
     if anonymise:
         from postmortem.fleet.history.pseudonyms import Keyed, key
 
@@ -80,7 +80,7 @@ def _documents(paths: Iterable[str]) -> Iterator[Path]:
             raise PathMissing(f"{name} does not exist", "name a report of analyze, or a folder of them")
 
 
-def _add(store: Store, path: Path, names: Anonymiser | None) -> bool:
+def _add(store: Store, path: Path, names: Anonymizer | None) -> bool:
     """File a document or a journal; True if it is new. Raise PostmortemError if it is neither."""
     if path.name == runs.JOURNAL:
         if (ran := runs.row(path, names)) is None:
@@ -155,7 +155,7 @@ def show(where: str | None, incident: str, as_json: bool) -> str:
         found["involved"] = [{n: each[n] for n in ("kind", "name", "fault")} for each in involved]
         found["notes"] = [{n: each[n] for n in ("noted", "author", "text")} for each in notes]
         return _json({**found, "history": same})
-    return "\n".join(_record(found, involved, notes, recurrence.sentence({"history": same})))
+    return "\n".join(_record(found, involved, notes, summary.history({"history": same})))
 
 
 def _record(
@@ -208,7 +208,7 @@ def export(where: str | None, conditions: Conditions, out: str, anonymise: bool)
         output.check_target(Path(out))
     with opened(_named(where)) as store:
         parts = store.rows(**conditions), store.involved(**conditions), store.notes(**conditions)
-    found = table(*parts, Anonymiser() if anonymise else None)
+    found = table(*parts, Anonymizer() if anonymise else None)
     content = written(found, form)
     if out == "-":
         output.data(content)

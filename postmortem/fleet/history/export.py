@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from postmortem.errors import UsageError
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +27,7 @@ def table(
     rows: Sequence[Mapping[str, Any]],
     involved: Sequence[Mapping[str, Any]],
     notes: Sequence[Mapping[str, Any]],
-    names: Anonymiser | None = None,
+    names: Anonymizer | None = None,
 ) -> pd.DataFrame:
     """Return all columns of the store, `time` first (`happened`, else `filed`), and names joined by blanks. `names`
     replaces them by pseudonyms."""
@@ -59,7 +59,7 @@ def table(
 
 
 def _hidden(
-    rows: list[dict[str, Any]], involved: Sequence[Mapping[str, Any]], names: Anonymiser
+    rows: list[dict[str, Any]], involved: Sequence[Mapping[str, Any]], names: Anonymizer
 ) -> list[dict[str, Any]]:
     """Return the rows with pseudonyms, one per host in the whole table, and fingerprints without the hardware."""
     for each in involved:

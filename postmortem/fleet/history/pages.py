@@ -19,8 +19,8 @@ from urllib.parse import quote
 from postmortem.fleet.history import lemons, trends
 from postmortem.fleet.history.trends import Cause, Figures, Period, Row, Size
 from postmortem.report import text
-from postmortem.report.html import environment, policy, sheets
 from postmortem.report.labels import CATEGORIES, OUTCOMES
+from postmortem.report.templates import environment, policy, sheets
 from postmortem.system import resources
 
 INDEX = "index.html"

@@ -18,13 +18,13 @@ from typing import Any
 from postmortem.errors import HistoryError
 from postmortem.fleet.history.place import Place
 from postmortem.model.fingerprint import marked
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 
 VARIABLE = "POSTMORTEM_HISTORY_KEY"
 DIGITS = 10  # two of 10,000 hosts share a pseudonym in one fleet of 200
 
 
-class Keyed(Anonymiser):
+class Keyed(Anonymizer):
     """Pseudonyms that are the same in all incidents."""
 
     def __init__(self, key: bytes) -> None:
@@ -67,7 +67,7 @@ def _create(path: Path) -> None:
         beside.unlink()
 
 
-def hidden(document: Any, names: Anonymiser) -> Any:
+def hidden(document: Any, names: Anonymizer) -> Any:
     """Return the document with pseudonyms. Its own fields suffice, since the store has no lines of logs."""
     sources = document.get("sources") or []
     for source in sources:

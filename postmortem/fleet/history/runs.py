@@ -17,7 +17,7 @@ from typing import Any
 
 from postmortem.errors import UsageError
 from postmortem.fleet.history.rows import Involved, Row, clean, count, hours, moment
-from postmortem.privacy.anonymise import Anonymiser
+from postmortem.privacy.anonymize import Anonymizer
 from postmortem.report import view
 from postmortem.version import __version__
 
@@ -25,7 +25,7 @@ JOURNAL = "run.jsonl"
 LONGEST = 1 << 16  # bytes of a record
 
 
-def row(path: Path, names: Anonymiser | None = None) -> Row | None:
+def row(path: Path, names: Anonymizer | None = None) -> Row | None:
     """Return the row of a run; None for one that did not end well. `names` replaces its host."""
     first, last = _ends(path)
     begun, ended, host = moment(first.get("time")), moment(last.get("time")), clean(first.get("host"))
