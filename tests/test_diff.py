@@ -179,10 +179,10 @@ def test_each_log_is_opened_once_and_each_byte_read_once(tmp_path: Path, monkeyp
 def test_distinct_lines_do_not_depend_on_the_pieces(tmp_path: Path, piece: int) -> None:
     data = b"".join((job(tmp_path / "a", 1) / f"rank{n}.log").read_bytes() for n in range(4)) * 3
     whole, split = (LineObserver(Source("x", "console", len(data))) for _ in range(2))
-    whole.hear(data)
+    whole.feed(data)
     for at in range(0, len(data), piece):
-        split.hear(data[at : at + piece])
-    assert split.told() == whole.told() and len(whole.told().lines) == 6
+        split.feed(data[at : at + piece])
+    assert split.result() == whole.result() and len(whole.result().lines) == 6
 
 
 def test_no_line_is_missing_in_a_truncated_log(tmp_path: Path) -> None:
