@@ -290,7 +290,6 @@ def named(data: bytes) -> None:
     kind, _ = sniff.kind(shown, head)
     source = names.source(shown, kind, len(head), Path("x") / "y", head)
     assert source.rank is None or source.rank >= 0
-    names.job_folder(shown)
 
 
 _FOLDER: list[Path] = []
