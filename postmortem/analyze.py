@@ -120,8 +120,7 @@ def _evidence(
     found = collect.collect(files)
     if not found.containers and not found.skipped:
         raise NothingReadable(
-            f"{', '.join(paths)}: nothing to read",
-            "name the folder with the job's logs, or the files themselves",
+            f"{', '.join(paths)}: nothing to read", "name the folder with the job's logs, or the files themselves"
         )
     usual = _usual(options.baseline, options)
     reads = _read(found.containers, options, observe)

@@ -84,8 +84,7 @@ def test_text_with_nuls_is_text_and_data_is_not() -> None:
 
 
 @given(
-    st.binary(max_size=300),
-    st.sampled_from(["x", "dmesg.txt", "error.json", "fr_rank0.json", "rank0.log", "a.jsonl"]),
+    st.binary(max_size=300), st.sampled_from(["x", "dmesg.txt", "error.json", "fr_rank0.json", "rank0.log", "a.jsonl"])
 )
 def test_any_bytes_have_a_kind(head: bytes, name: str) -> None:
     assert kind(name, head)[0]

@@ -40,9 +40,7 @@ def spelled(value: object) -> str:
 WORDS = st.text(st.characters(exclude_categories=[]), max_size=20)
 SCALARS = st.none() | st.booleans() | st.integers(-(1 << 600), 1 << 600) | st.floats() | WORDS
 PLAIN = st.recursive(
-    SCALARS,
-    lambda v: st.lists(v) | st.lists(v).map(tuple) | st.dictionaries(WORDS | st.integers(), v),
-    max_leaves=25,
+    SCALARS, lambda v: st.lists(v) | st.lists(v).map(tuple) | st.dictionaries(WORDS | st.integers(), v), max_leaves=25
 )
 
 
