@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import resource
 import signal
 import statistics
 import subprocess
@@ -22,12 +21,8 @@ import pool_work
 import pytest
 
 from conftest import ROOT, SAMPLES, needs
-from postmortem import blocks as parsers
-from postmortem import input as collect
 from postmortem import report, scan
 from postmortem.analyze import Incident, Options, analyze
-from postmortem.library import load
-from postmortem.model import Scanned
 from postmortem.system import pool
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
@@ -248,44 +243,10 @@ def test_mpi_gives_the_same_document(tmp_path: Path) -> None:
     assert done.stdout == alone
 
 
-def cpu_of(command: list[str]) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
 def cpu_here(work: Callable[[], object]) -> float:
     start = time.process_time()
     work()
     return time.process_time() - start
-
-
-@pytest.mark.slow
-@needs("rg")
-def test_the_scan_costs_less_than_one_and_a_half_times_ripgrep_and_finds_everything(tmp_path: Path) -> None:
-    """Both see the same gates; medians of paired ratios, never seconds. Measured: 0.6 to 0.7."""
-    made = corpus.make(tmp_path / "logs", ranks=8, size=6 << 20, seed=21)
-    signatures = [*load().signatures(), *parsers.OPENERS]
-    gates = tmp_path / "gates"
-    gates.write_bytes(corpus.gates(signatures))
-    engine = scan.Engine.compile(signatures)
-    found: dict[str, Scanned] = {}
-
-    def scan_all() -> None:
-        for container in collect.collect([str(made.folder)]).containers:
-            for source, stream in collect.open_sources(container):
-                found[source.path] = scan.scan(source, stream, engine)
-
-    options = "-a -n -b --no-unicode --no-config -j1 --no-mmap -f"
-    rg = ["rg", *options.split(), str(gates), str(made.folder)]
-    scan_all(), cpu_of(rg)
-    ratios = [cpu_here(scan_all) / cpu_of(rg) for _ in range(5)]
-    assert statistics.median(ratios) < 1.5, ratios
-    assert {path: found[path].lines for path in made.lines} == made.lines
-    seen = {(path, hit.line, m.pattern) for path, one in found.items() for hit in one.hits for m in hit.matches}
-    missing = [event for event in made.events if tuple(event) not in seen]
-    assert not missing, missing[:5]
 
 
 @pytest.mark.release

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hypothesis import given
-from hypothesis import strategies as st
-
 from postmortem.input import Identity, identify
 from postmortem.input.names import source
 
@@ -66,8 +63,3 @@ def test_a_task_is_a_rank_only_without_a_launcher_inside() -> None:
 def test_the_given_folder_itself_may_be_a_host() -> None:
     assert identify("agent.err", Path("/logs/node-b/agent.err")).host == "node-b"
     assert identify("rank0.log", Path("/mnt/nfs01/rank0.log")).host is None
-
-
-@given(st.text(max_size=200))
-def test_any_name_can_be_read(label: str) -> None:
-    identify(label, Path("/x") / "y")

@@ -228,12 +228,3 @@ def test_damaged_pickles_are_refused_or_read_as_the_standard_reader_does() -> No
         assert spelled(value) == spelled(reference), data
         agreed += 1
     assert accepted > 10 and agreed > accepted / 2
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.binary(max_size=80), st.sampled_from(PROTOCOLS))
-def test_any_bytes_are_data_or_an_error(data: bytes, protocol: int) -> None:
-    try:
-        loads(b"\x80" + bytes((protocol,)) + data)
-    except PlainPickleError as e:
-        assert str(e.offset) in str(e)

@@ -152,20 +152,6 @@ def test_surroundings_are_whole_lines_and_as_many_as_fit(data: bytes, chunk: int
         assert hit.after == whole_lines_after(data, end, max(reach[i][1] for i in ids))
 
 
-@pytest.mark.parametrize(("engine", "chunk"), [("hyperscan", 1), ("re2", 2), ("hyperscan", 4096), ("re2", 3 << 20)])
-def test_a_log_with_everything_at_once(engine: str, chunk: int) -> None:
-    line = (
-        b"ok \xff\xfe \x0b caf\xc3\xa9\r\n 10%|#\r 20%|##\rValueError: bad\n"
-        b"\0\0\0\x1b[31mKilled process 12 (python)\x1b[0m\r\n\n"
-    )
-    data = line * (6 if chunk < 4096 else 3000)
-    got = run(data, engine=engine, chunk=chunk)
-    assert got == run(data)
-    assert got.counts == {"error": data.count(b"Value"), "killed": data.count(b"Killed")}
-    assert [h.line for h in got.hits[:4]] == [2, 3, 6, 7]
-    assert got.hits[1].text == b"\0\0\0\x1b[31mKilled process 12 (python)\x1b[0m"
-
-
 def test_the_first_and_the_last_hits_come_back_and_all_are_counted() -> None:
     data = b"".join(b"step %d\nexit code: %d\n" % (n, n) for n in range(5000))
     got = run(data, limits=Limits(first=3, last=2))
