@@ -42,7 +42,7 @@ def remarks(pattern_id: str, lints: Iterable[lint.Lint]) -> list[str]:
 def test_no_line_stops_a_regex() -> None:
     """The one lint that measures time: half of what all lints cost together."""
     (linear,) = (one for one in lint.LINTS if one.name == "regex-is-linear")
-    slow = [said for pattern_id in LIBRARY.patterns for said in remarks(pattern_id, [linear])]
+    slow = [remark for pattern_id in LIBRARY.patterns for remark in remarks(pattern_id, [linear])]
     assert not slow, "\n".join(slow)
 
 
