@@ -1,4 +1,4 @@
-"""patterns/**/*.yaml -> Pattern, checked; and Pattern -> Signature, what the scanner looks for.
+"""patterns/**/*.yaml -> Pattern, checked; and Pattern -> Signature, the input of the scanner.
 
     id: kernel-oom-killed-process
     regex: 'Killed process (?P<pid>\\d+) \\((?P<comm>[^)]*)\\)'

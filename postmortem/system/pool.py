@@ -54,7 +54,7 @@ INTERRUPTED = Failure("interrupted")
 
 
 class Place(NamedTuple):
-    """Where tasks go: `submit(work, bundle, seconds)`. `stop` ends what still runs."""
+    """An engine for tasks: `submit(work, bundle, seconds)`. `stop` ends the running ones."""
 
     submit: Callable[[Callable[..., Any], tuple[Any, ...], float], Future[Any]]
     stop: Callable[[], None]
