@@ -91,7 +91,7 @@ class Incident:
     def _repr_html_(self) -> str:
         from postmortem import report
 
-        return report.card(self.document)
+        return str(report.card(self.document))
 
 
 def analyze(paths: Sequence[str], options: Options = Options()) -> Incident:
@@ -181,7 +181,7 @@ def _timeline(events: list[Event], ledger: Ledger, options: Options) -> tuple[Ti
 def _diagnose(evidence: Evidence, library: Library, options: Options) -> Incident:
     """Diagnose events without secrets: no part of a secret may get into a sentence."""
     from postmortem.privacy import Redactor
-    from postmortem.privacy.events import for_the_report, without_secrets
+    from postmortem.privacy.timeline import for_the_report, without_secrets
 
     timeline, interrupted = evidence.timeline, evidence.interrupted
     if not options.redact:

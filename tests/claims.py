@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.identity import Registry
 from postmortem.diagnose.rules.view import Defeat
 from postmortem.library import Library, load
 from postmortem.model import Event, Explains, Pattern, Role, Source, Where

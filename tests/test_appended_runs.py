@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from postmortem.analyze import analyze
 
 SYNTAX = """Traceback (most recent call last):
@@ -65,3 +67,35 @@ def test_errors_that_alternate_are_those_of_several_processes(tmp_path: Path) ->
 def test_log_lines_a_day_after_the_report_of_spawn_are_another_run(tmp_path: Path) -> None:
     assert verdict(tmp_path, SPAWNED)["category"] == "python-exception"
     assert verdict(tmp_path, SPAWNED + TERMINATED)["category"] == "external-signal"
+
+
+STEPS = "".join(
+    f"2026-03-0{{day}} 10:{i // 60:02d}:{i % 60:02d},120 INFO step {i} loss {4 - i / 100:.2f}\n" for i in range(40)
+)
+DONE = "Training finished. Saved model to out/model.pt\n"
+CANCELED = "slurmstepd: error: *** STEP 991.0 ON node16 CANCELLED AT 2026-03-04T10:12:33 ***\n"
+PREPARING = FULL.replace("train.py", "prepare.py")
+RAISED = SYNTAX.replace("IndentationError: unindent does not match any outer indentation level", "KeyError: 'lr'")
+
+
+@pytest.mark.parametrize(
+    "text, outcome, category",
+    [
+        (STEPS.format(day=4) + FULL + STEPS.format(day=5) + DONE, "recovered", "storage"),
+        (STEPS.format(day=4) + CANCELED + STEPS.format(day=5) + DONE, "recovered", "scheduler"),
+        (STEPS.format(day=4) + FULL + STEPS.format(day=5) + RAISED, "incident", "python-exception"),
+        (STEPS.format(day=4) + DONE + STEPS.format(day=5) + FULL, "incident", "storage"),
+        ("2026-03-04 10:00:00 INFO reading\n" + PREPARING + "2026-03-04 12:00:00 INFO begin\n" + RAISED, "incident", "python-exception"),
+        (STEPS.format(day=4) + "eval failed, skipping\n" + FULL.replace("<module>", "evaluate") + DONE, "healthy", None),
+    ],
+)  # fmt: skip
+def test_work_that_begins_anew_behind_an_end_is_another_run(
+    text: str, outcome: str, category: str, tmp_path: Path
+) -> None:
+    found = verdict(tmp_path, text)
+    assert (found["outcome"], found["category"]) == (outcome, category), found["headline"]
+
+
+def test_a_collectors_stamps_on_all_lines_leave_a_traceback_uncaught(tmp_path: Path) -> None:
+    lines = [f"2026-03-04T10:00:0{i % 10}.000Z {line}\n" for i, line in enumerate((USAGE + STOPPED).splitlines())]
+    assert verdict(tmp_path, "".join(lines))["category"] == "external-signal"

@@ -66,7 +66,13 @@ def test_every_file_fits_the_schema() -> None:
 def test_the_schema_has_the_words_of_the_vocabularies() -> None:
     found = {name: key.get("enum") or key.get("anyOf", [key])[0].get("enum") for name, key in keys().items()}
     v = vocabulary
-    words = {"role": v.ROLES, "severity": v.SEVERITIES, "tells": v.TELLS, "cause_if": v.CONDITIONS}
+    words = {
+        "role": v.ROLES,
+        "severity": v.SEVERITIES,
+        "tells": v.TELLS,
+        "cause_if": v.CONDITIONS,
+        "strength": v.STRENGTHS,
+    }
     words |= {"category": (*v.CATEGORIES, None), "bears_out": v.CATEGORIES, "stands_for": v.CATEGORIES}
     assert {name: tuple(found[name]) for name in words} == words
     action = keys()["actions"]["items"]["properties"]

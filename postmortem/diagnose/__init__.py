@@ -1,6 +1,6 @@
 """Timeline -> Incident document: claims, what takes their part away, the root, and an account of every rank.
 
-The steps stand in `solve`, in their order. Nothing here opens a file or knows a log format.
+`solve` has the steps in their order. Nothing here opens a file or knows a log format.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from postmortem.diagnose import (
     outcome,
     restarts,
     rules,
+    stops,
     topics,
     unread,
 )
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
-from postmortem.diagnose.derive import exits, hangs, joining, lastwords, standstill, tables
+from postmortem.diagnose.derive import exits, hangs, joining, log_ends, rank_lists, standstill
 from postmortem.diagnose.explain import declared
 from postmortem.diagnose.identity import build
-from postmortem.diagnose.novelty import shapes as shapes  # what `usual` is made of
+from postmortem.diagnose.novelty import shapes as shapes
 from postmortem.diagnose.order import before
 from postmortem.diagnose.rules import foreign
 from postmortem.diagnose.sequence import sequence
@@ -42,7 +43,7 @@ from postmortem.model.contract.incident import Ledger
 
 ALTERNATIVES = 5
 JOBS = 20  # that an error names
-BROOMS = ("native-crash", "external-signal")  # ends that a scheduler's stop does not account for
+NOT_BY_STOP = ("native-crash", "external-signal")  # ends that a scheduler's stop does not account for
 
 
 class Diagnosis(NamedTuple):
@@ -76,11 +77,11 @@ def diagnose(
         known = {(e.where.source, e.where.line) for c in chosen.claims for e in c.events}
         chosen = replace(chosen, leads=tuple(novelty.leads(chosen.case, known, usual)))
     others = [s for s in solutions if s.case is not chosen.case]
-    told = [_own_up(s, solutions, ledger) for s in (chosen, *others)]
+    found = [_with_losses(s, solutions, ledger) for s in (chosen, *others)]
     times = _times(chosen, others)
     if times:
         timeline = replace(timeline, events=tuple(copies.timed(e, times) for e in timeline.events))
-    return Diagnosis(told[0], tuple(told[1:]), timeline)
+    return Diagnosis(found[0], tuple(found[1:]), timeline)
 
 
 def nothing(timeline: Timeline, sources: Sequence[Source], library: Library, ledger: Ledger) -> Diagnosis:
@@ -93,8 +94,8 @@ def nothing(timeline: Timeline, sources: Sequence[Source], library: Library, led
     return Diagnosis(bare, (), timeline)
 
 
-def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Ledger) -> Solution:
-    """The same solution with what was not read; undetermined where it was healthy but for a loss that may be
+def _with_losses(solution: Solution, all_: Sequence[Solution], ledger: Ledger) -> Solution:
+    """The same solution with the input that was not read; undetermined where it was healthy but for a loss that may be
     this job's."""
     others = [path for s in all_ if s.job != solution.job for path in s.case.sources]
     lost = unread.losses(ledger, solution.case.sources, others)
@@ -104,20 +105,15 @@ def _own_up(solution: Solution, all_: Sequence[Solution], ledger: Ledger) -> Sol
 
 
 def _choose(solutions: Sequence[Solution], job: str | None) -> Solution:
-    if job:
-        return _named(solutions, job)
+    """The job with this name, else the latest that failed, else the latest that recovered, else the latest."""
+    named = [s for s in solutions if s.job == job] if job else []
+    if job and not named:
+        known = [s.job for s in solutions if s.job]
+        hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "leave --job out"
+        raise UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
     failed = [s for s in solutions if s.outcome in ("incident", "undetermined")]
     recovered = [s for s in solutions if s.outcome == "recovered"]
-    return (failed or recovered or list(solutions))[-1]
-
-
-def _named(solutions: Sequence[Solution], job: str) -> Solution:
-    for solution in reversed(solutions):
-        if solution.job == job:
-            return solution
-    known = [s.job for s in solutions if s.job]
-    hint = f"the jobs in these logs: {', '.join(known[:JOBS])}" if known else "leave --job out"
-    raise UsageError(f"no job {job} in these logs{'' if known else ', which name no job'}", hint)
+    return (named or failed or recovered or list(solutions))[-1]
 
 
 def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: Library, name: str | None) -> Solution:
@@ -127,7 +123,7 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
     numbers = attempts.numbers(events)
     if len(numbers) < 2:
         only = solve(events, sources, library, numbers[0] if numbers else None)
-        again = only.outcome == "incident" and _lived_again(only.case)
+        again = only.outcome == "incident" and _finished_after_death(only.case)
         return replace(only, job=name, outcome="recovered" if again else only.outcome)
     each = [solve(attempts.of_attempt(events, n), sources, library, n) for n in numbers]
     failing = [s for s in each if s.outcome != "healthy"]
@@ -146,45 +142,43 @@ def solve_job(events: Sequence[Event], sources: Mapping[str, Source], library: L
 
 
 def _times(chosen: Solution, others: Iterable[Solution]) -> Mapping[Line, Moment]:
-    """What all of them know of the times of lines; of a line that is in several, what the verdict says."""
+    """The times of lines that any of them knows; of a line that is in several, those of the verdict."""
     times = {line: moment for s in others for line, moment in s.times.items()}
     for e in chosen.case.events:
         times.pop((e.where.source, e.where.line), None)
     return {**times, **chosen.times}
 
 
-def _lived_again(case: Case) -> bool:
-    """Whether all ranks said goodbye, one of them had died at its work, and torchrun, which tells of that death,
-    did not give up: it began anew, though no line tells where (an agent that gives up raises ChildFailedError).
-    """
+def _finished_after_death(case: Case) -> bool:
+    """Whether all ranks finished, one of them had died in a collective, and torchrun, which reports that death, did not
+    give up: it began anew, though no line shows where (an agent that gives up raises ChildFailedError)."""
     raised = case.of_kind("exception")
     died = [e for e in raised if e.fields.get("excepthook") and case.rank_of(e) in case.finished]
     at_work = any(e.fields.get("collective") not in (None, "barrier") for e in died)
-    deaths = case.library.telling("death")
-    torn = any(e.pattern in deaths for e in case.events)
-    if not (at_work and torn and case.all_finished) or any("ChildFailedError" in e.text for e in raised):
+    gave_up = any("ChildFailedError" in e.text for e in raised)
+    if gave_up or not (at_work and case.telling("death") and case.all_finished):
         return False
     case.note("all ranks reported that they finished, after their group had been torn down: it was restarted")
     return True
 
 
 def _that_ended_it(failing: Sequence[Solution]) -> Solution:
-    """The last attempt with a cause of its own: an undated kernel log lies beside each of them. A group that
+    """The last attempt with a cause of its own: an undated kernel log is beside each of them. A group that
     could not form again after a loss is that loss."""
-    told = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
-    told = [s for s in told if s.root is None or not (s.root.guess or s.root.strength == "suffered")] or told
-    lost = [s for s in told if s.root is None or s.root.pattern.category != "rendezvous"]
-    return (lost or told)[-1]
+    found = [s for s in failing if s.outcome == "incident"] or list(failing)[:1]
+    found = [s for s in found if s.root is None or not (s.root.guess or s.root.strength == "suffered")] or found
+    lost = [s for s in found if s.root is None or s.root.pattern.category != "rendezvous"]
+    return (lost or found)[-1]
 
 
-def _went_well(lives: Sequence[Case]) -> bool:
-    """Whether the last life is seen at work or done; or the launcher told of the end of each life but the
-    last, in which all ranks spoke: what they said need not be known words."""
-    *failed, last = lives
+def _went_well(cases: Sequence[Case]) -> bool:
+    """Whether the last attempt is seen at work or finished; or the launcher reported the end of each but the last, of
+    which all ranks have lines: they need not be known words."""
+    *failed, last = cases
     if life.is_alive(last):
         return True
-    spoke = last.ranks_of(last.of_kind("line"))
-    return all(c.ends for c in failed) and not last.ends and bool(spoke) and spoke >= set(last.registry.ranks)
+    written = last.ranks_of(last.of_kind("line"))
+    return all(c.ends for c in failed) and not last.ends and bool(written) and written >= set(last.registry.ranks)
 
 
 def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Library, attempt: int | None) -> Solution:
@@ -193,61 +187,65 @@ def solve(events: Sequence[Event], sources: Mapping[str, Source], library: Libra
     merged = copies.merge(events, sources, registry)
     case = Case(merged.events, registry, library, sources, attempt)
     claims = _all_claims(case, rules.settled(case, observe.observe(case)))
-    ordered = _scheduler_last(case, choose.candidates(claims))
+    ordered = _stop_before_interrupts(_scheduler_last(case, choose.candidates(claims)))
     root = ordered[0] if ordered else None
     if root is None and outcome.failed(case, claims):
         root = choose.complaint(case, claims)
     ranks = blame.culprits(case, root, claims) if root else ()
-    root = topics.named(case, blame.told_by_the_group(root, ranks, claims)) if root else None
+    root = topics.named(case, blame.with_comparison(root, ranks, claims)) if root else None
     end = outcome.of(case, root, claims)
     others = tuple(ordered[1 : 1 + ALTERNATIVES])
     return Solution(case, end, root, ranks, tuple(claims), others, times=merged.times)
 
 
 def _all_claims(case: Case, stated: list[Claim]) -> list[Claim]:
-    """What lines state, and what the logs show together. A hang is looked for where nothing else accounts
+    """The claims of single lines, and those of all logs together. A hang is looked for where nothing else accounts
     for it."""
     claims = observe.group(stated)
-    claims += exits.derive(case, stated)
-    claims += joining.derive(case, stated)
-    claims += tables.derive(case, stated)
+    for derive in (exits.derive, joining.derive, rank_lists.derive):
+        claims += derive(case, stated)
     loose = foreign.unbound(case, claims)
     still = standstill.derive(case, stated)
     claims += still
     strong = [c for c in claims if c.role == "cause" and choose.tier(c) <= choose.STRONG and c not in loose]
-    if all(any(declared(s, c) for s in still) or _swept(case, c) for c in strong):
+    stopped_while_sampled = bool(_sampled(case))
+    if all(any(declared(s, c) for s in still) or (stopped_while_sampled and c.tells("stop")) for c in strong):
         claims += hangs.derive(case, stated)
     claims = foreign.doubted(case, claims, loose)
+    claims += stops.derive(case, claims)
     if not any(c.role == "cause" for c in claims):
-        claims += lastwords.derive(case, stated)
+        claims += log_ends.derive(case, stated)
     return claims
 
 
 def _scheduler_last(case: Case, ordered: list[Claim]) -> list[Claim]:
-    """A scheduler or a launcher that stops the job after something else had failed is the broom, not the
-    dirt."""
+    """The candidates with a stop by a scheduler or a launcher behind the failures that came before it."""
     if len(ordered) < 2 or not (ordered[0].pattern.category == "scheduler" or ordered[0].tells("stop")):
         return ordered
-    broom, *others = ordered
-    earlier = [c for c in others if _failed_before(c, broom)]
-    earlier += [c for c in others if c not in earlier and c.pattern.derived and c.event in _sampled(case)]
+    stop, *others = ordered
+    sampled = _sampled(case)
+    earlier = [c for c in others if _failed_before(c, stop)]
+    earlier += [c for c in others if c not in earlier and c.pattern.derived and c.event in sampled]
     return [*earlier, *(c for c in ordered if c not in earlier)]
 
 
-def _failed_before(c: Claim, broom: Claim) -> bool:
+def _stop_before_interrupts(ordered: list[Claim]) -> list[Claim]:
+    """The candidates with a stop of the whole job before the interrupts of its processes that follow it."""
+    if not ordered or ordered[0].pattern.category != "external-signal" or ordered[0].tells("stop"):
+        return ordered
+    stops = [c for c in ordered if (c.pattern.category == "scheduler" or c.tells("stop")) and before(c, ordered[0])]
+    return [*stops, *(c for c in ordered if c not in stops)]
+
+
+def _failed_before(c: Claim, stop: Claim) -> bool:
     """Whether it is a strong sign of a failure, or an end, from before the job was stopped."""
-    ended = c.strength == "ended" and c.pattern.category in BROOMS
+    ended = c.strength == "ended" and c.pattern.category in NOT_BY_STOP
     strong = choose.tier(c) <= choose.STRONG or ended
-    return strong and c.pattern.severity == "fatal" and before(c, broom)
-
-
-def _swept(case: Case, c: Claim) -> bool:
-    """Whether a launcher that was stopped swept up a job of which somebody had taken stacks."""
-    return bool(_sampled(case)) and c.tells("stop")
+    return strong and c.pattern.severity == "fatal" and before(c, stop)
 
 
 def _sampled(case: Case) -> list[Event]:
-    """Stacks that a tool took from outside, with a process in a collective among them: nobody does that to a
-    job that gets on."""
+    """Stacks that a tool took from outside, with a process in a collective among them: nobody samples a job that makes
+    progress."""
     taken = [e for e in case.of_kind("stack") if e.speaker == "tool"]
     return taken if any(e.fields.get("collective") for e in taken) else []

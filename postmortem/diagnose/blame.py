@@ -1,222 +1,281 @@
-"""The root -> the ranks to blame: those that it names, or those that another line, an end or a silence
-tells."""
+"""The root -> the ranks and hosts to blame: those that its line names, else those that a comparison, a copy, the
+launcher's list of exit codes, GPU numbers or elimination identify.
+
+-- Process 0 terminated with the following error:      the copy in the report of torch.multiprocessing.spawn
+rank      : 1 (local_rank: 1)   exitcode  : 1          the only rank that failed by itself, or all with one code
+CUDA out of memory. … GPU 3 has a total capacity of    one host, several numbers
+"""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from postmortem.diagnose import owners
 from postmortem.diagnose.case import Case
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.derive import exits
-from postmortem.diagnose.derive.hangs.views import minority
+from postmortem.diagnose.derive.hangs.rank_rows import odd_one_out
 from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
-from postmortem.diagnose.wording import ranks_text
+from postmortem.diagnose.wording import listed, ranks_text
+from postmortem.formats.lineform import gist
 from postmortem.model.digits import number
 
-OF_THE_GROUP = (
-    "collective-mismatch",
-    "hang",
-)  # one rank's line speaks of them, the comparison of all tells who
+OF_THE_GROUP = ("collective-mismatch", "hang")  # one rank's line reports them, only a comparison finds the rank
+MOST_GPUS = 16  # on one host
 Ranks = tuple[int, ...]
+Way = Callable[[Case, Claim, Sequence[Claim]], Ranks]
 
 
 def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks to blame; empty where none is or none can be told."""
+    """The ranks to blame; empty where no rank is at fault or none is known."""
+    category, entity = root.pattern.category, root.pattern.entity
     compared = _by_the_group(root, claims)
     if compared is not None:
         return compared.ranks
-    if root.pattern.category == "numerics" and len(root.ranks) != 1 and (first := _first_nan(claims)):
+    if category == "numerics" and len(root.ranks) != 1 and (first := _first_nan(claims)):
         return first
     if root.ranks:
         return root.ranks
-    if "limit" in root.event.fields and root.pattern.category == "ddp-usage":
+    if root.strength == "suffered" and root.tells("child") and len(parents := case.ranks_of(root.events)) == 1:
+        return tuple(parents)  # the rank that reports the loss of its own child
+    if "limit" in root.event.fields and category == "ddp-usage":
         return _other_model(root)
-    if root.pattern.category == "host-oom" and root.pattern.entity in ("host", "pid", "job"):
+    if category == "host-oom" and entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
-    if root.pattern.entity == "job" and root.pattern.category == "resource-limit":
-        return _of_its_kind(root, claims)
-    if root.pattern.entity != "self":
+    if entity == "job" and category == "resource-limit":
+        return _ranks(c for c in claims if c.pattern.derived and c.pattern.category == category)
+    if entity != "self":
         return ()
-    return _of_a_nameless_error(case, root, claims)
-
-
-def _of_a_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks that raised an error whose line has no rank; a complaint accuses only those that its line names."""
-    ways: list[owners.Way] = [_whole_nodes, lambda _, root, claims: _who_follows(root, claims), _nameless]
-    if root.strength != "suffered":
-        ways += owners.WAYS
+    ways = WAYS if root.strength != "suffered" else WAYS[:3]
     return next((ranks for way in ways if (ranks := way(case, root, claims))), ())
+
+
+def _ranks(claims: Iterable[Claim]) -> Ranks:
+    return tuple(sorted({r for c in claims for r in c.ranks}))
+
+
+# ── a line about the group ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _first_nan(claims: Sequence[Claim]) -> Ranks:
     """The ranks whose own loss was NaN first, where all raise in the end: it spreads with the gradients."""
-    nans = [c for c in claims if c.pattern.spreads and c.ranks]
-    steps = [step for c in nans if (step := number(c.event.fields.get("step"))) is not None]
-    first = [c for c in nans if not steps or number(c.event.fields.get("step")) == min(steps)]
-    return tuple(sorted(_ranks(first)))
+    nans = [(number(c.event.fields.get("step")), c) for c in claims if c.pattern.spreads and c.ranks]
+    first = min((step for step, _ in nans if step is not None), default=None)
+    return _ranks(c for step, c in nans if step == first)
 
 
 def _by_the_group(root: Claim, claims: Sequence[Claim]) -> Claim | None:
-    """The comparison of the ranks that tells whom a line about the whole group means."""
-    if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or root.pattern.entity == "missing-ranks":
+    """The comparison of the ranks that identifies the one meant by a line about the whole group."""
+    category = root.pattern.category
+    if root.strength != "stated" or category not in OF_THE_GROUP or root.pattern.entity == "missing-ranks":
         return None
-    stated = next((c for c in claims if c.pattern.names_ranks_of == root.pattern.category), None)
-    if stated is not None:
-        return stated
-    named = root.ranks and root.pattern.category == "collective-mismatch"  # the line itself names who differ
-    categories = ("collective-mismatch",) if named else (*OF_THE_GROUP, None)
-    for c in claims:
-        if c.pattern.derived and c.ranks and c.pattern.category in categories:
-            return c
-    return None
+    named = root.ranks and category == "collective-mismatch"  # the line itself names the ranks that differ
+    wanted = ("collective-mismatch",) if named else (*OF_THE_GROUP, None)
+    stated = (c for c in claims if c.pattern.names_ranks_of == category)
+    derived = (c for c in claims if c.pattern.derived and c.ranks and c.pattern.category in wanted)
+    return next(stated, None) or next(derived, None)
 
 
-def told_by_the_group(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Claim:
-    """A mismatch is stated by one rank's line, but who is out of step only the comparison of all ranks
-    tells: then it says why."""
-    if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or not ranks:
-        return root
-    if root.pattern.says_why:
+def with_comparison(root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> Claim:
+    """The root of a mismatch with the reason and proof of the comparison that identified its ranks."""
+    if root.strength != "stated" or root.pattern.category not in OF_THE_GROUP or not ranks or root.pattern.says_why:
         return root
     same = [c for c in claims if c.pattern.derived and c.ranks == ranks]
-    told = min(same, key=lambda c: c.pattern.category not in OF_THE_GROUP, default=None)  # no mere exit code
-    if told is None:
+    found = min(same, key=lambda c: c.pattern.category not in OF_THE_GROUP, default=None)  # no mere exit code
+    if found is None:
         return root
-    events = (*root.events[:1], *told.events[:2], *root.events[1:])
-    return replace(root, because=told.because, events=events, strength="compared")
+    events = (*root.events[:1], *found.events[:2], *root.events[1:])
+    return replace(root, because=found.because, events=events, strength="compared")
 
 
 def _other_model(root: Claim) -> Ranks:
-    """Each rank says how many parameters it has, and how many the first that differs: the minority has
-    another model."""
-    said: dict[int, int] = {}
+    """The minority by number of parameters: each rank prints its own number and that of the first that differs."""
+    parameters: dict[int, int] = {}
     for e in root.events:
-        for rank, parameters in (("rank", "detail"), ("ranks", "limit")):
-            r, n = number(e.fields.get(rank)), number(e.fields.get(parameters))
+        for rank, count in (("rank", "detail"), ("ranks", "limit")):
+            r, n = number(e.fields.get(rank)), number(e.fields.get(count))
             if r is not None and n is not None:
-                said.setdefault(r, n)
-    groups: dict[int, list[int]] = {}
-    for r, n in said.items():
-        groups.setdefault(n, []).append(r)
-    odd, majority = minority(groups)
+                parameters.setdefault(r, n)
+    groups = {n: [r for r, own in parameters.items() if own == n] for n in parameters.values()}
+    odd, majority = odd_one_out(groups)
     return tuple(sorted(odd)) if majority else ()
 
 
 def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """Whose memory ran out, where the line names a host or a job: what srun names, else the one rank that
-    ended this way."""
+    """The rank whose memory ran out, where the line names a host or a job: as srun names it, else the one that
+    another line, an exit code or its silence identifies."""
     named = _ranks(c for c in claims if c.pattern.names_ranks_of == "host-oom")
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
-        return tuple(sorted(named))
-    others = [
-        c for c in claims if c is not root and c.pattern.category == "host-oom" and c.role in ("cause", "confirms")
-    ]
-    ways: tuple[Callable[[], set[int]], ...] = (
-        lambda: _ranks(others),
-        lambda: set(case.ended("kill")),
-        lambda: exits.told_killed(claims),
-        lambda: _speechless(case, claims),
+        return named
+    others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
+    found = (
+        _ranks(c for c in others if c.pattern.category == "host-oom")
+        or tuple(case.ended("kill"))
+        or tuple(exits.told_killed(claims))
+        or _silent(case, claims)
     )
-    found = next((ranks for way in ways if (ranks := way())), set())
     if len(found) != 1:
         return ()
-    case.note(f"the kill is attributed to rank {min(found)}, the only rank that ended this way")
-    return tuple(found)
+    case.note(f"the kill is attributed to rank {found[0]}, the only rank that ended this way")
+    return found
 
 
-def _of_its_kind(root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks whose ends tell of the same limit."""
-    ended = [c for c in claims if c.pattern.derived and c.pattern.category == root.pattern.category]
-    return tuple(sorted(_ranks(ended)))
+def _silent(case: Case, claims: Sequence[Claim]) -> Ranks:
+    """Ranks that neither complained nor finished, like a process that is killed from outside."""
+    heard = {*_ranks(c for c in claims if c.accuses)} | case.finished
+    heard |= case.ranks_of(c.event for c in claims if c.role == "symptom")
+    return tuple(r for r in case.registry.ranks if r not in heard)
 
 
-def _ranks(claims: Iterable[Claim]) -> set[int]:
-    return {r for c in claims for r in c.ranks}
+# ── an error without a rank ─────────────────────────────────────────────────────────────────────────────────
 
 
-def _speechless(case: Case, claims: Sequence[Claim]) -> set[int]:
-    """Ranks that neither complained nor finished: what a process does that is killed from outside."""
-    told = _ranks(c for c in claims if c.accuses) | case.finished
-    told |= case.ranks_of(c.event for c in claims if c.role == "symptom")
-    return set(case.registry.ranks) - told
-
-
-def _nameless(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The failing process does not say its rank: the only one without a voice, or the only one that a
-    launcher saw end so."""
-    absent = _without_a_line(case)
-    if case.registry.world is not None and len(absent) == 1:
-        case.note(f"the failing process does not print its rank; rank {absent[0]} is the only one without a line")
-        return (absent[0],)
-    ends = case.ends or exits.told_of(claims)
-    failed = [r for r, end in ends.items() if end.kind == "crash"]
-    if root.pattern.category != "native-crash":
-        failed = [r for r, end in ends.items() if end.kind in ("own", "crash", "kill") and end.code > 0]
-    if (
-        len(failed) != 1
-        or _events_without_rank(claims) != 1
-        or not _may_be_on(case, failed[0], ends[failed[0]], root.event.host)
-    ):
-        return ()
-    case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
-    return (failed[0],)
-
-
-def _without_a_line(case: Case) -> list[int]:
-    """A script's word for the end of a rank is no line of the rank's own."""
-    told = {id(e) for e in case.of_kind("exit") if e.fields.get("told_by") == "script"}
-    return [r for r in case.registry.ranks if all(id(e) in told for e in case.by_rank.get(r, ()))]
-
-
-def _who_follows(root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The one rank that says, with its name, what a process says next that died of this."""
-    own = {edge.id for edge in root.pattern.explains if edge.join == "same-rank"}
-    told = _ranks(c for c in claims if c.pattern.id in own and c.accuses)
-    return tuple(told) if len(told) == 1 else ()
-
-
-def _whole_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """All ranks of each node whose log has the same complaint once for each rank that its launcher lists,
-    where other nodes have none."""
-    alike = [c for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id]
-    said: dict[str, set[int | None]] = {}
-    for e in (e for c in alike for e in c.events):
-        said.setdefault(e.where.source, set()).add(e.where.line)
-    listed: dict[str, set[int]] = {}
+def _by_nodes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """All ranks of each node whose log has the error once for each rank that its launcher lists, where other nodes
+    have none."""
+    lines, on_node = defaultdict(set), defaultdict(set)
+    for e in (e for c in claims if c.role == "cause" and c.pattern.id == root.pattern.id for e in c.events):
+        lines[e.where.source].add(e.where.line)
     for rank, end in case.ends.items():
         if end.told_by is not None:
-            listed.setdefault(end.told_by.where.source, set()).add(rank)
-    if any(len(listed.get(source, ())) != len(lines) for source, lines in said.items()):
-        return ()
-    found = tuple(sorted({rank for source in said for rank in listed[source]}))
-    if len(found) < 2 or set(found) >= set(case.registry.ranks):
+            on_node[end.told_by.where.source].add(rank)
+    found = tuple(sorted(rank for source in lines for rank in on_node[source]))
+    equal = all(len(on_node[source]) == len(seen) for source, seen in lines.items())
+    if not equal or len(found) < 2 or set(found) >= set(case.registry.ranks):
         return ()
     case.note(f"the launcher's log has the error once for each rank of its node, {ranks_text(found)}")
     return found
 
 
-def _events_without_rank(claims: Sequence[Claim]) -> int:
-    """How many events are causes of a process that does not say its rank."""
+def _by_next_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one rank that prints under its name the line that a process prints next that died of this."""
+    own = {edge.id for edge in root.pattern.explains if edge.join == "same-rank"}
+    found = _ranks(c for c in claims if c.pattern.id in own and c.accuses)
+    return found if len(found) == 1 else ()
+
+
+def _without_a_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The only rank of a known number that has no line of its own; a script's report of an end is none."""
+    reports = {id(e) for e in case.of_kind("exit") if e.fields.get("told_by") == "script"}
+    absent = [r for r in case.registry.ranks if all(id(e) in reports for e in case.by_rank.get(r, ()))]
+    if case.registry.world is None or len(absent) != 1:
+        return ()
+    case.note(f"the failing process does not print its rank; rank {absent[0]} is the only one without a line")
+    return (absent[0],)
+
+
+def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks that failed by themselves, as the launcher reports: the only one, where there is one error without a
+    rank; all, where they have the same code and the error is there several times and no other."""
+    ends = case.ends or exits.told_of(claims)
+    kinds = ("crash",) if root.pattern.category == "native-crash" else ("own", "crash", "kill")
+    failed = [r for r, end in ends.items() if end.kind in kinds and (end.code > 0 or kinds == ("crash",))]
     nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
-    return sum(len(c.events) for c in nameless)
+    if len(failed) == 1 and sum(len(c.events) for c in nameless) == 1:
+        if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
+            return ()
+        case.note(
+            f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
+        )
+        return (failed[0],)
+    own = sorted(r for r, end in ends.items() if end.kind == "own" and end.code > 0)
+    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
+    alike = len({ends[r].code for r in own}) == 1 and not any(_is_another(c, root) for c in claims)
+    if len(own) < 2 or len(copies) < 2 or not alike:
+        return ()
+    case.note(f"the error is there several times without a rank, and {ranks_text(own)} exited with the same code")
+    return tuple(own)
 
 
 def _may_be_on(case: Case, rank: int, end: Ending, host: str | None) -> bool:
-    """Whether a rank may live on this host; what is unknown forbids nothing."""
+    """Whether a rank may be on this host; unknown hosts forbid nothing."""
     known = (end.told_by.host if end.told_by is not None else None) or case.registry.host_of.get(rank)
     return host is None or known is None or same_host(known, host)
 
 
+def _is_another(c: Claim, root: Claim) -> bool:
+    """Whether it is a failure of a different kind, or of a rank that has a name."""
+    own = c.role in ("cause", "symptom") and c.pattern.entity == "self"
+    if not own or c.pattern.derived or c.pattern.generic:
+        return False
+    return bool(c.ranks) or c.pattern.category != root.pattern.category
+
+
+def _by_report(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one rank that a launcher's report of a failed process names, as Open MPI's `Process name: [[55641,1],3]`."""
+    ranks = _ranks(c for c in claims if c.pattern.stands_for and c.pattern.entity == "rank" and c.accuses)
+    if len(ranks) != 1:
+        return ()
+    case.note(f"the failing process does not print its rank; the launcher reports that rank {ranks[0]} failed")
+    return ranks
+
+
+def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks of the copies of the same line that have one, unless more copies have none. A report may break a
+    long message into lines."""
+    text = gist(root.event.text)
+    named, nameless = set(), set()
+    ranks: set[int] = set()
+    for c in (c for c in claims if c.pattern.id == root.pattern.id):
+        other = gist(c.event.text)
+        if other.startswith(text) or text.startswith(other):
+            (named if c.ranks else nameless).update(e.where for e in c.events)
+            ranks.update(c.ranks)
+    if not ranks or len(nameless) > len(named):
+        return ()
+    case.note(f"{root.event.where} and the report on {ranks_text(ranks)} are copies of one error")
+    return tuple(sorted(ranks))
+
+
+def _by_gpus(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The numbers of the GPUs that the copies of an error name, in a job on one host. A number is an index inside
+    CUDA_VISIBLE_DEVICES, so one number alone may be that of any rank, unless the job has only one."""
+    alike = [c for c in claims if c.pattern.category == root.pattern.category and c.role == "cause"]
+    gpus = sorted({n for c in alike for e in c.events if (n := number(e.fields.get("gpu"))) is not None})
+    known = case.registry
+    if len(gpus) < 2:
+        fits = known.world == 1 and gpus == [0]
+    else:
+        fits = gpus[-1] < (known.limit or MOST_GPUS)
+    if not fits or len({h for c in alike for h in c.hosts}.union(known.host_of.values())) > 1:
+        return ()
+    case.note(f"the errors name GPU{'s' if len(gpus) > 1 else ''} {listed(list(map(str, gpus)))} of one host")
+    return tuple(gpus)
+
+
+def _by_elimination(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The one number below the largest rank that no known process has, where the error is that of an unknown one:
+    Ray names the pid of each actor, and an actor that crashed printed no rank."""
+    known = case.registry.pids
+    pids = {pid for e in root.events if (pid := e.pid or number(e.fields.get("pid"))) is not None}
+    free = sorted(set(range(max(known, default=0))) - known.keys())
+    if len(known) < 2 or len(free) != 1 or len(pids) != 1 or pids & case.registry.by_pid.keys():
+        return ()
+    case.note(f"pid {min(pids)} is none of the known ranks, and rank {free[0]} is the only one without a pid")
+    return tuple(free)
+
+
+WAYS: tuple[Way, ...] = (
+    _by_nodes,
+    _by_next_line,
+    _without_a_line,
+    _by_exit_codes,
+    _by_report,
+    _by_a_copy,
+    _by_gpus,
+    _by_elimination,
+)
+
+
 def hosts(case: Case, root: Claim, ranks: Ranks, claims: Sequence[Claim]) -> list[str]:
-    """Where it happened: what the cause says, where its ranks live, or what another line on the same trouble
-    says of these ranks."""
+    """The hosts that the root names, else those of its ranks, else those that another line on the same trouble names
+    for these ranks."""
     if root.pattern.entity == "job" and not ranks:
         return []
     if root.hosts:
         return list(root.hosts)
-    at_home = {h for r in ranks if (h := case.registry.host_of.get(r))}
+    of_ranks = {h for r in ranks if (h := case.registry.host_of.get(r))}
     alike = [c for c in claims if c.ranks and c.role == "cause" and c.pattern.category == root.pattern.category]
-    return sorted(at_home or {h for c in alike if set(c.ranks) <= set(ranks) for h in c.hosts})
+    return sorted(of_ranks or {h for c in alike if set(c.ranks) <= set(ranks) for h in c.hosts})

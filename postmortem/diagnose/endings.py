@@ -1,6 +1,6 @@
-"""How a process ended: an exit code or a signal's name -> what kind of end it was.
+"""How a process ended: an exit code or a signal's name -> the kind of its end.
 
--9, 137   kill       sent from outside, nobody can catch it          -11, 139  crash   a fault of the program
+-9, 137   kill       sent from outside, cannot be caught            -11, 139  crash   a fault of the program
 -15, 143  stop       asked to stop, by the launcher or a person      3         own     left by itself with this code
 -24, 152  limit      a limit of CPU time or file size                0         clean
 """
@@ -15,26 +15,27 @@ from postmortem.model.digits import number
 SHELL = 128  # a shell, a container and srun report a signal as 128 + its number
 CRASHES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 11: "SIGSEGV"}
 LIMITS = {24: "SIGXCPU", 25: "SIGXFSZ"}
-KILL = {9: "SIGKILL"}
-KINDS = {**dict.fromkeys(CRASHES, "crash"), **dict.fromkeys(LIMITS, "limit"), **dict.fromkeys(KILL, "kill")}
-OTHERS = {3: "SIGQUIT", 10: "SIGUSR1", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM"}
-SHOWN = CRASHES | LIMITS | KILL | OTHERS | {1: "SIGHUP", 2: "SIGINT", 15: "SIGTERM"}
-WORDS = {  # as launchers, shells and schedulers call signals
-    "kill": 9, "killed": 9, "segv": 11, "segmentation fault": 11, "bus": 7, "bus error": 7, "abrt": 6,
-    "abort": 6, "aborted": 6, "fpe": 8, "floating point exception": 8, "ill": 4, "illegal instruction": 4,
-    "illegal hardware instruction": 4, "term": 15, "terminated": 15,
-    # the C library's names in other languages
-    "已杀死": 9, "強制結束": 9, "強制終了": 9, "getötet": 9, "processus arrêté": 9, "terminado (killed)": 9, "убито": 9,
-    "ucciso": 9, "段错误": 11, "程式記憶體區段錯誤": 11, "speicherzugriffsfehler": 11, "erreur de segmentation": 11,
-    "violación de segmento": 11, "ошибка сегментирования": 11, "falha de segmentação": 11,
-    "errore di segmentazione": 11,
-} | {name.removeprefix("SIG").lower(): signal for signal, name in LIMITS.items()}  # fmt: skip
+KINDS = {**dict.fromkeys(CRASHES, "crash"), **dict.fromkeys(LIMITS, "limit"), 9: "kill"}
+OTHERS = {1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 10: "SIGUSR1", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM"}
+SHOWN = CRASHES | LIMITS | OTHERS | {9: "SIGKILL", 15: "SIGTERM"}
+WORDS = {  # as launchers, shells and schedulers call signals, and the C library in other languages
+    9: "kill/killed/已杀死/強制結束/強制終了/getötet/processus arrêté/terminado (killed)/убито/ucciso",
+    11: "segv/segmentation fault/段错误/程式記憶體區段錯誤/speicherzugriffsfehler/erreur de segmentation/violación de segmento"
+    "/ошибка сегментирования/falha de segmentação/errore di segmentazione",
+    7: "bus/bus error",
+    6: "abrt/abort/aborted",
+    8: "fpe/floating point exception",
+    4: "ill/illegal instruction/illegal hardware instruction",
+    15: "term/terminated",
+    24: "xcpu",
+    25: "xfsz",
+}
+_SIGNAL_OF = {word: signal for signal, words in WORDS.items() for word in words.split("/")}
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `told_by` is the line that tells
-    it."""
+    """One process's end: `kind` is clean, own, crash, kill, stop or limit; `told_by` is the line that reports it."""
 
     kind: str
     code: int
@@ -56,15 +57,11 @@ class Ending:
 
 
 def of(code: int, told_by: Event | None = None) -> Ending:
-    """What an exit code says, negative as Python reports signals or above 128 as shells do."""
+    """The end with an exit code, negative as Python reports signals or above 128 as shells do."""
     signal = _signal(code)
-    if code == 0:
-        kind = "clean"
-    elif signal is None:
-        kind = "own"
-    else:
-        kind = KINDS.get(signal, "stop")
-    return Ending(kind, code, told_by)
+    if signal is not None:
+        return Ending(KINDS.get(signal, "stop"), code, told_by)
+    return Ending("own" if code else "clean", code, told_by)
 
 
 def _signal(code: int) -> int | None:
@@ -76,10 +73,10 @@ def _signal(code: int) -> int | None:
 
 
 def told(event: Event) -> Ending | None:
-    """What a line tells of an end, by the signal or the code that it names."""
+    """The end that a line reports, by the signal or the code that it names."""
     named = str(event.fields.get("signal") or "").lower().removeprefix("sig")
     if named:
-        signal = WORDS.get(named) or (number(named) if number(named) in (*KINDS, 15) else None)
+        signal = _SIGNAL_OF.get(named) or (number(named) if number(named) in (*KINDS, 15) else None)
         return of(-signal, event) if signal else None
     code = number(event.fields.get("exitcode"))
     return None if code is None else of(code, event)

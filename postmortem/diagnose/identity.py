@@ -1,8 +1,7 @@
-"""Who is who: pid <-> rank, local rank <-> rank, GPU <-> rank, address <-> host, and which ranks there are
-at all.
+"""The joins of one job: pid, local rank, GPU, file and writer -> rank, and how well each is known.
 
-The launcher's lines, error files, NCCL's communicator lines, file names and the ranks' own words each know a
-part of the map. What a file's place says weighs more than what a line in it says about another rank.
+The launcher's lines, error files, NCCL's communicator lines, file names and the ranks' own lines each know a part of
+the map. A file's place weighs more than a line in it about another rank.
 """
 
 from __future__ import annotations
@@ -10,19 +9,128 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from enum import IntEnum
 
 from postmortem.diagnose import failures, numbering
-from postmortem.diagnose.registry import Registry, Strength
-from postmortem.diagnose.same import bus_key, stem
+from postmortem.diagnose.numbering import OWN_LINES, votes_of
+from postmortem.diagnose.same import bus_key, same_host, stem
 from postmortem.library import Library
 from postmortem.model import Event, Source
 from postmortem.model.digits import number
 
 _RAY_PID = re.compile(r"worker-[0-9a-f]+-\w+-(\d+)\.(?:out|err)$")
-OWN_WORDS = ("identity", "line", "progress", "finished", "exception")
+_AGENT_PID = re.compile(r"elastic/|torch\.distributed\.(?:elastic|run)|torch/distributed/run\.py")
 MOST = 65536  # ranks of a job that are listed though they are not seen
 LARGEST = 1_000_000
 _JOB_WIDE = frozenset(("world", "torch", "nccl"))
+Place = tuple[str, int | None]
+
+
+class Strength(IntEnum):
+    """How well the rank of a line is known."""
+
+    GUESS = 0  # the local rank, on what seems to be one node
+    LISTED = 1  # the launcher lists one rank that failed by itself, and one traceback has no rank
+    NUMBERED = 2  # the file's number among those beside it
+    FILE = 3  # other lines of the file, or of the other stream of its process
+    JOINED = 4  # the pid or the launcher's local rank
+    STATED = 5  # the line's prefix or record, or the file's name
+
+
+@dataclass
+class Registry:
+    """The joins of one job. Built once, then only read."""
+
+    by_pid: dict[int, dict[str | None, int]] = field(default_factory=dict)  # pid -> host -> rank
+    by_local: dict[tuple[str | None, str | None, int], int] = field(default_factory=dict)  # run, host, local rank
+    by_console: dict[tuple[str, int], int | None] = field(default_factory=dict)  # a node's own: file, local rank
+    by_source: dict[str, int] = field(default_factory=dict)
+    by_writer: dict[str, int] = field(default_factory=dict)  # a pod or a process of a runner, by its number
+    by_place: Mapping[Place, int] = field(default_factory=dict)  # of lines that nothing else identifies
+    strength: dict[str, Strength] = field(default_factory=dict)  # of `by_source`; STATED where absent
+    by_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)
+    host_of: dict[int, str] = field(default_factory=dict)
+    pids: dict[int, list[int]] = field(default_factory=dict)
+    claims: dict[int, set[str]] = field(default_factory=dict)  # rank -> file stems of the processes that claim it
+    world: int | None = None
+    limit: int | None = None  # the largest world that anything states: no file's number beyond it is a rank
+    torch: str | None = None
+    nccl: str | None = None
+    ranks: tuple[int, ...] = ()
+    assumed: set[str] = field(default_factory=set)  # sources whose number is their rank only because nothing denies it
+
+    def rank_of_pid(self, pid: int | None, host: str | None = None) -> int | None:
+        """The rank with this pid; across hosts only if the pid is not ambiguous."""
+        hosts = self.by_pid.get(pid, {}) if pid is not None else {}
+        return hosts[host] if host in hosts else _only(r for h, r in hosts.items() if host is None or h is None)
+
+    def rank_of(self, e: Event) -> int | None:
+        """The rank that an event is about, by its line's prefix, its file, its local rank or its pid."""
+        return self.identify(e)[0]
+
+    def identify(self, e: Event) -> tuple[int | None, Strength]:
+        """The rank that an event is about, and how well that is known."""
+        if e.rank is not None:
+            return e.rank, Strength.STATED
+        own = self.by_source.get(e.where.source)
+        strength = self.strength.get(e.where.source, Strength.STATED)
+        if own is not None and strength >= Strength.JOINED:
+            return own, strength
+        joined = self._joined(e)
+        if joined is not None and (own is None or self.rank_of_pid(e.pid, e.host) == joined):
+            return joined, Strength.JOINED
+        if own is not None:
+            return own, strength
+        writer = self.by_writer.get(str(e.fields.get("writer") or ""))
+        if writer is not None:
+            return writer, Strength.NUMBERED
+        return self.by_place.get((e.where.source, e.where.line)), Strength.LISTED
+
+    def _joined(self, e: Event) -> int | None:
+        local = number(e.fields.get("local_rank"))
+        if local is not None:
+            here = self.by_console.get((e.where.source, local))
+            rank = here if here is not None else self.rank_of_local(e.run, e.host, local)
+            if rank is not None:
+                return rank
+        of_launcher = e.source_kind == "agent" and _AGENT_PID.search(e.text)
+        return None if of_launcher else self.rank_of_pid(e.pid, e.host)
+
+    def rank_of_local(self, run: str | None, host: str | None, local: int) -> int | None:
+        """The rank with this local rank; without its run or host only where it is not ambiguous."""
+        for key in ((run, host, local), (None, host, local)):
+            if key in self.by_local:
+                return self.by_local[key]
+        known = self.by_local.items()
+        return _only(r for (u, h, n), r in known if n == local and _may_be(u, run) and _may_be(h, host))
+
+    def rank_of_bus(self, bus: str, host: str | None) -> int | None:
+        """The rank on this GPU; without a host only if one host alone has such a bus id."""
+        known = self.by_bus.items()
+        return _only(r for (h, b), r in known if b == bus_key(bus) and (not h or not host or same_host(h, host)))
+
+    def bind_pid(self, host: str | None, pid: object, rank: int) -> None:
+        if (pid := number(pid)) is not None and pid > 1:
+            self.by_pid.setdefault(pid, {}).setdefault(host, rank)
+            if pid not in self.pids.setdefault(rank, []):
+                self.pids[rank].append(pid)
+
+    def bind_source(self, s: Source, rank: int, strength: Strength) -> None:
+        self.by_source[s.path] = rank
+        if strength is not Strength.STATED:
+            self.strength[s.path] = strength
+        if s.host:
+            self.host_of.setdefault(rank, s.host)
+
+
+def _only(ranks: Iterable[int]) -> int | None:
+    found = set(ranks)
+    return found.pop() if len(found) == 1 else None
+
+
+def _may_be(a: str | None, b: str | None) -> bool:
+    return a is None or b is None or a == b
 
 
 def build(events: Sequence[Event], sources: Iterable[Source], library: Library) -> Registry:
@@ -30,12 +138,14 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
     reg = Registry()
     sources = list(sources)
     _job_wide(reg, events)
-    _from_sources(reg, sources)
+    for s in sources:
+        if s.rank is not None and (reg.limit is None or s.rank < reg.limit):
+            reg.bind_source(s, s.rank, Strength.STATED)
     maps = library.telling("communicator")
     for e in events:
         if e.pattern in maps:
-            _learn_comm(reg, e)
-        _learn(reg, e, maps)
+            _read_communicator(reg, e)
+        _read(reg, e, maps)
     _members(reg, events)
     _siblings(reg, events, sources)
     _numbers(reg, events, sources, library)
@@ -43,73 +153,35 @@ def build(events: Sequence[Event], sources: Iterable[Source], library: Library) 
     _single_host_locals(reg, sources)
     _second_round(reg, events, library)
     _claims(reg, events)
-    reg.by_place = failures.owners(events, reg.told, library)
-    reg.ranks = _ranks(reg, events)
+    reg.by_place = failures.owners(events, reg.identify, library)
+    seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
+    whole = reg.world is not None and reg.world <= MOST and all(r < reg.world for r in seen)
+    reg.ranks = tuple(range(reg.world or 0)) if whole else tuple(sorted(seen))
     return reg
 
 
-def _second_round(reg: Registry, events: Sequence[Event], library: Library) -> None:
-    """Facts that need the first round."""
-    ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
-    for e in events:
-        if e.pattern in ends:
-            _learn_end(reg, e)
-        elif e.pattern in proxies:
-            _learn_proxy(reg, e)
-        if ".err" in e.where.source or ".out" in e.where.source:
-            _learn_ray(reg, e)
-
-
-def _ranks(reg: Registry, events: Sequence[Event]) -> tuple[int, ...]:
-    """All ranks that the job has; those that are seen, where its size is not known or is not that of the
-    whole job."""
-    seen = {r for e in events if (r := reg.rank_of(e)) is not None} | set(reg.pids)
-    whole = reg.world is not None and reg.world <= MOST and all(r < reg.world for r in seen)
-    return tuple(range(reg.world or 0)) if whole else tuple(sorted(seen))
-
-
 def _job_wide(reg: Registry, events: Sequence[Event]) -> None:
-    """How large the job is and what it runs on: what most lines say."""
-    told = [e.fields for e in events if not e.fields.keys().isdisjoint(_JOB_WIDE)]
-    worlds, joined = _worlds(told)
-    reg.world = worlds.most_common(1)[0][0] if worlds else max(joined, default=None)
-    reg.limit = max((*worlds, *joined), default=None)
-    for name in ("torch", "nccl"):
-        versions = Counter(str(said[name]) for said in told if said.get(name))
-        if versions:
-            setattr(reg, name, versions.most_common(1)[0][0])
-
-
-def _worlds(told: Sequence[Mapping[str, object]]) -> tuple[Counter[int], list[int]]:
-    """The sizes that lines state as such, and those that patterns captured."""
-    worlds: Counter[int] = Counter()
-    joined = []
-    for said in told:
-        world = number(said.get("world"))
+    """The size and versions that most lines state; sizes that patterns captured count only without others."""
+    stated: Counter[int] = Counter()
+    captured = []
+    versions: dict[str, Counter[str]] = defaultdict(Counter)
+    for fields in (e.fields for e in events if not e.fields.keys().isdisjoint(_JOB_WIDE)):
+        world = number(fields.get("world"))
         if world is not None and 0 < world <= LARGEST:
-            if isinstance(said["world"], int):
-                worlds[world] += 1
+            if isinstance(fields["world"], int):
+                stated[world] += 1
             else:
-                joined.append(world)
-    return worlds, joined
+                captured.append(world)
+        for name in ("torch", "nccl"):
+            if fields.get(name):
+                versions[name][str(fields[name])] += 1
+    reg.world = stated.most_common(1)[0][0] if stated else max(captured, default=None)
+    reg.limit = max((*stated, *captured), default=None)
+    for name, counts in versions.items():
+        setattr(reg, name, counts.most_common(1)[0][0])
 
 
-def _from_sources(reg: Registry, sources: Sequence[Source]) -> None:
-    for s in sources:
-        if s.rank is not None and (reg.limit is None or s.rank < reg.limit):
-            reg.by_source[s.path] = s.rank
-            if s.host:
-                reg.host_of.setdefault(s.rank, s.host)
-
-
-def _bind_pid(reg: Registry, host: str | None, pid: object, rank: int) -> None:
-    if (pid := number(pid)) is not None and pid > 1:
-        reg.by_pid.setdefault(pid, {}).setdefault(host, rank)
-        if pid not in reg.pids.setdefault(rank, []):
-            reg.pids[rank].append(pid)
-
-
-def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
+def _read(reg: Registry, e: Event, maps: Set[str]) -> None:
     """Facts that name a rank together with something else."""
     rank = e.rank
     if rank is None and e.kind == "identity" and isinstance(e.fields.get("said_rank"), int):
@@ -120,146 +192,111 @@ def _learn(reg: Registry, e: Event, maps: Set[str]) -> None:
         reg.host_of.setdefault(rank, e.host)
     local = e.fields.get("local_rank")
     if isinstance(local, int):
-        _learn_local(reg, e, local, rank)
+        if reg.by_console.setdefault((e.where.source, local), rank) != rank:
+            reg.by_console[e.where.source, local] = None  # of several nodes, or of several attempts
+        reg.by_local.setdefault((e.run, e.host, local), rank)
     if e.kind in ("identity", "pid", "exit", "process", "stack"):
-        _bind_pid(reg, e.host, e.fields.get("pid", e.pid), rank)
+        reg.bind_pid(e.host, e.fields.get("pid", e.pid), rank)
     elif e.kind in ("line", "progress") and e.source_kind != "agent":
-        _bind_pid(reg, e.host, e.pid, rank)
+        reg.bind_pid(e.host, e.pid, rank)
     bus = e.fields.get("bus") or (e.fields.get("pci") if e.pattern in maps else None)
     if isinstance(bus, str):
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
 
-def _members(reg: Registry, events: Sequence[Event]) -> None:
-    """Whose pid it is, where each of the job's processes says its number: there is one for each rank, and each
-    a process of its own. A loader's workers are numbered once in every rank."""
-    said = {
-        (number(e.fields["member"]), number(e.fields["pid"]), number(e.fields["of"])): e
-        for e in events
-        if e.kind == "pid" and "member" in e.fields
-    }
-    worlds = {world for _, _, world in said}
-    if worlds != {len(said)} or reg.limit not in (None, len(said)):
-        return
-    if {n for n, _, _ in said} != set(range(len(said))) or len({pid for _, pid, _ in said}) < len(said):
-        return
-    for (n, pid, _), e in said.items():
-        if n is not None:
-            _bind_pid(reg, e.host, pid, n)
-
-
-def _learn_local(reg: Registry, e: Event, local: int, rank: int) -> None:
-    if reg.by_console.setdefault((e.where.source, local), rank) != rank:
-        reg.by_console[e.where.source, local] = None  # of several nodes, or of several lives
-    reg.by_local.setdefault((e.run, e.host, local), rank)
-    if e.run is None:
-        reg.by_local.setdefault((None, e.host, local), rank)
-
-
-def _learn_comm(reg: Registry, e: Event) -> None:
+def _read_communicator(reg: Registry, e: Event) -> None:
     """NCCL's own map: host:pid [cudaDev] … comm 0x… rank 3 nranks 16 cudaDev 3 busId 61000. Only the first
     and largest communicator counts global ranks; sub-groups number their own."""
-    said, world, bus = e.fields.get("rank"), e.fields.get("world"), e.fields.get("pci") or e.fields.get("bus")
-    rank = number(said) if isinstance(said, str) else None
+    stated, bus = e.fields.get("rank"), e.fields.get("pci") or e.fields.get("bus")
+    rank = number(stated) if isinstance(stated, str) else None
     if rank is None or (e.rank is not None and e.rank != rank):
         return
-    known = reg.rank_of_pid(e.pid, e.host)
-    if known is not None and known != rank:
+    if reg.rank_of_pid(e.pid, e.host) not in (None, rank):
         return
-    _bind_pid(reg, e.host, e.pid, rank)
+    reg.bind_pid(e.host, e.pid, rank)
     if e.host:
         reg.host_of.setdefault(rank, e.host)
-    if isinstance(bus, str) and isinstance(world, str):
+    if isinstance(bus, str) and isinstance(e.fields.get("world"), str):
         reg.by_bus.setdefault((e.host, bus_key(bus)), rank)
 
 
+def _members(reg: Registry, events: Sequence[Event]) -> None:
+    """Bind the pids of processes that print their number, where there is one for each rank. A loader's workers are
+    numbered once in every rank."""
+    members = [e for e in events if e.kind == "pid" and "member" in e.fields]
+    found = {(number(e.fields["member"]), number(e.fields["pid"])): e for e in members}
+    world = len(found)
+    sizes = {number(e.fields["of"]) for e in members}
+    if sizes != {world} or reg.limit not in (None, world) or len({pid for _, pid in found}) < world:
+        return
+    if {n for n, _ in found} == set(range(world)):
+        for (n, pid), e in found.items():
+            reg.bind_pid(e.host, pid, n or 0)
+
+
 def _siblings(reg: Registry, events: Sequence[Event], sources: Sequence[Source]) -> None:
-    """A stream that never says its rank has it from the other stream of the same process, or from the lines
-    in it that do."""
+    """A stream that never prints its rank has it from the other stream of the same process, or from its own lines
+    that do."""
     nameless = [s for s in sources if s.path not in reg.by_source and s.kind not in ("agent", "kernel")]
     if not nameless:
         return
     votes = _votes(events)
-    own = _own_files(reg, events, nameless, votes)
+    own = _own_files(reg, events, {stem(s.path) for s in nameless}, votes)
     for s in nameless:
         found = votes.get(stem(s.path), Counter())
         if s.local_rank is None and stem(s.path) not in own:
             continue
         if s.local_rank is not None and not found:
-            found = _in_folder(votes, s.path.rsplit("/", 1)[0])
+            folder = s.path.rpartition("/")[0] or s.path
+            found = sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
         if len(found) == 1:
-            _own(reg, s, next(iter(found)))
+            (rank,) = found
+            reg.bind_source(s, rank, Strength.FILE)
+            if s.local_rank is not None:
+                reg.by_local.setdefault((s.run, s.host, s.local_rank), rank)
 
 
 def _votes(events: Sequence[Event]) -> dict[str, Counter[int]]:
     """How often the lines of each process name a rank as their own."""
     votes: dict[str, Counter[int]] = defaultdict(Counter)
     for e in events:
-        if e.rank is not None and e.kind in OWN_WORDS and not e.fields.get("reported_by"):
+        if e.rank is not None and e.kind in OWN_LINES and not e.fields.get("reported_by"):
             votes[stem(e.where.source)][e.rank] += 1
     return votes
 
 
-def _in_folder(votes: Mapping[str, Counter[int]], folder: str) -> Counter[int]:
-    return sum((c for name, c in votes.items() if name.rsplit("/", 1)[0] == folder), Counter())
-
-
-def _own(reg: Registry, s: Source, rank: int) -> None:
-    """Know a file as one rank's."""
-    reg.by_source[s.path] = rank
-    reg.strength[s.path] = Strength.OWN
-    if s.host:
-        reg.host_of.setdefault(rank, s.host)
-    if s.local_rank is not None:
-        reg.by_local.setdefault((s.run, s.host, s.local_rank), rank)
-
-
-def _own_files(
-    reg: Registry, events: Sequence[Event], nameless: Sequence[Source], votes: Mapping[str, Counter[int]]
-) -> set[str]:
-    """Stems that are one process's own, among those whose lines name one rank. On a common console it
-    may be that one rank alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not
-    called` is rank 0's, and the lines around it are not."""
-    stems = {stem(s.path) for s in nameless}
+def _own_files(reg: Registry, events: Sequence[Event], stems: Set[str], votes: numbering.Votes) -> Set[str]:
+    """Stems that are one process's own, among those whose lines name one rank. On a common console it may be that
+    one rank alone has prefixed lines: `[rank0]:[W1122 ...] destroy_process_group() was not called` is rank 0's, and
+    the lines around it are not."""
     named = {name: next(iter(votes[name])) for name in stems if len(votes.get(name, ())) == 1}
     if len(set(named.values())) > 1 or reg.world == 1:
-        return set(named)
-    introduced, whole = _introduced(events)
-    return {name for name in named if name in introduced or (name in whole and len(stems) > 1)}
-
-
-def _introduced(events: Sequence[Event]) -> tuple[set[str], set[str]]:
-    """Stems in which a rank says who it is, and those of which every line has a rank."""
-    introduced, whole, others = set(), set(), set()
+        return named.keys()
+    introduced, prefixed, others = set(), set(), set()
     for e in events:
-        if e.rank is None:
-            if e.kind in ("line", "progress", "exception"):
-                others.add(e.where.source)
-        else:
-            whole.add(e.where.source)
+        if e.rank is not None:
+            prefixed.add(e.where.source)
             if e.kind == "identity" and e.fields.get("said_rank") == e.rank:
                 introduced.add(stem(e.where.source))
-    return introduced, {stem(path) for path in whole - others}
+        elif e.kind in ("line", "progress", "exception"):
+            others.add(e.where.source)
+    whole = {stem(path) for path in prefixed - others} if len(stems) > 1 else set()
+    return named.keys() & (introduced | whole)
 
 
 def _numbers(reg: Registry, events: Sequence[Event], sources: Sequence[Source], library: Library) -> None:
-    """Whose file it is by its number among those beside it."""
+    """Bind files by their number among those beside them."""
     nameless = [s for s in sources if s.rank is None and s.local_rank is None]
     stems = {s.path: stem(s.path) for s in nameless}
-    votes = numbering.votes_of(events, stems)
-    lost = failures.lost(events, library)
-    joined = {stems[source] for source, _ in lost if source in stems}
+    votes = votes_of(events, stems)
+    joined = {stems[source] for source, _ in failures.lost(events, library) if source in stems}
     found = numbering.numbered(nameless, stems, votes, reg.limit, joined, _dumps(events, stems))
     for s in nameless:
         rank = found.get(stems[s.path])
-        if rank is None or s.path in reg.by_source:
-            continue
-        reg.by_source[s.path] = rank
-        reg.strength[s.path] = Strength.NUMBERED
-        if not votes.get(stems[s.path]):
-            reg.assumed.add(s.path)
-        if s.host:
-            reg.host_of.setdefault(rank, s.host)
+        if rank is not None and s.path not in reg.by_source:
+            reg.bind_source(s, rank, Strength.NUMBERED)
+            if not votes.get(stems[s.path]):
+                reg.assumed.add(s.path)
 
 
 def _dumps(events: Sequence[Event], stems: Mapping[str, str]) -> set[str]:
@@ -273,9 +310,8 @@ def _dumps(events: Sequence[Event], stems: Mapping[str, str]) -> set[str]:
 
 
 def _writers(reg: Registry, events: Sequence[Event]) -> None:
-    """Whose lines they are by the number of the pod or the process that wrote them, where there is one
-    for each rank; and by the local rank in torchrun's prefix, where there are as many as there are
-    ranks."""
+    """Bind pods or processes of a runner by their number, where there is one for each rank; and the local ranks in
+    torchrun's prefix, where there are as many as there are ranks."""
     votes: dict[str, Counter[int]] = defaultdict(Counter)
     locals_: dict[tuple[str | None, str | None], set[int]] = defaultdict(set)
     for e in events:
@@ -293,59 +329,49 @@ def _writers(reg: Registry, events: Sequence[Event]) -> None:
 
 
 def _single_host_locals(reg: Registry, sources: Sequence[Source]) -> None:
-    """On one node the local rank is the rank. Two run folders with the same host are two lives of one job."""
-    with_local = [s for s in sources if s.local_rank is not None]
-    hosts = {s.host for s in with_local}
-    contradicted = any(rank != key[2] for key, rank in reg.by_local.items())
-    if len(hosts) > 1 or contradicted:
-        for s in with_local:
-            if s.path not in reg.by_source and s.local_rank is not None:
-                rank = reg.rank_of_local(s.run, s.host, s.local_rank)
-                if rank is not None:
-                    reg.by_source[s.path] = rank
-        return
-    for s in with_local:
-        if s.local_rank is not None:
-            if s.path not in reg.by_source and reg.rank_of_local(s.run, s.host, s.local_rank) is None:
+    """On one node the local rank is the rank. Two run folders with the same host are two attempts of one job."""
+    with_local = [(s, s.local_rank) for s in sources if s.local_rank is not None]
+    contradicted = any(rank != local for (_, _, local), rank in reg.by_local.items())
+    one_node = len({s.host for s, _ in with_local}) < 2 and not contradicted
+    for s, local in with_local:
+        rank = reg.rank_of_local(s.run, s.host, local)
+        if one_node:
+            if s.path not in reg.by_source and rank is None:
                 reg.assumed.add(s.path)
                 reg.strength[s.path] = Strength.GUESS
-            reg.by_source.setdefault(s.path, s.local_rank)
-            reg.by_local.setdefault((s.run, s.host, s.local_rank), s.local_rank)
+            reg.by_source.setdefault(s.path, local)
+            reg.by_local.setdefault((s.run, s.host, local), local)
+        elif rank is not None:
+            reg.by_source.setdefault(s.path, rank)
 
 
-def _learn_end(reg: Registry, e: Event) -> None:
-    """`failed (exitcode: -9) local_rank: 4 (pid: 25915)`; with nothing else known, one node is assumed."""
-    rank, local = reg.rank_of(e), number(e.fields.get("local_rank"))
-    if rank is None and local is not None and not reg.by_local:
-        rank = reg.by_local[(e.run, e.host, local)] = local
-    if rank is not None:
-        _bind_pid(reg, e.host, e.fields.get("pid"), rank)
-
-
-def _learn_proxy(reg: Registry, e: Event) -> None:
-    """`[Proxy Service 3]` is the proxy thread of rank 3's own process (NCCL src/proxy.cc)."""
-    served = number(e.fields.get("detail"))
-    if served is not None and reg.rank_of_pid(e.pid, e.host) is None and (reg.world is None or served < reg.world):
-        _bind_pid(reg, e.host, e.pid, served)
-
-
-def _learn_ray(reg: Registry, e: Event) -> None:
-    """A Ray worker's file is named after its pid."""
-    m = _RAY_PID.search(e.where.source)
-    rank = reg.rank_of_pid(number(m[1])) if m and e.where.source not in reg.by_source else None
-    if rank is not None:
-        reg.by_source[e.where.source] = rank
+def _second_round(reg: Registry, events: Sequence[Event], library: Library) -> None:
+    """Facts that need the first round: pids in exit reports, NCCL's proxy threads and Ray's files."""
+    ends, proxies = library.telling("exit") | library.telling("end"), library.telling("proxy")
+    for e in events:
+        source = e.where.source
+        if e.pattern in ends:  # `failed (exitcode: -9) local_rank: 4 (pid: 25915)`
+            rank, local = reg.rank_of(e), number(e.fields.get("local_rank"))
+            if rank is None and local is not None and not reg.by_local:
+                rank = reg.by_local[e.run, e.host, local] = local  # nothing else is known: one node is assumed
+            if rank is not None:
+                reg.bind_pid(e.host, e.fields.get("pid"), rank)
+        elif e.pattern in proxies:  # `[Proxy Service 3]` is a thread of rank 3's process (NCCL src/proxy.cc)
+            served = number(e.fields.get("detail"))
+            if served is not None and reg.rank_of_pid(e.pid, e.host) is None and served < (reg.world or LARGEST):
+                reg.bind_pid(e.host, e.pid, served)
+        if (".err" in source or ".out" in source) and source not in reg.by_source:
+            name = _RAY_PID.search(source)
+            rank = reg.rank_of_pid(number(name[1])) if name else None
+            if rank is not None:
+                reg.by_source[source] = rank
 
 
 def _claims(reg: Registry, events: Sequence[Event]) -> None:
-    spoken = (
-        (reg.rank_of(e), e.where.source)
-        for e in events
-        if e.kind in ("identity", "line", "progress")
-        and e.source_kind in ("console", "json-lines")
-        and e.fields.get("local_rank") is None
-        and e.fields.get("writer") not in reg.by_writer  # a number on a common console is no claim
-    )
-    for rank, source in dict.fromkeys(spoken):
-        if rank is not None:
-            reg.claims.setdefault(rank, set()).add(stem(source))
+    """Collect the processes that claim each rank; a number on a common console is no claim."""
+    for e in events:
+        claims = e.kind in ("identity", "line", "progress") and e.source_kind in ("console", "json-lines")
+        if claims and e.fields.get("local_rank") is None and e.fields.get("writer") not in reg.by_writer:
+            rank = reg.rank_of(e)
+            if rank is not None:
+                reg.claims.setdefault(rank, set()).add(stem(e.where.source))

@@ -1,11 +1,11 @@
-"""Who is seen at work, and who said goodbye: what `healthy` and "it went on" rest on. One place for both.
+"""Which processes are seen at work, and which finished: the ground of `healthy` and of "it went on".
 
-    2026-03-02 10:00:11 | INFO | iter 400 loss 2.1        worked: a count that grew (see parsers/signs.py)
+    2026-03-02 10:00:11 | INFO | iter 400 loss 2.1        worked: a count that grew (see blocks/signs.py)
     Training finished.                                    finished
-    :::MLLOG {… "key": "run_stop", … "success"}           finished, with a last word that no failing run has
+    :::MLLOG {… "key": "run_stop", … "success"}           finished, with a line that no failing run has
 
-Not a sign: a progress bar that is drawn again after a traceback, wandb's summary at exit, `echo done` behind
-a script that failed, and whatever others than the writer of the trouble say.
+Not a sign: a progress bar that is drawn again after a traceback, wandb's summary at exit, `echo done` behind a script
+that failed, and any line of others than the writer of the trouble.
 """
 
 from __future__ import annotations
@@ -15,36 +15,30 @@ from collections.abc import Iterator
 
 from postmortem.diagnose.case import SPOKEN, Case
 from postmortem.model import Event
-from postmortem.model.digits import number
 
-AT_WORK = (
-    "count",
-    "loss",
-    "answer",
-)  # kinds of `worked` that show a process at its work; others show that it was up, or had a result
-
+AT_WORK = ("count", "loss", "answer")  # other kinds of `worked` show that a process was up, or had a result
 _BAR = re.compile(r"\d%\|.{0,400}(?:it/s|s/it|\?it)")
 NEAR = 6  # lines
 OUTERMOST = ("<module>", "_run_module_as_main")  # of a script, and of python -m
 
 
 def is_alive(case: Case) -> bool:
-    """Whether anybody is seen at work, or done."""
+    """Whether any process is seen at work, or finished."""
     return bool(case.by_kind["worked"] or case.by_kind["finished"] or case.telling("works"))
 
 
 def shown_at_work(case: Case) -> bool:
-    """Whether anybody is seen at work or done, and not only up, or with a result."""
+    """Whether any process is seen at work or finished, and not only up, or with a result."""
     return bool(case.telling("works")) or any(at_work(e) for e in case.of_kind("worked", "finished"))
 
 
 def at_work(e: Event) -> bool:
-    """Whether an event shows its writer at work or at its end, and not only that it could still write."""
+    """Whether an event shows its writer at work or finished, and not only that it could still write."""
     return e.kind == "finished" or (e.kind == "worked" and e.fields.get("by") in AT_WORK)
 
 
 def after(case: Case, e: Event, rank: int | None) -> Iterator[Event]:
-    """Signs of work, or a goodbye, of a writer below a line of its log."""
+    """Signs of work or of a finish of a writer below a line of its log."""
     for x in case.by_source[e.where.source]:
         own = rank is None or case.rank_of(x) in (rank, None)
         if own and at_work(x) and below(x, e) and not _redrawn(case, x, e):
@@ -61,18 +55,14 @@ def _redrawn(case: Case, x: Event, e: Event) -> bool:
     the process that raised leaves."""
     if e.kind not in ("exception", "pattern") or not e.fields.get("frames") or not is_bar(x):
         return False
-    line = x.where.line or 0
-    near = line - (e.where.end_line or e.where.line or 0) <= NEAR
+    near = (x.where.line or 0) - (e.where.end_line or e.where.line or 0) <= NEAR
     return near and not any(other.kind == "line" and below(other, x) for other in case.by_source[x.where.source])
 
 
 def uncaught(e: Event) -> bool:
-    """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at
-    the script's own lines.
-
-    Who catches and prints one starts where it is caught, mostly in a function; a logger writes a line of its
-    own above it.
-    """
+    """Whether an exception surely ended its process: torch's hook printed it, or Python's, which starts at the script's
+    own lines. Code that catches and prints one starts where it is caught, mostly in a function; a logger writes a line
+    of its own above it."""
     if e.fields.get("excepthook") or e.fields.get("logged"):
         return bool(e.fields.get("excepthook"))
     frames = e.fields.get("frames")
@@ -80,54 +70,40 @@ def uncaught(e: Event) -> bool:
 
 
 def has_last_word(e: Event) -> bool:
-    """Whether a goodbye is one that no failing script prints."""
+    """Whether it reports a finish in words that no failing script prints."""
     return e.kind == "finished" and bool(e.fields.get("last_word"))
 
 
 def all_done(case: Case) -> bool:
-    """Whether all ranks said goodbye or, where goodbyes have no names, every console has one; and nobody
-    tells of a bad end."""
-    if any(not case.unharmed(rank) for rank in case.ends):
+    """Whether all ranks finished or, where such lines have no rank, every console has one; and no bad end is known."""
+    consoles = {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in SPOKEN}
+    done = {e.where.source for e in case.of_kind("finished")}
+    if not done or not all(map(case.unharmed, case.ends)):
         return False
-    byes = {e.where.source for e in case.of_kind("finished")}
-    if not byes:
-        return False
-    if case.finished:
-        return case.all_finished or byes >= _consoles(case)
-    return byes >= _consoles(case)
+    return case.all_finished or done >= consoles
 
 
 def left_behind(case: Case) -> set[int]:
-    """Ranks that worked and said no goodbye, where most others did and got further: their work simply
-    stops."""
+    """Ranks that worked and did not finish, where most others did and got further."""
     silent = case.ranks_of(case.of_kind("worked")) - case.finished
     if len(case.finished) < 2 or not 0 < len(silent) < len(case.finished):
         return set()
-    steps: dict[int | None, int] = {}
-    for e in case.of_kind("progress"):
-        step, rank = number(e.fields.get("step")), case.rank_of(e)
-        if step is not None:
-            steps[rank] = max(step, steps.get(rank, 0))
+    steps = {p.rank: p.last_step for p in case.processes if p.last_step is not None}
     furthest = max((steps.get(rank, 0) for rank in case.finished), default=0)
     return {rank for rank in silent if steps.get(rank, furthest) < furthest}
 
 
 def last_goodbye(case: Case, source: str) -> Event | None:
-    """The last goodbye in a log."""
-    byes = [e for e in case.by_source[source] if e.kind == "finished"]
-    return max(byes, key=lambda e: e.where.line or 0, default=None)
+    """The last line of a log that reports a finish."""
+    found = [e for e in case.by_source[source] if e.kind == "finished"]
+    return max(found, key=lambda e: e.where.line or 0, default=None)
 
 
 def last_line(case: Case, source: str) -> int:
-    """Where a log shows the last sign of work, or a goodbye; 0 where it shows none."""
+    """The line of the last sign of work or of a finish in a log; 0 where it has none."""
     return max((e.where.line or 0 for e in case.by_source[source] if e.kind in ("worked", "finished")), default=0)
 
 
-def _consoles(case: Case) -> set[str]:
-    """Logs in which ranks speak."""
-    return {e.where.source for e in case.of_kind("line", "progress") if e.source_kind in SPOKEN}
-
-
 def below(x: Event, e: Event) -> bool:
-    """Whether `x` stands below `e` in its log."""
+    """Whether `x` is below `e` in its log."""
     return (x.where.line or 0) > (e.where.line or 0)

@@ -1,8 +1,8 @@
-"""Files side by side that are numbered from 0 -> whose rank each is: `go.0.log`, `go.1.log`, `go.1.log.2.gz`.
+"""Files side by side that are numbered from 0 -> the rank of each: `go.0.log`, `go.1.log`, `go.1.log.2.gz`.
 
-A number in one name says nothing: a run, a node, an attempt and an epoch have numbers too. Those of ranks
-are all there, one file each, and nothing in the files says otherwise. That it is ranks that are numbered is
-told by the word before the number, by the size of the job, or by one of the files in its own words.
+One number proves nothing: runs, nodes, attempts and epochs have numbers, too. Those of ranks are complete, one file
+each, and nothing in the files contradicts them. The word before the number, the size of the job, or a line of one of
+the files shows that ranks are numbered.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from postmortem.model.digits import whole
 _NUMBER = re.compile(r"(?<!\d)\d{1,5}(?!\d)")
 _WORD = re.compile(r"([A-Za-z]*)[ =:#._-]{0,2}$")
 _ALONE = re.compile(r"\W*[A-Za-z]+[ =:#._-]{0,2}\d{1,5}\b")  # no pod's name, which has its job's in front
-_RANKS = frozenset(("r", "rk", "rank", "global", "proc", "process", "p"))
-_PARTS = frozenset(
-    ("worker", "w", "trainer", "task", "gpu", "t", "replica", "pe", "learner", "actor")
-)  # of a node, too
+NAMELESS = "writer"  # the numbers of writers without a word beside them (see blocks/envelope)
+_RANKS = frozenset(["r", "rk", "rank", "global", "proc", "process", "p"])
+_PARTS = frozenset(f"worker w trainer task gpu t replica pe learner actor {NAMELESS}".split())  # of a node, too
 _OTHERS = frozenset(
-    (
+    [
         "attempt",
         "run",
         "try",
@@ -38,21 +37,29 @@ _OTHERS = frozenset(
         "job",
         "node",
         "host",
-    )
-    + ("trial", "exp", "version", "v", "iter", "day", "stage", "shard")
+        "trial",
+        "exp",
+        "version",
+        "v",
+        "iter",
+        "day",
+        "stage",
+        "shard",
+    ]
 )
 _KINDS = frozenset(("console", "json-lines"))
+OWN_LINES = frozenset(("identity", "line", "progress", "finished", "exception"))
 MOST = 65536
-NAMELESS = "writer"  # what the numbers of writers are called that no word stands beside (see parsers/envelope)
 
 Votes = Mapping[str, Counter[int]]
 
 
 class _Group(NamedTuple):
-    """Files whose names differ in one number: which file has which, and the word before it."""
+    """Files whose names differ in one number."""
 
-    word: str
+    word: str  # before the number
     numbers: dict[str, int]  # by stem
+    behind_master: bool = False  # workers of a PyTorchJob
 
 
 def numbered(
@@ -63,17 +70,15 @@ def numbered(
     joined: Set[str] = frozenset(),
     dumps: Set[str] = frozenset(),
 ) -> dict[str, int]:
-    """The rank of each stem that its number names. `votes` are what the lines of a stem say of their rank;
-    `joined` the stems that complain of a peer: then they are one job's, whatever word stands there; `dumps`
-    those that hold the stacks of one process: so are they, and the logs that are numbered like them."""
-    names = {stems[s.path] for s in sources if s.kind in _KINDS}
-    groups = _groups(sorted(names))
+    """The rank of each stem that its number names. `votes`: the ranks that the lines of a stem name as their own;
+    `joined`: stems that complain of a peer, so they are one job's, whatever the word; `dumps`: stems that hold the
+    stacks of one process: so are they, and the logs that are numbered like them."""
     taken = [g for g in _groups(sorted(dumps)) if _fits(g, votes, world, joined=True)]
     alike = [set(g.numbers.values()) for g in taken]
+    groups = _groups(sorted({stems[s.path] for s in sources if s.kind in _KINDS}))
     of_a_job = [bool(joined & g.numbers.keys()) or set(g.numbers.values()) in alike for g in groups]
-    fitting = [g for g, its in zip(groups, of_a_job, strict=True) if _fits(g, votes, world, its)] + taken
     found: dict[str, int] = {}
-    for group in fitting:
+    for group in [g for g, its in zip(groups, of_a_job, strict=True) if _fits(g, votes, world, its)] + taken:
         if any(found.get(name, number) != number for name, number in group.numbers.items()):
             return {}
         found.update(group.numbers)
@@ -81,71 +86,63 @@ def numbered(
 
 
 def of_names(votes: Votes, world: int | None, ranks: Set[int] = frozenset()) -> dict[str, int]:
-    """The rank of each writer of a common log that its number names: there must be one for each rank of
-    the job, or one that says so, for pods of several ranks are numbered too. `ranks` are those that speak
-    in other lines."""
+    """The rank of each writer of a common log that its number names: there must be one for each rank of the job, or
+    one that states it, for pods of several ranks are numbered, too. `ranks` are those of other lines."""
     found: dict[str, int] = {}
     for group in _groups(sorted(votes)):
-        same = len(ranks) > 1 and ranks <= set(group.numbers.values())  # they speak here under both names
-        size = len(group.numbers) if world is None and same else world
-        only = world is None and ranks <= set(group.numbers.values()) and _of_one_console(group)
-        told = size == len(group.numbers) or group.word in _RANKS or any(votes[n] for n in group.numbers)
-        told = told or only
-        if told and _fits(group, votes, size):
+        numbers = set(group.numbers.values())
+        same = world is None and len(ranks) > 1 and ranks <= numbers  # they write here under both names
+        size = len(group.numbers) if same else world
+        # processes of one log are numbered, and no pods, whose names have their job's in front
+        only = world is None and ranks <= numbers and group.word in _PARTS and all(map(_ALONE.match, group.numbers))
+        only = only or (world is None and ranks <= numbers and group.behind_master)
+        known = only or size == len(group.numbers) or group.word in _RANKS or any(votes[n] for n in group.numbers)
+        if known and _fits(group, votes, size):
             found.update(group.numbers)
     return found
 
 
-def _of_one_console(group: _Group) -> bool:
-    """Whether processes of one log are numbered, and no pods, whose names have their job's in front."""
-    named = group.word in _PARTS or group.word == NAMELESS
-    return named and all(map(_ALONE.match, group.numbers))
-
-
 def _groups(names: Sequence[str]) -> list[_Group]:
-    found: dict[tuple[str, int], dict[str, int]] = defaultdict(dict)
-    words: dict[tuple[str, int], str] = {}
+    """The groups of names that differ in one number. Behind the master of a PyTorchJob its workers are counted from 0
+    again: worker 0 is rank 1."""
+    found: dict[tuple[str, int], _Group] = {}
     for name in names[:MOST]:
         form = _NUMBER.sub("#", name)
         for i, m in enumerate(_NUMBER.finditer(name)):
-            found[form, i][name] = whole(m[0])
             word = _WORD.search(name, 0, m.start())
-            words[form, i] = word[1].lower() if word else ""
-    return [_Group(words[key], numbers) for key, numbers in found.items() if len(numbers) > 1]
+            group = found.setdefault((form, i), _Group(word[1].lower() if word else "", {}))
+            group.numbers[name] = whole(m[0])
+    for (form, i), group in list(found.items()):
+        name = form.replace("worker", "master")
+        master = (found.get((name, i)) or found.get((name.rpartition("/")[2], i))) if group.word == "worker" else None
+        if master is not None and {*master.numbers.values()} == {0}:
+            numbers = {name: n + 1 for name, n in group.numbers.items()} | master.numbers
+            found[form, i] = _Group(group.word, numbers, behind_master=True)
+    return [group for group in found.values() if len(group.numbers) > 1]
 
 
 def _fits(group: _Group, votes: Votes, world: int | None, joined: bool = False) -> bool:
-    numbers = group.numbers
-    agreed = 0
-    for name, number in numbers.items():
-        said = votes.get(name)
-        if said:
-            if set(said) != {number}:
-                return False
-            agreed += 1
-    if len(set(numbers.values())) < len(numbers) or (world is not None and max(numbers.values()) >= world):
+    """Whether these numbers may be ranks, and something shows that they are."""
+    numbers = set(group.numbers.values())
+    voted = [(set(votes[name]), n) for name, n in group.numbers.items() if votes.get(name)]
+    if any(seen != {n} for seen, n in voted):
         return False
-    whole = set(numbers.values()) == set(range(len(numbers)))
-    if agreed:
-        return whole or agreed > 1
-    return whole and group.word not in _OTHERS and _of_a_job(group, world, joined)
-
-
-def _of_a_job(group: _Group, world: int | None, joined: bool) -> bool:
-    """Whether the word before the numbers, or the size of the job, says that ranks are numbered."""
-    if world is None and (joined or group.word in _PARTS or group.word == NAMELESS):
-        return True
-    return world == len(group.numbers) or group.word in _RANKS
+    if len(numbers) < len(group.numbers) or (world is not None and max(numbers) >= world):
+        return False
+    whole = numbers == set(range(len(numbers)))
+    if voted:
+        return whole or len(voted) > 1
+    of_a_job = world is None and (joined or group.word in _PARTS)
+    return whole and group.word not in _OTHERS and (of_a_job or world == len(numbers) or group.word in _RANKS)
 
 
 def votes_of(events: Iterable[Event], stems: Mapping[str, str]) -> dict[str, Counter[int]]:
-    """What the lines of each stem say of their own rank: prefixes, introductions, `worker 19 of 32 up`."""
+    """The ranks that the lines of each stem name as their own: by prefix, introduction, `worker 19 of 32 up`."""
     votes: dict[str, Counter[int]] = defaultdict(Counter)
     for e in events:
         name = stems.get(e.where.source)
-        if name is None or e.fields.get("reported_by") or e.fields.get("quoted"):
-            continue
-        said = e.rank if e.rank is not None else e.fields.get("said_worker")
-        if isinstance(said, int) and e.kind in ("identity", "line", "progress", "finished", "exception"):
-            votes[name][said] += 1
+        if name is not None and e.kind in OWN_LINES and not (e.fields.get("reported_by") or e.fields.get("quoted")):
+            rank = e.rank if e.rank is not None else e.fields.get("said_worker")
+            if isinstance(rank, int):
+                votes[name][rank] += 1
     return votes

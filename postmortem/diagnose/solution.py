@@ -1,4 +1,4 @@
-"""The outcome for one job: what the document is written from."""
+"""The outcome for one job: the document is written from it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ranks = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Victims:
-    """Ranks other than the culprits, by what happened to them. A rank stands in one list only."""
+    """Ranks other than the culprits, by the way they failed. A rank is in one list only."""
 
     timed_out: Ranks = ()
     lost: Ranks = ()
@@ -26,12 +26,9 @@ class Victims:
 
     def told(self) -> Iterator[tuple[Ranks, str]]:
         """Each list that is not empty, with its verb."""
-        if self.timed_out:
-            yield self.timed_out, "timed out"
-        if self.lost:
-            yield self.lost, "lost the connection"
-        if self.stopped:
-            yield self.stopped, f"{'was' if len(self.stopped) == 1 else 'were'} stopped by the launcher"
+        was = "was" if len(self.stopped) == 1 else "were"
+        verbs = ("timed out", "lost the connection", f"{was} stopped by the launcher")
+        yield from ((r, verb) for r, verb in zip((self.timed_out, self.lost, self.stopped), verbs, strict=True) if r)
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,8 @@ class Solution:
     job: str | None = None
     each: tuple[Solution, ...] = ()  # all attempts, oldest first; empty where there was but one
     leads: tuple[Event, ...] = ()
-    times: Mapping[Line, Moment] = field(default_factory=dict)  # what copies tell of the times of lines
-    lost: Unread | None = None  # what was not read
+    times: Mapping[Line, Moment] = field(default_factory=dict)  # of lines, by their copies
+    lost: Unread | None = None  # the input that was not read
     unread: Unread | None = None  # the same, where it is why the job is not healthy
 
     @property
@@ -58,7 +55,7 @@ class Solution:
 
     @cached_property
     def account(self) -> explain.Account:
-        """What the root explains, and what it does not."""
+        """The symptoms that the root explains, and those that it does not."""
         return explain.account(self.root, self.claims) if self.root else explain.Account((), ())
 
     @cached_property
@@ -67,19 +64,17 @@ class Solution:
 
 
 def victims(case: Case, culprits: Ranks, claims: Sequence[Claim]) -> Victims:
-    """What happened to the others, as the symptoms and the launcher tell."""
+    """The fate of the other ranks, by the symptoms and the launcher's list."""
     timed_out: set[int] = set()
     lost: set[int] = set()
     for c in claims:
-        who = set(c.ranks)
-        if c.role != "symptom" or (not who and c.pattern.category not in ("peer-lost", "hang")):
-            continue
-        who = who or case.ranks_of(c.events)
-        if c.tells("wait"):
-            timed_out |= who
-        elif c.pattern.category == "peer-lost" or not c.ranks:
-            lost |= who
-    timed_out -= set(culprits)
-    lost -= timed_out | set(culprits)
-    stopped = {r for r, end in case.ends.items() if end.signal == "SIGTERM"} - timed_out - lost - set(culprits)
+        if c.role == "symptom" and (c.ranks or c.pattern.category in ("peer-lost", "hang")):
+            ranks = {*c.ranks} or case.ranks_of(c.events)
+            if c.tells("wait"):
+                timed_out |= ranks
+            elif c.pattern.category == "peer-lost" or not c.ranks:
+                lost |= ranks
+    timed_out -= {*culprits}
+    lost -= timed_out.union(culprits)
+    stopped = {r for r, end in case.ends.items() if end.signal == "SIGTERM"} - timed_out.union(lost, culprits)
     return Victims(tuple(sorted(timed_out)), tuple(sorted(lost)), tuple(sorted(stopped)))

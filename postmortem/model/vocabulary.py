@@ -9,6 +9,7 @@ CATEGORIES = (
 )  # fmt: skip
 ROLES = ("cause", "symptom", "confirms", "context")
 SEVERITIES = ("fatal", "error", "warning", "info")
+STRENGTHS = ("stated", "compared", "ended", "silent")
 TELLS = (  # the meaning of a pattern's line for the reasoning over several ranks
     "exit",  # the launcher's report of one worker's end, by pid or local rank
     "end",  # another report of how a process ended

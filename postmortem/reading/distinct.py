@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from postmortem.blocks import sentences, signs
+from postmortem.blocks import signs
 from postmortem.formats import envelope
 from postmortem.formats.envelope import Envelope, Style
 from postmortem.formats.excerpt import Line, decode, first_lines, visible
@@ -272,7 +272,7 @@ def _add(found: RunLines, one: SourceLines, first: First, owner: Owner, names: S
             first.number,
             env.line or first.number,
             signs.troubled(env.body),
-            sentences.is_ordinary(Line(first.number, text, env)),
+            signs.is_ordinary(Line(first.number, text, env)),
             first.step,
         )
     if rank is not None:

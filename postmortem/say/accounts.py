@@ -1,81 +1,224 @@
-"""The tables of the incident document: every rank with its state and why, every clock, every source."""
+"""The tables of the incident document: runs, attempts, processes, ranks, clocks and sources.
+
+`ranks` is a view of `processes`: how a rank ended and how far it came is its process's row, its state is the verdict's.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from postmortem.align import Timeline
-from postmortem.diagnose import collective
+from postmortem.diagnose import blame, life
+from postmortem.diagnose.case import Case, moment
 from postmortem.diagnose.claims import Claim
+from postmortem.diagnose.processes import Process
 from postmortem.diagnose.solution import Solution
-from postmortem.diagnose.wording import iso
+from postmortem.diagnose.wording import capital, iso, listed
 from postmortem.model import Clock, Event, RankState, Source
 from postmortem.model.contract import incident as contract
+from postmortem.model.contract.verdict import Attempt
+from postmortem.say import headline
 
-MAX_RANKS = 20_000
+MOST_RANKS, MOST_PROCESSES = 20_000, 1_024
+MOST_ATTEMPTS, NAMED = 200, 64  # and ranks or hosts of one
+OTHERS = 3  # attempts that failed differently and are mentioned
+OPENING = ("identity", "anew", "pid")
+TIMES = ("once", "twice", "three times", "four times", "five times", "six times")
 
 
-def ranks(solution: Solution) -> list[contract.Rank]:
-    """A row for every rank: state, how it ended, how far it came, and a sentence why."""
-    symptoms, collectives = _symptoms(solution), collective.last(solution.case)
+# ── processes and ranks ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def processes(solution: Solution, collectives: Mapping[int, str]) -> list[contract.Process]:
+    """A row for each process of the attempt that the verdict is about, the culprits first."""
+    rows = sorted(solution.case.processes, key=lambda p: p.rank not in solution.ranks)
     return [
-        _rank(solution, rank, symptoms.get(rank), collectives.get(rank))
-        for rank in solution.case.registry.ranks[:MAX_RANKS]
+        _process(solution.case, p, collectives.get(-1 if p.rank is None else p.rank)) for p in rows[:MOST_PROCESSES]
+    ]
+
+
+def _process(case: Case, p: Process, last_collective: str | None) -> contract.Process:
+    return {
+        "role": p.role,
+        "attempt": case.attempt,
+        "rank": p.rank,
+        "local_rank": p.local_rank,
+        "host": p.host,
+        "pid": p.pid,
+        "parent": p.parent,
+        "gpu": p.gpu,
+        "known": {
+            cell: {"strength": known.strength.name.lower(), "at": _line(known.event)} for cell, known in p.known.items()
+        },
+        "first_seen": iso(p.first_seen),
+        "first_step": p.first_step,
+        "last_step": p.last_step,
+        "last_collective": last_collective,
+        "last_line": _line(p.last_line) if p.last_line else None,
+        "stack": _line(p.stack) if p.stack else None,
+        "stop_requested": {"by": p.stop.by, "at": _line(p.stop.event)} if p.stop else None,
+        "ended": iso(p.ended_at),
+        "end_kind": p.end.kind if p.end else None,
+        "exit_code": p.end.code if p.end else None,
+        "signal": (p.end.signal or None) if p.end else None,
+        "end_stated_by": _line(p.end.told_by) if p.end and p.end.told_by else None,
+        "error": _line(p.error) if p.error else None,
+        "finished": p.finished,
+    }
+
+
+def _line(e: Event) -> contract.LastLine:
+    return {"source": e.where.source, "line": e.where.shown}
+
+
+def ranks(solution: Solution, collectives: Mapping[int, str]) -> list[contract.Rank]:
+    """A row for each rank: state, how it ended, how far it came, and a sentence why."""
+    symptoms = _symptoms(solution)
+    rows = [p for p in solution.case.processes if p.rank is not None][:MOST_RANKS]
+    return [
+        _rank(solution, p, p.rank, symptoms.get(p.rank), collectives.get(p.rank)) for p in rows if p.rank is not None
     ]
 
 
 def _symptoms(solution: Solution) -> dict[int, Claim]:
-    """The complaint of each rank, loud ones before `was told to stop`."""
-    case = solution.case
+    """The complaint of each rank, loud ones before the report of a stop."""
     found: dict[int, Claim] = {}
     for c in sorted(solution.claims, key=lambda c: c.pattern.severity not in ("fatal", "error")):
         if c.role == "symptom":
-            for rank in c.ranks or case.ranks_of(c.events):
+            for rank in c.ranks or solution.case.ranks_of(c.events):
                 found.setdefault(rank, c)
     return found
 
 
-def _rank(solution: Solution, rank: int, symptom: Claim | None, last_collective: str | None) -> contract.Rank:
-    case = solution.case
-    events = case.by_rank.get(rank, [])
-    spoken = [e for e in events if e.kind in ("line", "progress", "finished")]
-    last = max(spoken, key=lambda e: (e.at or 0.0, e.where.line or 0), default=None)
-    steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
-    end = case.end_of(rank)
-    state, why = _state(solution, rank, events, symptom)
+def _rank(solution: Solution, p: Process, rank: int, symptom: Claim | None, last: str | None) -> contract.Rank:
+    state, why = _state(solution, p, rank, symptom)
+    end = p.end.short if p.end else None
     return {
         "rank": rank,
-        "host": case.registry.host_of.get(rank),
-        "pid": next(iter(case.registry.pids.get(rank, [])), None),
+        "host": p.host,
+        "pid": p.pid,
         "state": state,
-        "exit": end.short if end else None,
-        "last_step": max(steps, default=None),
-        "last_collective": last_collective,
-        "last_line": {"source": last.where.source, "line": last.where.shown} if last else None,
+        "exit": end,
+        "last_step": p.last_step,
+        "last_collective": last,
+        "last_line": _line(p.last_line) if p.last_line else None,
         "why": why,
-        "group": f"{state}:{symptom.pattern.id if symptom else ''}:{end.short if end else ''}",
+        "group": f"{state}:{symptom.pattern.id if symptom else ''}:{end or ''}",
     }
 
 
-def _state(solution: Solution, rank: int, events: Sequence[Event], symptom: Claim | None) -> tuple[RankState, str]:
-    case = solution.case
-    end = case.end_of(rank)
+def _state(solution: Solution, p: Process, rank: int, symptom: Claim | None) -> tuple[RankState, str]:
     if rank in solution.ranks and solution.root is not None:
         return "cause", solution.root.because or solution.root.pattern.title
     if symptom is not None:
         return "victim", f"{symptom.pattern.title} ({symptom.event.where})"
-    if end is not None and end.signal == "SIGTERM":
+    if p.end is not None and p.end.signal == "SIGTERM":
         return "victim", "stopped by the launcher with SIGTERM after another rank had failed"
-    if rank in case.finished or (end is not None and end.kind == "clean"):
-        return "healthy", "reported that it finished" if rank in case.finished else "exited with code 0"
-    if not events:
+    if p.finished or (p.end is not None and p.end.kind == "clean"):
+        return "healthy", "reported that it finished" if p.finished else "exited with code 0"
+    if not solution.case.by_rank.get(rank):
         return "silent", "no line of this rank is in these logs"
     if solution.outcome == "healthy":
         return "healthy", "no failure in its lines"
-    if end is not None:
-        return "victim", f"ended with {end} after the failure"
+    if p.end is not None:
+        return "victim", f"ended with {p.end} after the failure"
     return "silent", "its last line is ordinary; it reported neither an error nor its end"
+
+
+# ── runs and attempts ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def runs(solution: Solution) -> list[contract.Run]:
+    """A row for each launch, oldest first: attempts of one launcher, or those that nothing separates, are one run."""
+    found: list[tuple[set[int], list[Solution]]] = []
+    for s in _each(solution):
+        pids = {p.pid for p in s.case.processes if p.role == "launcher" and p.pid is not None}
+        if not found or (pids and found[-1][0] and pids.isdisjoint(found[-1][0])):
+            found.append((set(), []))
+        found[-1][0].update(pids)
+        found[-1][1].append(s)
+    return [_run(solution.job, launchers, members) for launchers, members in found]
+
+
+def _run(job: str | None, launchers: set[int], members: Sequence[Solution]) -> contract.Run:
+    last = members[-1]
+    return {
+        "job": job,
+        "launchers": sorted(launchers)[:NAMED],
+        "attempts": [s.case.attempt for s in members if s.case.attempt is not None],
+        "begin": iso(_begin(members[0].case)),
+        "end": iso(last.case.end),
+        "outcome": "incident" if last.outcome == "recovered" else last.outcome,
+        "ended": _ended(last),
+    }
+
+
+def _each(solution: Solution) -> Sequence[Solution]:
+    """Its attempts; of a job that was started over and over the last ones."""
+    return (solution.each or (solution,))[-MOST_ATTEMPTS:]
+
+
+def attempts(solution: Solution) -> list[Attempt]:
+    """A row for each attempt, oldest first."""
+    return [_attempt(s) for s in _each(solution)]
+
+
+def _attempt(s: Solution) -> Attempt:
+    return {
+        "number": s.case.attempt,
+        "begin": iso(_begin(s.case)),
+        "end": iso(s.case.end),
+        "outcome": "incident" if s.outcome == "recovered" else s.outcome,
+        "ranks": list(s.ranks[:NAMED]),
+        "hosts": blame.hosts(s.case, s.root, s.ranks, s.claims)[:NAMED] if s.root else [],
+        "category": s.root.pattern.category if s.root else None,
+        "pattern": s.root.pattern.id if s.root else None,
+        "why": headline.in_short(s) if s.outcome != "healthy" else None,
+        "ended": _ended(s),
+    }
+
+
+def _begin(case: Case) -> float | None:
+    """When the first of its ranks, or its launcher, introduced itself; None where the first known line is one from
+    the middle."""
+    opening = (moment(e) for e in case.events if e.kind in OPENING or e.fields.get("first"))
+    first = min((at for at in opening if at is not None), default=None)
+    return first if first == case.start else None
+
+
+def _ended(s: Solution) -> str | None:
+    """How the rank at fault ended, else the job; None where no line shows it."""
+    ends = {str(end) for r in s.ranks if (end := s.case.end_of(r)) is not None}
+    if len(ends) == 1:
+        return ends.pop()
+    if s.outcome == "healthy":
+        return "finished" if s.case.all_finished or life.all_done(s.case) else "at work to its last line"
+    if s.root is not None and s.root.pattern.category == "scheduler":
+        return "stopped by the scheduler"
+    others = [verb for _, verb in s.victims.told()]
+    return f"the others {listed(others)}" if others else None
+
+
+def other_attempts(solution: Solution) -> Iterator[str]:
+    """Sentences on the other attempts: how many failed in the same way, and where the line is of those that did not."""
+    others = [s for s in solution.each if s.root is not None and s.case.attempt != solution.case.attempt]
+    alike = [s for s in others if _way(s) == _way(solution)]
+    if alike and solution.root is not None:
+        numbers = sorted(s.case.attempt for s in (solution, *alike) if s.case.attempt is not None)
+        n = len(numbers)
+        often = TIMES[n - 1] if n <= len(TIMES) else f"{n} times"
+        yield capital(f"it failed {often} in the same way, in attempts {listed(list(map(str, numbers)))}.")
+    for s in [s for s in others if s not in alike and s.outcome != "healthy"][:OTHERS]:
+        yield f"Attempt {s.case.attempt} failed differently ({s.root.event.where})."  # type: ignore[union-attr]
+
+
+def _way(s: Solution) -> tuple[object, ...] | None:
+    """The same for two attempts that failed in the same way: the pattern, the exception, the line of code."""
+    return (s.root.pattern.id, *map(s.root.event.fields.get, ("type", "code"))) if s.root is not None else None
+
+
+# ── clocks and sources ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def clock(c: Clock) -> contract.Clock:

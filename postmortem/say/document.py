@@ -17,7 +17,7 @@ from postmortem.diagnose.wording import BROAD, INHERITED, capital, iso, sentence
 from postmortem.model import Event, Source
 from postmortem.model.contract import incident as contract
 from postmortem.model.contract import verdict
-from postmortem.say import accounts, attempts_table, headline, hint, missing, reasons
+from postmortem.say import accounts, headline, hint, missing, reasons
 from postmortem.say.evidence import Evidence, own_frame
 from postmortem.version import __version__
 
@@ -36,7 +36,8 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
     chain = _chain(solution, evidence)
     findings = [_row(f"o{i}", c, evidence) for i, c in enumerate(sorted(solution.claims, key=_order)[:FINDINGS])]
     scenario = (root.pattern.replay or None) if root else None
-    told, ranks = _verdict(solution, evidence), accounts.ranks(solution)
+    collectives = collective.last(case)
+    told, ranks = _verdict(solution, evidence), accounts.ranks(solution, collectives)
     return {
         "schema": contract.SCHEMA,
         "verdict": told,
@@ -44,13 +45,15 @@ def write(found: Diagnosis, sources: Sequence[Source], ledger: contract.Ledger) 
         "alternatives": reasons.alternatives(solution),
         "unexplained": [_unexplained(c, against) for c, against in solution.account.rest[:ROWS]],
         "findings": findings,
+        "processes": accounts.processes(solution, collectives),
         "ranks": ranks,
         "stacks": stacks(case, solution.ranks),
         "clocks": [accounts.clock(c) for c in timeline.clocks_at(_moment(root))],
         "sources": accounts.sources(timeline, sources),
         "ledger": ledger,
         "job": _job(solution),
-        "attempts": attempts_table.rows(solution),
+        "runs": accounts.runs(solution),
+        "attempts": accounts.attempts(solution),
         "other_jobs": [_other(s) for s in others],
         "replay": {"scenario": scenario, "arguments": hint.arguments(solution) if root else {}},
         "fingerprint": traits.printed(solution, told, ranks),

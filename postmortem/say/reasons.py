@@ -15,7 +15,7 @@ from postmortem.formats.lineform import gist
 from postmortem.library.titles import inside
 from postmortem.model.contract.incident import Alternative
 from postmortem.privacy import cut
-from postmortem.say import attempts_table, headline
+from postmortem.say import accounts, headline
 
 NAMED = 4  # culprits whose end is told
 GUESS = "Whether it belongs to this job is a guess: it has no date and no job id, and no line of a rank confirms it."
@@ -36,7 +36,7 @@ def because(solution: Solution, proof: str) -> list[str]:
     root = solution.root
     found = [
         *_proof(root, proof),
-        *attempts_table.told(solution),
+        *accounts.other_attempts(solution),
         *_comparisons(solution, root),
         *_joins(solution, root),
         *_effects(solution, root),

@@ -49,13 +49,13 @@ def test_then_the_comparison_says_why_and_stands_in_the_proof() -> None:
     lines = [event(text) for text in ("states", "again", "a", "b", "c")]
     root = claim(MISMATCH, *lines[:2])
     told = claim(COMPARED, *lines[2:], ranks=(3,), because="rank 3 was elsewhere")
-    found = blame.told_by_the_group(root, (3,), [root, told])
+    found = blame.with_comparison(root, (3,), [root, told])
     assert (found.because, found.strength) == ("rank 3 was elsewhere", "compared")
     assert [e.text for e in found.events] == ["states", "a", "b", "again"]
-    assert blame.told_by_the_group(root, (2,), [root, told]) is root
-    assert blame.told_by_the_group(root, (), [root, told]) is root
+    assert blame.with_comparison(root, (2,), [root, told]) is root
+    assert blame.with_comparison(root, (), [root, told]) is root
     other = claim(RAISED)
-    assert blame.told_by_the_group(other, (3,), [told]) is other
+    assert blame.with_comparison(other, (3,), [told]) is other
 
 
 # ── another model ────────────────────────────────────────────────────────────────────────────────────────────────────

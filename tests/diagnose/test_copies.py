@@ -6,7 +6,7 @@ import math
 
 from claims import event, source
 from postmortem.diagnose.copies import address_quality, merge
-from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.identity import Registry
 
 SOURCES = {
     s.path: s for s in (source("agent.err", "agent"), source("rank1.log", rank=1), source("console.txt"), source("e.json"))

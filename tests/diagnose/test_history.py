@@ -14,8 +14,8 @@ from postmortem.analyze import analyze
 from postmortem.diagnose.claims import Claim
 from postmortem.diagnose.solution import Solution
 from postmortem.model import Event
-from postmortem.report import attempts, render_markdown, render_terminal
-from postmortem.say import attempts_table as history
+from postmortem.report import render_markdown, render_terminal, summary
+from postmortem.say import accounts
 
 RAISED = pattern("raised", title="A Python exception ended a process")
 GROUP = pattern("group", "rendezvous", title="A group did not form", entity="job")
@@ -37,27 +37,27 @@ def verdict_on(last: Solution, *earlier: Solution) -> Solution:
 
 def test_a_job_that_fails_in_the_same_way_each_time_says_how_often() -> None:
     lives = [attempt(n, "incident", raised()) for n in (0, 1, 2)]
-    assert history.told(verdict_on(lives[2], *lives[:2])) == [
+    assert list(accounts.other_attempts(verdict_on(lives[2], *lives[:2]))) == [
         "It failed three times in the same way, in attempts 0, 1 and 2."
     ]
-    assert history.told(lives[0]) == []
+    assert list(accounts.other_attempts(lives[0])) == []
 
 
 @pytest.mark.parametrize("other", [raised("KeyError"), raised(code="data.py:7"), claim(GROUP)])
 def test_another_exception_or_another_line_of_code_is_another_way(other: Claim) -> None:
     """Two exceptions of one pattern once counted as the same failure."""
-    (said,) = history.told(verdict_on(attempt(1, "incident", raised()), attempt(0, "incident", other)))
+    (said,) = accounts.other_attempts(verdict_on(attempt(1, "incident", raised()), attempt(0, "incident", other)))
     assert said == f"Attempt 0 failed differently ({other.event.where})."
 
 
 def test_an_attempt_without_a_cause_is_like_no_other() -> None:
     silent = [attempt(n, "undetermined", None) for n in (0, 1)]
-    assert history.told(verdict_on(silent[1], silent[0])) == []
+    assert list(accounts.other_attempts(verdict_on(silent[1], silent[0]))) == []
 
 
 def test_how_an_attempt_ended() -> None:
     def ended(root: Claim | None, *events: Event, outcome: str = "incident") -> Any:
-        return history.rows(attempt(0, outcome, root, *events))[0]["ended"]
+        return accounts.attempts(attempt(0, outcome, root, *events))[0]["ended"]
 
     assert ended(raised(), *exits(r0=-15, r1=1)) == "exit code 1"
     assert ended(None, bye(0), bye(1), outcome="healthy") == "finished"
@@ -70,9 +70,9 @@ def test_when_an_attempt_began_is_told_by_who_introduces_himself() -> None:
     """On one console only the first and the last lines are kept: the first that is known of the second life may
     stand in its middle."""
     starts, goes_on = event(kind="identity", at=NOON, rank=0), event(kind="progress", at=NOON + 9, rank=0)
-    (row,) = history.rows(attempt(0, "healthy", None, starts, goes_on))
+    (row,) = accounts.attempts(attempt(0, "healthy", None, starts, goes_on))
     assert (row["begin"], row["end"]) == ("2026-11-21T12:00:00.000Z", "2026-11-21T12:00:09.000Z")
-    (row,) = history.rows(attempt(1, "healthy", None, goes_on))
+    (row,) = accounts.attempts(attempt(1, "healthy", None, goes_on))
     assert (row["begin"], row["end"]) == (None, "2026-11-21T12:00:09.000Z")
 
 
@@ -101,7 +101,7 @@ def test_three_attempts_of_which_two_failed_alike() -> None:
 def test_one_attempt_is_a_row_and_no_table() -> None:
     incident = solved(SAMPLES / "bad-label-one-rank")
     assert len(incident.document["attempts"]) == 1
-    assert attempts.attempts(incident.document) == [] and "Attempts" not in render_markdown(incident)
+    assert summary.attempts(incident.document) == [] and "Attempts" not in render_markdown(incident)
 
 
 def life(hour: int, steps: int) -> list[str]:

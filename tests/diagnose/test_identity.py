@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from claims import event, library, pattern, source
-from postmortem.diagnose.identity import build
-from postmortem.diagnose.registry import Registry
+from postmortem.diagnose.identity import Registry, build
 from postmortem.diagnose.same import bus_key, same_host, stem
 from postmortem.model import Event, Source
 

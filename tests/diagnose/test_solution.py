@@ -343,7 +343,7 @@ def test_alternatives_are_other_patterns_and_for_a_sigkill_the_oom_killer() -> N
 
 
 def rows(s: Solution) -> list[tuple[str, str]]:
-    return [(row["state"], row["why"]) for row in accounts.ranks(s)]
+    return [(row["state"], row["why"]) for row in accounts.ranks(s, {})]
 
 
 def test_what_became_of_every_rank() -> None:
@@ -376,9 +376,9 @@ def test_a_loud_complaint_is_told_before_a_quiet_one_and_a_nameless_one_is_its_s
 
 
 def test_how_far_a_rank_came() -> None:
-    seen = case(*steps(0, 3, 7, 5), event(kind="line", rank=0, line=99, fields={"collective": "allreduce"}), *exits(r0=-9),
+    seen = case(*steps(0, 3, 7, 5), event(kind="line", rank=0, line=99), *exits(r0=-9),
                 ranks=(0,), hosts={0: "a"}, pids={0: 42})  # fmt: skip
-    (row,) = accounts.ranks(solution(None, seen=seen))
+    (row,) = accounts.ranks(solution(None, seen=seen), {0: "allreduce"})
     assert (row["last_step"], row["last_collective"], row["exit"], row["host"], row["pid"]) == (
         7,
         "allreduce",
@@ -387,7 +387,7 @@ def test_how_far_a_rank_came() -> None:
         42,
     )
     assert row["last_line"] == {"source": "rank0.log", "line": 99}
-    (empty,) = accounts.ranks(solution(None, seen=case(ranks=(0,))))
+    (empty,) = accounts.ranks(solution(None, seen=case(ranks=(0,))), {})
     assert [empty[k] for k in ("last_step", "last_collective", "exit", "host", "pid", "last_line")] == [None] * 6
 
 

@@ -185,8 +185,15 @@ def small(data: bytes) -> None:
     counters.form_of(text)
     boxed.opens(text)
     list(signs.counts(text))
-    for sign in (signs.step, signs.done, signs.has_error, signs.troubled, signs.result, signs.answers, signs.goodbye,
-                 signs.last_word):  # fmt: skip
+    for sign in (
+        signs.step,
+        signs.complains,
+        signs.has_error,
+        signs.troubled,
+        signs.result,
+        signs.goodbye,
+        signs.last_word,
+    ):
         sign(text)
 
 

@@ -1,0 +1,195 @@
+"""One row for each process of one attempt: who it is and how that is known, what it did, and how it ended.
+
+    launcher            gpu-3   4100                                     Sending process 4201 closing signal SIGTERM
+    rank 1   local 1    gpu-3   4201   steps 0 to 39   SIGTERM, requested by the launcher
+    rank 2   local 2    gpu-3   4202   steps 0 to 39   exit code 1, error at train.log:87
+    dataloader-worker   gpu-3   4377   of rank 2       SIGKILL
+
+In: the events of one attempt, copies merged, and the joins of its job. Out: `Process` rows, those of ranks first. Each
+pass below fills some cells; `Case` and the document only read them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from postmortem.diagnose import endings
+from postmortem.diagnose.endings import Ending
+from postmortem.diagnose.identity import Registry, Strength
+from postmortem.diagnose.wording import BROAD
+from postmortem.library import Library
+from postmortem.model import Event
+from postmortem.model.digits import number, whole
+
+Role = Literal["rank", "launcher", "dataloader-worker", "child"]
+_CHILD_PID = re.compile(r"\(pid\(?s?\)? ?(?P<pid>\d{1,9})\)")
+WRITTEN = ("line", "progress", "finished")
+RAISED = ("exception", "crash")
+Words = Mapping[str, Sequence[Event]]  # events by what their pattern reports (TELLS of vocabulary.py)
+
+
+class Known(NamedTuple):
+    """How an identity cell is known: how well, and by which event."""
+
+    strength: Strength
+    event: Event
+
+
+class Stop(NamedTuple):
+    """A request to stop: `by` is launcher, scheduler, user or unknown."""
+
+    by: str
+    event: Event
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process. Unknown is None; times are seconds since the epoch on the job's clock."""
+
+    role: Role
+    rank: int | None = None
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    parent: int | None = None  # rank
+    gpu: str | None = None
+    first_seen: float | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    last_line: Event | None = None
+    stack: Event | None = None
+    stop: Stop | None = None
+    end: Ending | None = None
+    error: Event | None = None
+    finished: bool = False
+    known: Mapping[str, Known] = field(default_factory=dict)  # by the name of the cell
+
+    @property
+    def ended_at(self) -> float | None:
+        report = self.end.told_by if self.end is not None else None
+        return moment(report) if report is not None else None
+
+
+def moment(e: Event) -> float | None:
+    """When it was, on the job's clock; None where that is not known to half a minute."""
+    return e.at if e.at_sigma < BROAD else None
+
+
+def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[int, Ending], registry: Registry,
+          library: Library) -> tuple[Process, ...]:  # fmt: skip
+    """The rows of all ranks of a job, then those of their launchers and children."""
+    locals_ = {rank: local for (_, _, local), rank in registry.by_local.items()}
+    gpus = {rank: bus for (_, bus), rank in registry.by_bus.items()}
+    rows = []
+    for rank in registry.ranks:
+        row = Process(
+            "rank", rank, locals_.get(rank), registry.host_of.get(rank), gpu=gpus.get(rank), end=ends.get(rank)
+        )
+        row = replace(row, pid=next(iter(registry.pids.get(rank, ())), None))
+        rows.append(_with_events(row, by_rank.get(rank, ()), registry))
+    stops = list(_stops(words, library))
+    launchers = _launchers(words)
+    children = list(_children(words, registry))
+    return (*(_with_stop(row, stops) for row in rows), *launchers, *children)
+
+
+def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> Process:
+    """The row with what the events of its process show."""
+    known: dict[str, Known] = {}
+    for e in events:
+        strength = registry.identify(e)[1]
+        for cell, fits in (
+            ("rank", True),
+            ("host", e.host == row.host),
+            ("pid", row.pid in (e.pid, e.fields.get("pid"))),
+        ):
+            best = known.get(cell)
+            if fits and getattr(row, cell) is not None and (best is None or best.strength < strength):
+                known[cell] = Known(strength, e)
+    steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
+    written = [e for e in events if e.kind in WRITTEN]
+    return replace(
+        row,
+        known=known,
+        first_seen=min((at for e in events if (at := moment(e)) is not None), default=None),
+        first_step=min(steps, default=None),
+        last_step=max(steps, default=None),
+        last_line=max(written, key=lambda e: (e.at or 0.0, e.where.line or 0), default=None),
+        stack=next((e for e in reversed(events) if e.kind == "stack" and e.fields.get("frames")), None),
+        error=next((e for e in events if e.kind in RAISED and not e.fields.get("wrapper")), None),
+        finished=any(e.kind == "finished" for e in events),
+    )
+
+
+def ends(exits: Iterable[Event], reports: Iterable[Event], registry: Registry) -> dict[int, Ending]:
+    """How each rank ended: by the launcher's failure block or a script, else by its launcher's one-line report."""
+    found: dict[int, Ending] = {}
+    for e in exits:
+        code = number(e.fields.get("exitcode"))
+        if e.rank is not None and code is not None:
+            found.setdefault(e.rank, endings.of(code, e))
+    for e in reports:
+        pid, code = number(e.fields.get("pid")), number(e.fields.get("exitcode"))
+        rank = registry.rank_of_pid(pid, e.host)
+        rank = registry.rank_of(e) if rank is None else rank
+        if rank is not None and code is not None and rank not in found:
+            report = e._replace(kind="exit", rank=rank, pid=pid, fields=dict(e.fields) | {"exitcode": code})
+            found[rank] = endings.of(code, report)
+    return found
+
+
+def _stops(words: Words, library: Library) -> Iterator[tuple[int | None, Stop]]:
+    """Each request to stop with the pid that it is for; None: for the whole job."""
+    for e in (*words.get("asks", ()), *words.get("forces", ())):
+        yield number(e.fields.get("pid")), Stop("launcher", e)
+    for e in words.get("stop", ()):
+        pattern = library.get(e.pattern)
+        yield None, Stop("scheduler" if pattern and pattern.category == "scheduler" else "unknown", e)
+
+
+def _with_stop(row: Process, stops: Sequence[tuple[int | None, Stop]]) -> Process:
+    """The row with the request that names its pid, else with that for the whole job."""
+    own = next((stop for pid, stop in stops if pid is not None and pid == row.pid), None)
+    return replace(row, stop=own or next((stop for pid, stop in stops if pid is None), None))
+
+
+def _launchers(words: Words) -> list[Process]:
+    """A row for each launcher that reports an end or requests a stop under its own pid."""
+    found: dict[int, Process] = {}
+    for e in (e for word in ("asks", "forces", "exit", "death") for e in words.get(word, ())):
+        if e.pid is not None and e.speaker == "launcher":
+            found.setdefault(e.pid, Process("launcher", host=e.host, pid=e.pid, first_seen=moment(e), last_line=e))
+    return list(found.values())
+
+
+def _children(words: Words, registry: Registry) -> Iterator[Process]:
+    """A row for each process that a rank reports as its own child."""
+    seen = set()
+    for e in words.get("child", ()):
+        if (pid := child_of(e)) is not None and pid not in seen:
+            seen.add(pid)
+            rank = registry.rank_of(e)
+            role: Role = "dataloader-worker" if "DataLoader" in e.text else "child"
+            yield Process(
+                role, host=e.host, pid=pid, parent=rank, end=endings.told(e), known={"pid": Known(Strength.STATED, e)}
+            )
+
+
+def child_of(e: Event) -> int | None:
+    """The pid of the child that an event is about: `DataLoader worker (pid 4377) is killed by signal: Killed`."""
+    named = _CHILD_PID.search(e.text)
+    return whole(named["pid"]) if named else None
+
+
+def by_rank(events: Iterable[Event], registry: Registry) -> dict[int, list[Event]]:
+    """The events of each rank's own; a line in which a launcher introduces it is none."""
+    found: dict[int, list[Event]] = defaultdict(list)
+    for e in events:
+        rank = registry.rank_of(e)
+        if rank is not None and e.kind != "pid":
+            found[rank].append(e)
+    return found

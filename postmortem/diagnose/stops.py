@@ -1,0 +1,76 @@
+"""Claims from requests to stop in the table of processes: a signal that nobody there sent, and a rank that a launcher
+found still running when all others had finished.
+
+exitcode  : -15 (pid: 4201)                     and no `Sending process 4201 closing signal SIGTERM`
+[rank2] Training finished.                      and `Sending process 4202 closing signal SIGTERM` for no other pid
+WARNING got signal 15 (SIGTERM), leaving        and no launcher, scheduler or failure before it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from postmortem.diagnose.case import Case
+from postmortem.diagnose.claims import OTHERS, Claim
+from postmortem.diagnose.derive.hangs.rank_rows import make
+from postmortem.diagnose.wording import ranks_text
+from postmortem.model import Event
+
+
+def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
+    """At most one claim, where nothing else is a cause, or nothing but the stop of the launcher itself."""
+    causes = [c for c in claims if c.role == "cause"]
+    found = _still_running(case) if all(c.tells("stop") for c in causes) else None
+    if found is None and all(c.pattern.category == "peer-lost" and c.strength == "silent" for c in causes):
+        found = _signaled(case) or _reported(case, claims)
+    return [found] if found is not None else []
+
+
+def _still_running(case: Case) -> Claim | None:
+    """Ranks that did not exit: of torchrun's processes only those that still run are sent a signal, and all others
+    finished."""
+    ranks = [p for p in case.processes if p.rank is not None]
+    running = [p for p in ranks if p.stop is not None and p.stop.by == "launcher"]
+    if not running:  # the launcher names no pids: those that did not finish, where most did
+        running = [p for p in ranks if not p.finished and p.last_line is not None]
+        running = running if any(p.stop is not None for p in running) else []
+    others = [p for p in ranks if p not in running]
+    if not 0 < len(running) < len(others) or not all(p.finished for p in others):
+        return None
+    if any(p.end is not None and p.end.kind in ("own", "crash", "kill") and p.end.code > 0 for p in running):
+        return None
+    names = [p.rank for p in running if p.rank is not None]
+    because = f"all other ranks had finished, and {ranks_text(names)} did not exit until the job was stopped"
+    last = [p.last_line or (p.stop.event if p.stop else None) for p in running]
+    return make(case, "rank-did-not-exit", names, [*last, *(p.stop.event for p in running if p.stop)], because)
+
+
+def _signaled(case: Case) -> Claim | None:
+    """Ranks that a stop signal ended, where no launcher or scheduler reports that it sent any."""
+    ended = [p for p in case.processes if p.end is not None and p.end.kind == "stop" and p.stop is None]
+    if not ended or case.telling("asks") or case.telling("stop"):
+        return None
+    names = [p.rank for p in ended if p.rank is not None]
+    signal = ended[0].end.signal if ended[0].end is not None else ""
+    because = f"{signal} ended {ranks_text(names)}, and no line shows that the launcher or a scheduler sent it"
+    return _of(case, "rank-exit-signalled", names, [p.end.told_by for p in ended if p.end], because)
+
+
+def _reported(case: Case, claims: Sequence[Claim]) -> Claim | None:
+    """Ranks that report a SIGTERM, where no line shows a sender, a failure or a finish."""
+    asked = [c for c in claims if c.tells("asked") and c.speaker not in OTHERS]
+    failed = any(c.role == "symptom" and c not in asked for c in claims)
+    known = case.finished or case.telling("asks") or case.telling("stop")
+    if not asked or failed or known or not case.by_kind["worked"]:
+        return None
+    names = sorted(case.ranks_of(c.event for c in asked))
+    because = "it reported SIGTERM, and no line shows who sent it"
+    return _of(case, "rank-was-stopped", names, [c.event for c in asked], because)
+
+
+def _of(case: Case, pattern: str, ranks: Collection[int], proof: Sequence[Event | None], because: str) -> Claim | None:
+    """A claim about these ranks; about the job, where they are all that it has."""
+    whole = len(ranks) != 1 and len(ranks) >= len(case.registry.ranks)
+    found = make(case, pattern, () if whole else ranks, proof, because)
+    return replace(found, pattern=replace(found.pattern, entity="job")) if found is not None and whole else found
