@@ -180,13 +180,20 @@ def small(data: bytes) -> None:
     text = _text(data)
     times.find(text)
     times.boot(text)
-    _, said = faults.library_of(text)
-    faults.fields_of(faults.read(said))
+    _, message = faults.library_of(text)
+    faults.fields_of(faults.read(message))
     counters.form_of(text)
     boxed.opens(text)
     list(signs.counts(text))
-    for sign in (signs.step, signs.done, signs.has_error, signs.troubled, signs.result, signs.answers, signs.goodbye,
-                 signs.last_word):  # fmt: skip
+    for sign in (
+        signs.step,
+        signs.complains,
+        signs.has_error,
+        signs.troubled,
+        signs.result,
+        signs.goodbye,
+        signs.last_word,
+    ):
         sign(text)
 
 
@@ -290,7 +297,6 @@ def named(data: bytes) -> None:
     kind, _ = sniff.kind(shown, head)
     source = names.source(shown, kind, len(head), Path("x") / "y", head)
     assert source.rank is None or source.rank >= 0
-    names.job_folder(shown)
 
 
 _FOLDER: list[Path] = []
