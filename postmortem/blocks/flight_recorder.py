@@ -73,7 +73,7 @@ def parse(source: Source, content: bytes) -> Iterator[Event]:
         return
     rows = [row for row in _row(document.get("entries"), 20 * KEPT) if isinstance(row, dict)]
     groups = _find_groups(document, rows)
-    entries = [e for row in rows if (e := _entry(row, groups.get(_named(row)))) is not None]
+    entries = [one for row in rows if (one := _entry(row, groups.get(_named(row)))) is not None]
     rank = source.rank if source.rank is not None else _rank(source.path, document, groups)
     base = source_event(source, "recorder", "", rank=rank, host=source.host or _word(document.get("host_name")) or None)
     last = entries[-KEPT:]

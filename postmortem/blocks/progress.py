@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from postmortem.blocks import identities, interest, signs
+from postmortem.blocks import identities, signs
 from postmortem.blocks.counters import Counters
 from postmortem.formats import forms
 from postmortem.formats.envelope import Envelope, Style, peel
@@ -96,10 +96,10 @@ def _lines(samples: tuple[Sample, ...], style: Style, most: int) -> Iterator[tup
     """The first and the last lines of the samples, with their marks."""
     head = int(most * HEAD_SHARE)
     # where few lines are read, each is searched for a step
-    forced = interest.STEP if most < LINES else 0
+    forced = signs.STEP if most < LINES else 0
     for i, sample in enumerate(samples):
         data = sample.text
-        marks = interest.Marks(data, forced)
+        marks = signs.Marks(data, forced)
         if len(samples) == 1:
             wanted = starts_of_lines(data, head, most - head)
         else:
@@ -124,28 +124,28 @@ def _read(writer: _Writer, line: Line, marks: int, own: bool) -> None:
         writer.last = line
         writer.tail.append(line)
         _open(writer, line)
-    if marks & interest.STEP:
+    if marks & signs.STEP:
         if writer.first_step is None and (step := signs.step(env.body)) is not None:
             writer.first_step = (line, step)
         writer.steps.append(line)
-    if marks & (interest.STEP | interest.COUNT):
+    if marks & (signs.STEP | signs.COUNT):
         if writer.counting < COUNTS[0]:
             _count(writer, line)
         else:
             writer.counting_last.append(line)
         writer.counting += 1
-    if marks & interest.ANSWER:
+    if marks & signs.ANSWER:
         if signs.SIEVE["answer"].search(env.body):
             writer.answered = line
         elif signs.SIEVE["serves"].search(env.body):
             writer.up = line
-    if marks & interest.BYE:
+    if marks & signs.BYE:
         writer.goodbyes.append(line)
-    if marks & interest.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
+    if marks & signs.NOTICE and len(writer.notices) < MAX_NOTICES and signs.complains(env.body):
         writer.notices.append(line)
-    if marks & interest.MILESTONE:
+    if marks & signs.MILESTONE:
         writer.milestones.append(line)
-    if marks & interest.FACTS:
+    if marks & signs.FACTS:
         identities.learn(writer.facts, env.body)
     for name, value in (("world", env.world), ("pid", env.pid if own else None), ("gpu", env.gpu if own else None)):
         if value is not None:

@@ -42,7 +42,7 @@ from postmortem.formats import (
     boxed,
     envelope,
     excerpt,
-    exports,
+    framing,
     records,
     style,
     tables,
@@ -267,11 +267,9 @@ def small(data: bytes) -> None:
     list(signs.counts(text))
     for sign in (
         signs.step,
-        signs.done,
         signs.has_error,
         signs.troubled,
         signs.result,
-        signs.answers,
         signs.goodbye,
         signs.last_word,
     ):
@@ -288,9 +286,9 @@ def record(data: bytes) -> None:
 
 def export(data: bytes) -> None:
     text = _text(data)
-    if exports.looks(text):
+    if framing.is_export(text):
         count = text.count("\n") + 1
-        for group in exports.groups(text):
+        for group in framing.exported(text):
             assert all(1 <= row[0] <= count for row in group)
 
 
@@ -558,8 +556,8 @@ def _targets() -> Iterator[Target]:
     yield Target("peel", lines, peel, 18, (f"{p}.envelope", f"{p}.style", f"{p}.times"))
     yield Target("small", lines, small, 14, (f"{p}.faults", f"{p}.signs", f"{p}.times", f"{p}.counters"))
     yield Target("record", wrapped, record, 6, (f"{p}.records",))
-    yield Target("export", wrapped, export, 5, (f"{p}.exports", f"{p}.records"))
-    yield Target("unwrapped", wrapped, unwrapped, 4, (f"{p}.unwrap", f"{p}.framing", f"{p}.exports"))
+    yield Target("export", wrapped, export, 5, (f"{p}.framing", f"{p}.records"))
+    yield Target("unwrapped", wrapped, unwrapped, 4, (f"{p}.unwrap", f"{p}.framing"))
     yield Target("blocks", windows, blocks, 3, (p,))
     yield Target("worked", windows, worked, 2, (f"{p}.progress", f"{p}.signs", f"{p}.counters"))
     yield Target("pickled", dumps, pickled, 18, (f"{p}.plain_pickle",))
