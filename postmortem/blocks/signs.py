@@ -1,10 +1,10 @@
-"""Signs in an ordinary line: work that gets on, a result, an answer, a complaint, a goodbye.
+"""Signs in an ordinary line: work that gets on, a result, an answer, a complaint, a completion.
 
     iter 30/1000  loss 0.52                      a count, `it` of 1000 is 30; work where it grows
     INFO: 10.0.0.8:44 - "POST /v1/completions HTTP/1.1" 200 OK          an answer
     mAP@[.5:.95]: 0.1149                         a result, where nothing comes after it
-    Training finished.                           a goodbye
-    done                                         a goodbye too, if it is the last line
+    Training finished.                           a completion
+    done                                         a completion too, if it is the last line
 
 The regexes are in signs.yaml. A redrawn progress bar and the summary of wandb are no signs of work: both come
 after a fatal traceback. `Marks` finds the lines of a sample that may have a sign in one pass: the slow regexes run
@@ -106,7 +106,7 @@ def counts(body: str) -> Iterator[tuple[str, int]]:
     if epoch := SIEVE["epoch"].search(body):
         yield "epoch", whole(epoch["n"])
     if so_far := SIEVE["so-far"].search(body):
-        yield so_far["what"], whole(so_far["n"])
+        yield so_far["name"], whole(so_far["n"])
     if (named := SIEVE["step"].search(body)) and not _is_plan(body):
         yield named["word"].lower(), whole(named["step"])
 
@@ -162,33 +162,33 @@ def troubled(body: str) -> bool:
     return has_error(body) or complains(body)
 
 
-# ── goodbyes ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── completions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def goodbye(body: str) -> bool:
+def completion(body: str) -> bool:
     """Whether a line ends the work."""
-    return last_word(body) or (_ends_work("goodbye", body) and not is_foreign(body))
+    return last_word(body) or (_ends_work("completion", body) and not is_foreign(body))
 
 
 def last_word(body: str) -> bool:
-    """Whether it is a goodbye that a failed script does not print."""
-    if SIEVE["goodbye-of-program"].search(body):
+    """Whether it reports a completion that a failed script does not print."""
+    if SIEVE["completion-of-program"].search(body):
         return True
     return _ends_work("last-words", body) and not is_foreign(body)
 
 
 def _ends_work(name: str, body: str) -> bool:
-    return bool(SIEVE[name].search(body)) and not _REGEXES["not-goodbye"].search(_REGEXES["no-error"].sub("", body))
+    return bool(SIEVE[name].search(body)) and not _REGEXES["not-completion"].search(_REGEXES["no-error"].sub("", body))
 
 
 # ── the lines that may have a sign ──────────────────────────────────────────────────────────────────────────
 
-STEP, BYE, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = (1 << n for n in range(7))
-ALL = STEP | BYE | NOTICE | MILESTONE | FACTS | COUNT | ANSWER
-PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (BYE, 0, 2), (MILESTONE, 0, 1))  # of each kind the first and last lines
+STEP, END, NOTICE, MILESTONE, FACTS, COUNT, ANSWER = (1 << n for n in range(7))
+ALL = STEP | END | NOTICE | MILESTONE | FACTS | COUNT | ANSWER
+PICKED = ((FACTS, 3, 0), (NOTICE, 1, 1), (END, 0, 2), (MILESTONE, 0, 1))  # of each kind the first and last lines
 _NAMES = {
     "step": STEP,
-    "bye": BYE,
+    "end": END,
     "notice": NOTICE,
     "milestone": MILESTONE,
     "facts": FACTS,

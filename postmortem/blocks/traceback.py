@@ -116,11 +116,11 @@ def _named_in(body: str) -> str:
     m = _REGEXES["uncaught"].search(body)
     if m is None:
         m = _REGEXES["alone"].match(body.strip()) or _REGEXES["logged"].search(body)
-        dismissed = m is None or _REGEXES["dismissed"].search(body) or _REGEXES["news"].search(m["said"].split(":")[0])
+        dismissed = m is None or _REGEXES["dismissed"].search(body) or _REGEXES["news"].search(m["text"].split(":")[0])
         if m is None or dismissed:
             return ""
-    as_code = _REGEXES["repr"].match(m["said"])
-    return f"{as_code['type']}: {as_code['message']}" if as_code else m["said"]
+    as_code = _REGEXES["repr"].match(m["text"])
+    return f"{as_code['type']}: {as_code['message']}" if as_code else m["text"]
 
 
 def _is_last(excerpt: Excerpt, line: Line) -> bool:

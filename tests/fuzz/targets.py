@@ -270,7 +270,7 @@ def small(data: bytes) -> None:
         signs.has_error,
         signs.troubled,
         signs.result,
-        signs.goodbye,
+        signs.completion,
         signs.last_word,
     ):
         sign(text)
