@@ -20,7 +20,7 @@ from postmortem import input as collect
 from postmortem import reading
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import flight_recorder, torchrun
-from postmortem.formats import exports, plain_json
+from postmortem.formats import framing, plain_json
 from postmortem.system import pool, process
 
 ROOT = Path(__file__).parent.parent
@@ -129,7 +129,7 @@ def test_json_is_counted_before_it_is_read(monkeypatch: pytest.MonkeyPatch) -> N
     (event,) = flight_recorder.parse(source, b'{"entries": [' + b"{}," * 2000 + b"{}]}")
     assert event.kind == "unreadable" and "more than 1,000 values" in event.text
     lines = [(1, "["), (2, '{"message": "x", "a": [' + "{}," * 2000 + "{}]}"), (3, "]")]
-    assert [group[0].text for group in exports.document(iter(lines))] == [text for _, text in lines]
+    assert [group[0].text for group in framing.export(iter(lines))] == [text for _, text in lines]
 
 
 def test_a_flood_of_values_beside_a_log(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from postmortem import reading, report, scan
 from postmortem.analyze import Options, analyze
 from postmortem.blocks import counters, faults, flight_recorder, plain_pickle, progress, signs, stacks, torchrun
 from postmortem.errors import PostmortemError
-from postmortem.formats import boxed, envelope, excerpt, exports, records, style, tables, times, unwrap
+from postmortem.formats import boxed, envelope, excerpt, framing, records, style, tables, times, unwrap
 from postmortem.input import Container, archives, collect, names, open_sources, remote, sniff
 from postmortem.input.streams import Incomplete, Limits
 from postmortem.library import load
@@ -187,11 +187,10 @@ def small(data: bytes) -> None:
     list(signs.counts(text))
     for sign in (
         signs.step,
-        signs.complains,
         signs.has_error,
         signs.troubled,
         signs.result,
-        signs.goodbye,
+        signs.completion,
         signs.last_word,
     ):
         sign(text)
@@ -207,9 +206,9 @@ def record(data: bytes) -> None:
 
 def export(data: bytes) -> None:
     text = _text(data)
-    if exports.looks(text):
+    if framing.is_export(text):
         count = text.count("\n") + 1
-        for group in exports.groups(text):
+        for group in framing.exported(text):
             assert all(1 <= row[0] <= count for row in group)
 
 
