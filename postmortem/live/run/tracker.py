@@ -31,6 +31,11 @@ def name_of(number: int) -> str:
         return f"signal {number}"
 
 
+def describe(code: int) -> str:
+    """Return how a process ended; less than zero is a signal."""
+    return f"killed by {name_of(-code)}" if code < 0 else f"exited with code {code}"
+
+
 class Tracker:
     """The processes of the job that have been seen, each with a descriptor that reports its end."""
 
@@ -114,17 +119,16 @@ class Tracker:
             if is_rank:
                 self._journal.write("end", f"{subject} has gone; only its parent saw how", facts)
             return
-        number, code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0, os.WEXITSTATUS(status)
-        end = f"killed by {name_of(number)}" if number else f"exited with code {code}"
-        failed = number == signal.SIGABRT if number else code
-        if is_rank and failed and self._is_first(process):
+        code = os.waitstatus_to_exitcode(status)
+        end = describe(code)
+        if is_rank and (code > 0 or code == -signal.SIGABRT) and self._is_first(process):
             dumps.request(self.ranks(), f"{subject} {end}", self._journal)
-        facts |= {"signal": name_of(number), "core": os.WCOREDUMP(status)} if number else {"code": code}
+        facts |= {"signal": name_of(-code), "core": os.WCOREDUMP(status)} if code < 0 else {"code": code}
         if pid in self.killed:
             facts["by"] = "postmortem run"
-        if is_rank or number or rusage:
+        if is_rank or code < 0 or rusage:
             self._journal.write("end", f"{subject} {end}", facts)
-        if number == signal.SIGKILL and pid not in self.killed and self._memory and pid not in self._elsewhere:
+        if code == -signal.SIGKILL and pid not in self.killed and self._memory and pid not in self._elsewhere:
             self._explain_kill(process)
         if is_rank:
             self._over.add(process.attempt)

@@ -21,9 +21,10 @@ from pathlib import Path
 
 from postmortem.errors import UsageError, ours
 from postmortem.live.run import kernel_state, switches
-from postmortem.live.run.job import End, Job
+from postmortem.live.run.job import Job
 from postmortem.live.run.journal import JOURNAL, REPORT, RUNS, Journal, make_folder, print_line
 from postmortem.live.run.tee import Tee, open_stream
+from postmortem.live.run.tracker import name_of
 from postmortem.system.arguments import HISTORY
 
 NOT_FOUND, NOT_RUNNABLE = 127, 126  # as in shells
@@ -55,25 +56,29 @@ def execute(command: Sequence[str], options: Options) -> int:
         raise UsageError(f"--without {unknown[0]} is no switch", f"there are {', '.join(switches.SWITCHES)}")
     folder = make_folder(options.folder)
     began = time.monotonic()
-    end = _run(command, options, folder)
-    failed, seconds = bool(end.code or end.signal), time.monotonic() - began
-    if not failed and folder and options.history:
+    code = _run(command, options, folder)
+    seconds = time.monotonic() - began
+    if not code and folder and options.history:
         _add_to_history(folder, options.history)
     where = f"kept in {_relative(folder)}" if folder else "nothing was kept"
-    if folder and not failed and options.keep == "failed":
+    if folder and not code and options.keep == "failed":
         shutil.rmtree(folder, ignore_errors=True)
         where = "nothing kept"
         with suppress(OSError):
             folder.parent.rmdir()  # if it is empty
-    print_line(f"{end} after {seconds:.1f} s; {where}")
-    if failed and folder and options.analyze:
+    print_line(f"{_end(code)} after {seconds:.1f} s; {where}")
+    if code and folder and options.analyze:
         analyze(folder, history=options.history)
-    if end.signal:
-        _die_of(end.signal)
-    return end.code
+    if code < 0:
+        _die_of(-code)
+    return code
 
 
-def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
+def _end(code: int) -> str:
+    return name_of(-code) if code < 0 else f"exit code {code}"
+
+
+def _run(command: Sequence[str], options: Options, folder: Path | None) -> int:
     host = socket.gethostname()
     journal, memory, kernel = Journal(folder, host), kernel_state.Memory(), kernel_state.KernelLog()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
@@ -101,28 +106,28 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> End:
     try:
         job.start(command, os.environ | added, tee)
     except OSError as error:
-        end = _not_started(command[0], error)
+        code = _not_started(command[0], error)
         tee.close_inner()
     else:
         try:
-            end = job.wait()
+            code = job.wait()
         except Exception as error:
             print_line(f"nothing more is noted of this run: {ours(error)}")
-            end = job.wait_only()
+            code = job.wait_only()
     tee.drain(DRAIN_S)
     tee.close()
-    last = {"code": end.code, "signal": end.signal, "ranks": job.tracker.counted()} | kernel_state.state(memory)
+    last = {"code": max(code, 0), "signal": max(-code, 0), "ranks": job.tracker.counted()} | kernel_state.state(memory)
     job.close()
-    journal.write("done", f"the command ended: {end}", last)
+    journal.write("done", f"the command ended: {_end(code)}", last)
     kernel.save(folder)
     journal.close()
-    return end
+    return code
 
 
-def _not_started(name: str, error: OSError) -> End:
+def _not_started(name: str, error: OSError) -> int:
     missing = isinstance(error, FileNotFoundError)
     print_line(f"{name}: {'command not found' if missing else error.strerror}")
-    return End(NOT_FOUND if missing else NOT_RUNNABLE)
+    return NOT_FOUND if missing else NOT_RUNNABLE
 
 
 def _relative(path: Path) -> Path:
