@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 TOGETHER = 8
 SOON = 4.0  # seconds for an item that `watch` waits for
-RANKS = 256  # of one host, whose stacks are taken
+RANKS = 256  # of one host
 DUMPS = 256
 DAY = 86400.0
 EARLIER = 60.0  # seconds before the job's start: the kernel's clock drifts
@@ -43,7 +43,7 @@ LISTING = Item("dumps", "paths of flight-recorder dumps", (), limit=5, state=Fal
 
 @dataclass(frozen=True)
 class Task:
-    """An item whose commands are filled in."""
+    """An item with its commands filled in."""
 
     item: Item
     file: str
@@ -51,8 +51,8 @@ class Task:
 
 
 def collected(since: float | None = None, job: str = "", alone: bool = False) -> Iterator[tuple[Row, bytes]]:
-    """Yield the items of this host, first what is lost first. `job` is the id of torchrun's run or of a Slurm
-    job, and restricts the ranks. `alone` includes the scheduler, which otherwise one host asks for all."""
+    """Yield the items of this host, in the order in which they are lost. `job`, the id of a run of torchrun or of a
+    Slurm job, restricts the ranks. `alone` includes the scheduler, which otherwise one host asks for all."""
     found, row = live(job)
     if row:
         yield row, b""
@@ -117,7 +117,7 @@ def of_slurm(job: str) -> list[Task]:
 
 
 def of_pods(selector: str, pods: Sequence[str]) -> Iterator[Task]:
-    """Yield what Kubernetes knows of pods, also of those that have ended."""
+    """Yield the records of Kubernetes on pods, also of those that have ended."""
     for item in items.KUBERNETES:
         yield _filled(item, SELECTOR=selector)
     for pod in pods:

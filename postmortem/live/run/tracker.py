@@ -51,7 +51,7 @@ class Tracker:
         self._counted = memory.oom_kills()
         self._rose = 0.0  # when the cgroup counted a kill that belongs to no process yet
         self._dead: set[int] = set()
-        self._elsewhere: set[int] = set()  # whose memory another cgroup counts
+        self._elsewhere: set[int] = set()  # in another cgroup
         self._over: set[int | None] = set()  # attempts in which a rank has ended
 
     def descriptor(self) -> int:

@@ -60,7 +60,7 @@ def execute(command: Sequence[str], options: Options) -> int:
     seconds = time.monotonic() - began
     if not code and folder and options.history:
         _add_to_history(folder, options.history)
-    where = f"kept in {_relative(folder)}" if folder else "nothing was kept"
+    where = f"kept in {_relative(folder)}" if folder else "no evidence was saved"
     if folder and not code and options.keep == "failed":
         shutil.rmtree(folder, ignore_errors=True)
         where = "nothing kept"
@@ -87,7 +87,7 @@ def _run(command: Sequence[str], options: Options, folder: Path | None) -> int:
         job = Job(journal, memory, folder)
         tee = Tee(streams, folder)
     except (OSError, AttributeError) as error:  # no descriptors or processes left, or a very old kernel
-        print_line(f"nothing is kept of this run, which goes on alone: {error}")
+        print_line(f"no evidence of this run is saved, which goes on alone: {error}")
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         try:
             os.execvp(command[0], list(command))

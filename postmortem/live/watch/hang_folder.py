@@ -1,7 +1,7 @@
 """The evidence of a hang in one folder, and the verdict of `analyze` on it and the logs.
 
-The folder has a journal, the stack and process file of each rank, `ps.txt`, `verdict.json` and `report.html`. A rank
-whose stack no tool may read is sent a signal only if it has a handler for it: it would die of it otherwise.
+The folder has a journal, the stack and process file of each rank, `ps.txt`, `verdict.json` and `report.html`. If no
+tool may read the stack of a rank, it is sent a signal, but only if it has a handler, without which it would die.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def preload() -> None:
 
 def judge(paths: Sequence[str], folder: Path) -> dict[str, Any] | None:
     """Return the document of `analyze`; None if it fails. It runs in a copy of this process, which has everything
-    loaded and whose memory no log can exhaust."""
+    loaded, so that no log can exhaust our memory."""
 
     def write_verdict() -> None:
         from postmortem import analyze, report
