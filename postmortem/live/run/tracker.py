@@ -60,10 +60,9 @@ class Tracker:
 
     def look(self, root: int) -> None:
         """Look at this process and those below it."""
-        above = {root: self.known.get(root)}
         self._see(root, os.getpid(), None)
         for pid, parent in processes.below(root):
-            above[pid] = self._see(pid, parent, self.known.get(parent))
+            self._see(pid, parent, self.known.get(parent))
         kills = self._memory.oom_kills()
         if kills > self._counted and not self._rose:
             self._rose = time.monotonic()
@@ -73,12 +72,12 @@ class Tracker:
             self._journal.write("oom-of-others", f"{self._cgroup()} counted {more}", {"oom_kill": kills})
             self._counted, self._rose = kills, 0.0
 
-    def _see(self, pid: int, parent: int, above: Process | None) -> Process:
+    def _see(self, pid: int, parent: int, above: Process | None) -> None:
         seen = self._looks.get(pid, 0)
         self._looks[pid] = seen + 1
         known = self.known.get(pid)
         if known is not None and (known.rank is not None or seen >= FIRST_LOOKS):
-            return known
+            return
         found = self.known[pid] = processes.look(pid, parent, above)
         if not seen and len(self._pidfds) < MOST:
             try:
@@ -94,7 +93,6 @@ class Tracker:
             self._elsewhere.add(pid)
         if found.rank is not None:
             self._journal.write("start", f"rank {found.rank} pid {pid} runs", _facts(found))
-        return found
 
     def read_ends(self) -> None:
         """Record the ends that the descriptors report, before the parents reap."""

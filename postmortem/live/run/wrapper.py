@@ -14,10 +14,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from postmortem.errors import UsageError, ours
 from postmortem.live.run import kernel_state, switches
@@ -137,30 +138,20 @@ def _relative(path: Path) -> Path:
         return path
 
 
-def postmortem(*words: str) -> list[str]:
-    """Return the words of a command of this package. Modules in the working directory do not belong to it."""
-    return [sys.executable, "-P", "-m", "postmortem", *words]
-
-
-def environment(**more: str) -> Mapping[str, str]:
-    """Return the environment in which this package is found."""
+def own_command(*words: str, history: str | None = None) -> dict[str, Any]:
+    """Return the arguments of Popen for a command of this package, which no module in the working directory replaces.
+    The address of the history is a variable, since it may hold a password, which a command line would show."""
     path = os.pathsep.join(filter(None, [str(PACKAGE), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path} | more
-
-
-def _history(address: str | None) -> dict[str, str]:
-    """Return a variable: the address may hold a password, which a command line would show."""
-    return {HISTORY: address} if address else {}
+    env = os.environ | {"PYTHONPATH": path} | ({HISTORY: history} if history else {})
+    return {"args": [sys.executable, "-P", "-m", "postmortem", *words], "env": env, "stdin": subprocess.DEVNULL}
 
 
 def _add_to_history(folder: Path, history: str) -> None:
     """Store a success, for the hours of its host. In a process of its own, and no longer than HISTORY_S: one that
     waits for a store is left behind, even if it cannot be killed."""
-    words = postmortem("history", "add", str(folder / JOURNAL))
-    nothing = subprocess.DEVNULL
-    env = environment(**_history(history))
+    command = own_command("history", "add", str(folder / JOURNAL), history=history)
     try:
-        adding = subprocess.Popen(words, env=env, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE)
+        adding = subprocess.Popen(**command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         try:
             _, errors = adding.communicate(timeout=HISTORY_S)
         except subprocess.TimeoutExpired:
@@ -180,10 +171,9 @@ def _add_to_history(folder: Path, history: str) -> None:
 def analyze(folder: Path, *more: Path, history: str | None = None) -> None:
     """Analyze in a process of its own, which cannot change the exit code."""
     inputs = [str(_relative(path)) for path in (folder, *more)]
-    words = postmortem("analyze", *inputs, "--output", str(_relative(folder) / REPORT))
-    env = environment(**_history(history))
+    command = own_command("analyze", *inputs, "--output", str(_relative(folder) / REPORT), history=history)
     try:
-        subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=2, timeout=ANALYSIS_S)
+        subprocess.run(**command, stdout=2, timeout=ANALYSIS_S)
     except KeyboardInterrupt:
         pass
     except (OSError, subprocess.SubprocessError) as error:

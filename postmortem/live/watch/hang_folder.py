@@ -26,7 +26,7 @@ from postmortem.live.hooks.postmortem_hook import SIGNAL
 from postmortem.live.run import processes
 from postmortem.live.run.dumps import stack_file
 from postmortem.live.run.journal import JOURNAL, Journal
-from postmortem.live.run.wrapper import environment, postmortem
+from postmortem.live.run.wrapper import own_command
 
 ANSWER_S, ANSWER = 0.3, 1 << 20
 ANALYSIS_S = 300.0
@@ -166,9 +166,9 @@ def judge(paths: Sequence[str], folder: Path) -> dict[str, Any] | None:
 
 def start_report(paths: Sequence[str], folder: Path | None, out: Path) -> subprocess.Popen[bytes]:
     """Start to write the report into `out`, and print the summary on standard error. Raise OSError."""
-    words = postmortem("analyze", "--output", str(out / REPORT), "--", *_inputs(paths, folder))
     quiet = subprocess.DEVNULL if out == folder else None
-    return subprocess.Popen(words, env=environment(), stdin=subprocess.DEVNULL, stdout=quiet or 2, stderr=quiet)
+    command = own_command("analyze", "--output", str(out / REPORT), "--", *_inputs(paths, folder))
+    return subprocess.Popen(**command, stdout=quiet or 2, stderr=quiet)
 
 
 def _inputs(paths: Sequence[str], folder: Path | None) -> list[str]:
