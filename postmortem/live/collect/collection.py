@@ -2,8 +2,8 @@
 
     execute(Options(output=Path("evidence.tar.zst")))  ->  evidence.tar.zst, a table on standard error
 
-Everything is redacted on its way into the archive. An archive never replaces another one, whose evidence may
-exist nowhere else.
+Everything is redacted on its way into the archive. An archive never replaces another one, which may be
+the only evidence.
 """
 
 from __future__ import annotations
