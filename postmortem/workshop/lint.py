@@ -233,7 +233,7 @@ def regex_compiles(p: Pattern, library: Library) -> Iterator[str]:
             yield f"{name} has {len(v.regex)} characters"
 
 
-@lint("bound what repeats ({0,200}), make neighbours disjoint ([^)]* before \\)), never nest repeats")
+@lint("bound what repeats ({0,200}), make neighbors disjoint ([^)]* before \\)), never nest repeats")
 def regex_is_linear(p: Pattern, library: Library) -> Iterator[str]:
     texts = [line for e in p.matches for line in e.text.splitlines()[:3]]
     for name, v in _wordings(p):

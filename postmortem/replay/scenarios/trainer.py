@@ -133,6 +133,9 @@ class Job:
 
     def __init__(self, args: argparse.Namespace) -> None:
         self.args = args
+        self.rank = int(os.environ.get("RANK", "-1"))
+        self.world = int(os.environ.get("WORLD_SIZE", "-1"))
+        self.faulty = bool(self.rank == args.rank)  # the rank at fault
         self.style = STYLES[args.style]
         self.began = time.monotonic()
         handler = logging.StreamHandler(sys.stdout if self.style.stream == "stdout" else sys.stderr)
@@ -141,19 +144,6 @@ class Job:
         self.log = logging.getLogger("train")
         atexit.register(time.sleep, EXIT_DELAY_S)
         self.note(-1)
-
-    @property
-    def rank(self) -> int:
-        return int(os.environ["RANK"])
-
-    @property
-    def world(self) -> int:
-        return int(os.environ["WORLD_SIZE"])
-
-    @property
-    def faulty(self) -> bool:
-        """Whether this is the rank at fault."""
-        return bool(self.rank == self.args.rank)
 
     def fails_at(self, step: int) -> bool:
         """Whether this is the rank at fault at the step at which it fails."""
@@ -289,7 +279,7 @@ class Job:
     def note(self, step: int) -> None:
         """Write rank and step for the runner, which kills a rank at a step."""
         if folder := os.environ.get("REPLAY_CONTROL"):
-            Path(folder, str(os.getpid())).write_text(f"{os.environ.get('RANK', '-1')} {step}")
+            Path(folder, str(os.getpid())).write_text(f"{self.rank} {step}")
 
 
 def run(main: Callable[[Job], None], join: bool = True, **own: float | str) -> None:
