@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from recipe_runs import KUBERNETES, TRAIN, Container, containers, environment, manifests, pod
 
 from conftest import needs
@@ -84,18 +83,6 @@ def test_the_manifests_agree_with_each_other() -> None:
     own = [word for word in beside["args"] if not word.startswith(("--log-dir=", "--tee="))]
     assert alone["args"][alone["args"].index("torchrun") :] == own
     assert pod("analysis.yaml")["volumes"] == [v for v in pod("sidecar.yaml")["volumes"] if v["name"] != "shm"]
-
-
-@needs("kubectl")
-def test_the_config_map_has_the_scripts_by_the_names_that_the_manifests_use() -> None:
-    command = (KUBERNETES / "job.yaml").read_text().split("#     ")[1].splitlines()[0]
-    offline = [*command.split(), "--dry-run=client", "-o", "yaml"]
-    done = subprocess.run(offline, cwd=KUBERNETES, capture_output=True, text=True, check=True, timeout=60)
-    made = yaml.safe_load(done.stdout)
-    assert made["data"] == {n: (KUBERNETES / n).read_text() for n in ("keep.sh", "verdict.sh")}
-    for name in JOBS:
-        (volume,) = (v for v in pod(name)["volumes"] if v["name"] == "recipe")
-        assert volume["configMap"]["name"] == made["metadata"]["name"]
 
 
 def keep(folder: Path, script: str, start_new_session: bool = False, **more: str) -> subprocess.Popen[str]:
