@@ -27,7 +27,7 @@ ACTS = {
 def write(plan: Plan, name: str) -> str:
     """Return the whole file, for the name under which it will be saved."""
     commands = "\n".join(f"    {line}" for line in launch(plan, name))
-    head = f'#!/usr/bin/env python3\n"""{plan.scenario.situation}\n\nRun it like this:\n\n{commands}\n"""\n\n'
+    head = f'#!/usr/bin/env python3\n"""{plan.scenario.story}\n\nRun it like this:\n\n{commands}\n"""\n\n'
     return head + source(plan.scenario)
 
 
