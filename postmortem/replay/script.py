@@ -12,6 +12,7 @@ import ast
 import shlex
 from collections.abc import Iterator
 
+from postmortem.replay import parameters
 from postmortem.replay.catalogue import JOBS, Scenario
 from postmortem.replay.plan import Plan
 
@@ -33,13 +34,15 @@ def write(plan: Plan, name: str) -> str:
 
 def source(row: Scenario) -> str:
     """Return the job and the shared code as one module."""
-    shared, jobs = (JOBS / "trainer.py").read_text(), row.path.read_text()
-    shared_tree, tree = ast.parse(shared), ast.parse(jobs)
+    trainer = JOBS / "trainer.py"
+    shared, jobs = trainer.read_text(), row.path.read_text()
+    shared_tree, tree = ast.parse(shared, trainer), ast.parse(jobs, row.path)
     needed = _needed(tree, row.function)
     used = {each.id for node in (*shared_tree.body, *needed) for each in ast.walk(node) if isinstance(each, ast.Name)}
     imports = {line for node in (*shared_tree.body, *tree.body) for line in _imports(node, used - {"trainer"})}
     start = max(node.end_lineno or 0 for node in shared_tree.body if isinstance(node, ast.Import | ast.ImportFrom))
-    own = "".join(f", {name}={value!r}" for name, value in row.arguments.items())
+    # not the common ones: `rank=3` in a line of a traceback would be read as the rank that raised it
+    own = "".join(f", {name}={value!r}" for name, value in row.arguments.items() if name not in parameters.COMMON)
     parts = [
         "from __future__ import annotations\n\n" + "\n".join(sorted(imports)),
         "\n".join(shared.splitlines()[start:]).strip(),
