@@ -1,6 +1,6 @@
-"""Writes a scenario as one stand-alone file: the job, the code it shares with the others, and how it is started.
+"""Writes a scenario as one self-contained file: the job, the code it shares with the others, and its launch commands.
 
-In: a plan. Out: the text of a script that needs torch and nothing else, whose first lines read
+In: a plan. Out: the text of a script that needs torch and nothing else. Its first lines read
 
     Run it like this:
         torchrun --nproc-per-node=4 --nnodes=1 slow_rank.py --rank 1 --step 8
@@ -81,7 +81,7 @@ def _needed(tree: ast.Module, function: str) -> set[ast.stmt]:
 
 
 def launch(plan: Plan, name: str) -> list[str]:
-    """Return the command lines, and as comments what they need around them and what is done to the job."""
+    """Return the command lines, and as comments their surroundings and the actions from outside."""
     options = [
         word
         for key, value in plan.arguments.items()
@@ -114,7 +114,7 @@ def _by_hand(plan: Plan, name: str, options: list[str], rank: int) -> str:
 
 
 def _around(plan: Plan) -> list[str]:
-    """Return what the host must provide: most of it needs root."""
+    """Return the resources that the host must provide: most of them need root."""
     wants = plan.wants
     dropped = "all incoming packets" if wants.block == "all" else "ports 32768 to 60999"
     scope = f"systemd-run --scope -p MemoryMax={wants.memory_mb}M -p MemorySwapMax=0 bash"

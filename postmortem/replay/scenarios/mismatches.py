@@ -1,4 +1,4 @@
-"""Jobs whose ranks disagree about a collective, a model or the weights."""
+"""Jobs with ranks that disagree about a collective, a model or the weights."""
 
 import os
 import threading
@@ -190,7 +190,7 @@ def swallowed_exception(job: trainer.Job) -> None:
 
 
 class TwoHeads(nn.Module):
-    """A model whose second head is not used."""
+    """A model with a second head that is not used."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -90,7 +90,7 @@ class StyleFormatter(logging.Formatter):
 
 
 def options(**own: float | str) -> argparse.Namespace:
-    """The options of every job and the job's own, whose defaults also give their types.
+    """The options of every job and the job's own. Their defaults also give their types.
 
     They are read from the command line, or from the JSON file of --config, which keeps them out of `ps`.
     """
@@ -204,7 +204,7 @@ class Job:
         return x.to(self.device), torch.randint(CLASSES, (BATCH,), generator=generator, device="cpu").to(self.device)
 
     def loader(self, read: Callable[[int], Tensor], workers: int = 1) -> Iterator[Tensor]:
-        """Batches of a DataLoader whose forked workers call `read` with the index of each sample."""
+        """Batches of a DataLoader with forked workers, which call `read` with the index of each sample."""
         data, fork = Samples(read), "fork"
         return iter(torch.utils.data.DataLoader(data, BATCH, num_workers=workers, multiprocessing_context=fork))
 
