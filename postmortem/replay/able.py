@@ -1,7 +1,7 @@
 """The needs of a scenario that this machine lacks, and the backend with which the ranks communicate.
 
 In: a scenario and the user's wishes. Out: sentences about missing needs, each with the way to it (none: it can
-run), and a `Transport` with a sentence on the loss where gloo on the CPU stands in for NCCL.
+run), and a `Transport` with a sentence on the loss where gloo on the CPU replaces NCCL.
 """
 
 from __future__ import annotations
