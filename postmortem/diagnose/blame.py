@@ -20,6 +20,7 @@ from postmortem.diagnose.endings import Ending
 from postmortem.diagnose.same import same_host
 from postmortem.diagnose.wording import listed, ranks_text
 from postmortem.formats.lineform import gist
+from postmortem.model import Where
 from postmortem.model.digits import number
 
 OF_THE_GROUP = ("collective-mismatch", "hang")  # one rank's line reports them, only a comparison finds the rank
@@ -216,7 +217,8 @@ def _by_a_copy(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The ranks of the copies of the same line that have one, unless more copies have none. A report may break a
     long message into lines."""
     text = gist(root.event.text)
-    named, nameless = set(), set()
+    named: set[Where] = set()
+    nameless: set[Where] = set()
     ranks: set[int] = set()
     for c in (c for c in claims if c.pattern.id == root.pattern.id):
         other = gist(c.event.text)

@@ -93,7 +93,7 @@ def _cuts(own: Sequence[Event], library: Library) -> list[int]:
     """The last lines of all attempts but the last in one source: by the report of a scheduler that requeued the whole
     job, by the launcher's, else by that of the controller or srun that starts anew (never a rank's), by uncaught
     tracebacks with a new launch behind them, and by bad ends behind which all counts fall."""
-    stops = {p for p in library.telling("death") if (found := library.get(p)) and found.entity == "job"}
+    stops = {p for p in library.telling("death") if (pattern := library.get(p)) and pattern.entity == "job"}
     requeued = _requeued(own, stops)
     if requeued:
         return requeued

@@ -49,7 +49,8 @@ def _still_running(case: Case) -> Claim | None:
 def _signaled(case: Case) -> Claim | None:
     """Ranks that a stop signal ended, where no launcher or scheduler reports that it sent any."""
     ended = [p for p in case.processes if p.end is not None and p.end.kind == "stop" and p.stop is None]
-    if not ended or case.telling("asks") or case.telling("stop"):
+    at_work = case.by_kind["worked"] or len(case.ends) > len(ended)  # else an excerpt, which may lack the sender
+    if not (ended and at_work) or case.telling("asks") or case.telling("stop"):
         return None
     names = [p.rank for p in ended if p.rank is not None]
     signal = ended[0].end.signal if ended[0].end is not None else ""
