@@ -39,18 +39,24 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
         return first
     if root.ranks:
         return root.ranks
-    if root.strength == "suffered" and root.tells("child") and len(parents := case.ranks_of(root.events)) == 1:
-        return tuple(parents)  # the rank that reports the loss of its own child
     if "limit" in root.event.fields and category == "ddp-usage":
         return _other_model(root)
     if category == "host-oom" and entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
     if entity == "job" and category == "resource-limit":
         return _ranks(c for c in claims if c.pattern.derived and c.pattern.category == category)
-    if entity != "self":
-        return ()
-    ways = WAYS if root.strength != "suffered" else WAYS[:3]
-    return next((ranks for way in ways if (ranks := way(case, root, claims))), ())
+    return _of_nameless_error(case, root, claims) if entity == "self" else ()
+
+
+def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """The ranks behind a line without a rank; a mere complaint accuses only those that its line names, and the rank
+    that reports the loss of its own child."""
+    if root.strength != "suffered":
+        return next((ranks for way in WAYS if (ranks := way(case, root, claims))), ())
+    parents = case.ranks_of(root.events) if root.tells("child") else set()
+    if len(parents) == 1:
+        return tuple(parents)
+    return next((ranks for way in WAYS[:3] if (ranks := way(case, root, claims))), ())
 
 
 def _ranks(claims: Iterable[Claim]) -> Ranks:
@@ -110,9 +116,9 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     named = _ranks(c for c in claims if c.pattern.names_ranks_of == "host-oom")
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return named
-    others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
+    others = [c for c in claims if c is not root and c.pattern.category == "host-oom"]
     found = (
-        _ranks(c for c in others if c.pattern.category == "host-oom")
+        _ranks(c for c in others if c.role in ("cause", "confirms"))
         or tuple(case.ended("kill"))
         or tuple(exits.told_killed(claims))
         or _silent(case, claims)
@@ -168,26 +174,30 @@ def _without_a_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 
 
 def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
-    """The ranks that failed by themselves, as the launcher reports: the only one, where there is one error without a
-    rank; all, where they have the same code and the error is there several times and no other."""
+    """The only rank that failed by itself, as the launcher reports, where there is one error without a rank."""
     ends = case.ends or exits.told_of(claims)
-    kinds = ("crash",) if root.pattern.category == "native-crash" else ("own", "crash", "kill")
-    failed = [r for r, end in ends.items() if end.kind in kinds and (end.code > 0 or kinds == ("crash",))]
+    if root.pattern.category == "native-crash":
+        failed = [r for r, end in ends.items() if end.kind == "crash"]
+    else:
+        failed = [r for r, end in ends.items() if end.kind in ("own", "crash", "kill") and end.code > 0]
     nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
-    if len(failed) == 1 and sum(len(c.events) for c in nameless) == 1:
-        if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
-            return ()
-        case.note(
-            f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself"
-        )
-        return (failed[0],)
-    own = sorted(r for r, end in ends.items() if end.kind == "own" and end.code > 0)
-    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
-    alike = len({ends[r].code for r in own}) == 1 and not any(_is_another(c, root) for c in claims)
-    if len(own) < 2 or len(copies) < 2 or not alike:
+    if len(failed) != 1 or sum(len(c.events) for c in nameless) != 1:
         return ()
-    case.note(f"the error is there several times without a rank, and {ranks_text(own)} exited with the same code")
-    return tuple(own)
+    if not _may_be_on(case, failed[0], ends[failed[0]], root.event.host):
+        return ()
+    case.note(f"the failing process does not print its rank; rank {failed[0]} is the only one that exited by itself")
+    return (failed[0],)
+
+
+def _by_equal_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
+    """All ranks that exited with the same code of their own, where the error is there several times and no other."""
+    ends = case.ends or exits.told_of(claims)
+    codes = {r: end.code for r, end in ends.items() if end.kind == "own" and end.code > 0}
+    copies = {e.where for c in claims if c.pattern.id == root.pattern.id and not c.ranks for e in c.events}
+    if len(codes) < 2 or len(copies) < 2 or len(set(codes.values())) > 1 or any(_is_another(c, root) for c in claims):
+        return ()
+    case.note(f"the error is there several times without a rank, and {ranks_text(codes)} exited with the same code")
+    return tuple(sorted(codes))
 
 
 def _may_be_on(case: Case, rank: int, end: Ending, host: str | None) -> bool:
@@ -264,6 +274,7 @@ WAYS: tuple[Way, ...] = (
     _by_next_line,
     _without_a_line,
     _by_exit_codes,
+    _by_equal_codes,
     _by_report,
     _by_a_copy,
     _by_gpus,

@@ -191,14 +191,19 @@ def _paused(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[
     torch.multiprocessing.spawn, which ends all its processes before it raises, and those of a program that is its
     log's only writer so far, where the later lines are no complaints of processes that waited for it."""
     named = min((_last_line(e) for e in own if e.rank is not None or "local_rank" in e.fields), default=float("inf"))
-    stamped = [(_last_line(e), e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
     complaints = {_last_line(e) for e in own if e.kind == "notice" or _accuses(e, library)}
     for e in _uncaught(own, lambda e: not e.fields.get("chained")):
-        spawned = _SPAWNED.search(e.text) is not None
-        if spawned or _last_line(e) < named:
-            before = max((at for line, at in stamped if line < _last_line(e)), default=float("inf"))
-            later = [line for line, at in stamped if at > before + PAUSE_S]
-            yield _last_line(e), [line for line in later if spawned or line not in complaints]
+        if _SPAWNED.search(e.text):
+            yield _last_line(e), _later(own, _last_line(e))
+        elif _last_line(e) < named:
+            yield _last_line(e), [line for line in _later(own, _last_line(e)) if line not in complaints]
+
+
+def _later(own: Sequence[Event], end: int) -> list[int]:
+    """The log lines that were written more than a minute after the last before an end."""
+    stamped = [(_last_line(e), e.at) for e in own if e.raw_time and e.kind in LOGGED and e.at is not None]
+    before = max((at for line, at in stamped if line < end), default=float("inf"))
+    return [line for line, at in stamped if at > before + PAUSE_S]
 
 
 def _accuses(e: Event, library: Library) -> bool:
@@ -209,24 +214,29 @@ def _accuses(e: Event, library: Library) -> bool:
 def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[int]]]:
     """The last end before each line at which work begins at step 0 or 1: where the counts of all writers fall without
     having grown since that end (in an epoch's first line they fall, too, whatever ended), or where the first of all
-    steps is, and later ones are higher."""
-    steps: dict[object, list[tuple[int, int]]] = defaultdict(list)
-    for e in own:
-        if e.kind == "progress" and (step := number(e.fields.get("step"))) is not None:
-            steps[e.rank, e.fields.get("writer"), e.fields.get("local_rank")].append((_last_line(e), step))
-    firsts = [(min(seen), max(step for _, step in seen)) for seen in steps.values()]
-    (line, step), last = min(firsts, default=((0, 0), 0))
-    starts = [line] if step <= 1 < last else []
+    steps is."""
+    starts = {*_first_step(own)}
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
     ends = sorted(_last_line(e) for e in own if (starts or fell) and _is_end(e, library))
     for end in ends:
         falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
         if _all_begin(own, falls, end):
-            starts += map(_last_line, falls)
-    for start in sorted({*starts}):
-        end = max((end for end in ends if end < start), default=0)
-        if end:
-            yield end, [start]
+            starts.update(map(_last_line, falls))
+    for start in sorted(starts):
+        if before := [end for end in ends if end < start]:
+            yield before[-1], [start]
+
+
+def _first_step(own: Sequence[Event]) -> Iterator[int]:
+    """The line of the first of all steps, if it is 0 or 1 and its writer made further ones."""
+    steps: dict[object, list[tuple[int, int]]] = defaultdict(list)
+    for e in own:
+        if e.kind == "progress" and (step := number(e.fields.get("step"))) is not None:
+            steps[e.rank, e.fields.get("writer"), e.fields.get("local_rank")].append((_last_line(e), step))
+    firsts = ((min(seen), max(step for _, step in seen)) for seen in steps.values())
+    (line, step), last = min(firsts, default=((0, 0), 0))
+    if step <= 1 < last:
+        yield line
 
 
 def _is_end(e: Event, library: Library) -> bool:

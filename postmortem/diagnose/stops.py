@@ -32,18 +32,16 @@ def _still_running(case: Case) -> Claim | None:
     finished."""
     ranks = [p for p in case.processes if p.rank is not None]
     running = [p for p in ranks if p.stop is not None and p.stop.by == "launcher"]
-    if not running:  # the launcher names no pids: those that did not finish, where most did
+    if not running and case.telling("stop"):  # the launcher names no pids: those that did not finish, where most did
         running = [p for p in ranks if not p.finished and p.last_line is not None]
-        running = running if any(p.stop is not None for p in running) else []
     others = [p for p in ranks if p not in running]
-    if not 0 < len(running) < len(others) or not all(p.finished for p in others):
-        return None
-    if any(p.end is not None and p.end.kind in ("own", "crash", "kill") and p.end.code > 0 for p in running):
+    failed = any(p.end is not None and p.end.kind in ("own", "crash", "kill") and p.end.code > 0 for p in running)
+    if failed or not 0 < len(running) < len(others) or not all(p.finished for p in others):
         return None
     names = [p.rank for p in running if p.rank is not None]
     because = f"all other ranks had finished, and {ranks_text(names)} did not exit until the job was stopped"
-    last = [p.last_line or (p.stop.event if p.stop else None) for p in running]
-    return make(case, "rank-did-not-exit", names, [*last, *(p.stop.event for p in running if p.stop)], because)
+    requests = [p.stop.event for p in running if p.stop is not None]
+    return make(case, "rank-did-not-exit", names, [*(p.last_line for p in running), *requests], because)
 
 
 def _signaled(case: Case) -> Claim | None:
