@@ -35,8 +35,8 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     compared = _by_the_group(root, claims)
     if compared is not None:
         return compared.ranks
-    if category == "numerics" and len(root.ranks) != 1 and (first := _first_nan(claims)):
-        return first
+    if category == "numerics" and len(root.ranks) != 1:
+        return _first_nan(claims) or root.ranks
     if root.ranks:
         return root.ranks
     if "limit" in root.event.fields and category == "ddp-usage":
@@ -44,7 +44,7 @@ def culprits(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     if category == "host-oom" and entity in ("host", "pid", "job"):
         return _out_of_memory(case, root, claims)
     if entity == "job" and category == "resource-limit":
-        return _ranks(c for c in claims if c.pattern.derived and c.pattern.category == category)
+        return _of_category([c for c in claims if c.pattern.derived], category)
     return _of_nameless_error(case, root, claims) if entity == "self" else ()
 
 
@@ -57,6 +57,10 @@ def _of_nameless_error(case: Case, root: Claim, claims: Sequence[Claim]) -> Rank
     if len(parents) == 1:
         return tuple(parents)
     return next((ranks for way in WAYS[:3] if (ranks := way(case, root, claims))), ())
+
+
+def _of_category(claims: Iterable[Claim], category: str | None) -> Ranks:
+    return _ranks(c for c in claims if c.pattern.category == category)
 
 
 def _ranks(claims: Iterable[Claim]) -> Ranks:
@@ -116,13 +120,9 @@ def _out_of_memory(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     named = _ranks(c for c in claims if c.pattern.names_ranks_of == "host-oom")
     if named and root.pattern.entity == "host" and root.speaker != "kernel" and not root.pids:
         return named
-    others = [c for c in claims if c is not root and c.pattern.category == "host-oom"]
-    found = (
-        _ranks(c for c in others if c.role in ("cause", "confirms"))
-        or tuple(case.ended("kill"))
-        or tuple(exits.told_killed(claims))
-        or _silent(case, claims)
-    )
+    others = [c for c in claims if c is not root and c.role in ("cause", "confirms")]
+    found = _of_category(others, "host-oom") or tuple(case.ended("kill"))
+    found = found or tuple(exits.told_killed(claims)) or _silent(case, claims)
     if len(found) != 1:
         return ()
     case.note(f"the kill is attributed to rank {found[0]}, the only rank that ended this way")
@@ -176,10 +176,8 @@ def _without_a_line(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
 def _by_exit_codes(case: Case, root: Claim, claims: Sequence[Claim]) -> Ranks:
     """The only rank that failed by itself, as the launcher reports, where there is one error without a rank."""
     ends = case.ends or exits.told_of(claims)
-    if root.pattern.category == "native-crash":
-        failed = [r for r, end in ends.items() if end.kind == "crash"]
-    else:
-        failed = [r for r, end in ends.items() if end.kind in ("own", "crash", "kill") and end.code > 0]
+    crash = root.pattern.category == "native-crash"
+    failed = [r for r, end in ends.items() if (end.kind == "crash" if crash else end.failed)]
     nameless = [c for c in claims if c.role == "cause" and not c.ranks and c.pattern.entity == "self"]
     if len(failed) != 1 or sum(len(c.events) for c in nameless) != 1:
         return ()

@@ -51,6 +51,11 @@ class Ending:
         """`SIGKILL`, `3`."""
         return self.signal or str(self.code)
 
+    @property
+    def failed(self) -> bool:
+        """Whether it left by itself with a bad code, or by a signal that a shell or container reports."""
+        return self.kind in ("own", "crash", "kill") and self.code > 0
+
     def __str__(self) -> str:
         """`SIGSEGV`, `exit code 3`."""
         return self.signal or f"exit code {self.code}"

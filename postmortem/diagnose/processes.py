@@ -100,17 +100,17 @@ def table(by_rank: Mapping[int, Sequence[Event]], words: Words, ends: Mapping[in
 def _with_events(row: Process, events: Sequence[Event], registry: Registry) -> Process:
     """The row with what the events of its process show."""
     steps = [s for e in events if e.kind == "progress" and isinstance(s := e.fields.get("step"), int)]
-    written = [e for e in events if e.kind in WRITTEN]
+    written = (e for e in events if e.kind in WRITTEN)
     return replace(
         row,
         known=_known(row, events, registry),
-        first_seen=min((at for e in events if (at := moment(e)) is not None), default=None),
+        first_seen=min(filter(None, map(moment, events)), default=None),
         first_step=min(steps, default=None),
         last_step=max(steps, default=None),
         last_line=max(written, key=lambda e: (e.at or 0.0, e.where.line or 0), default=None),
-        stack=next((e for e in reversed(events) if e.kind == "stack" and e.fields.get("frames")), None),
+        stack=next((e for e in reversed(events) if e.kind == "stack"), None),
         error=next((e for e in events if e.kind in RAISED and not e.fields.get("wrapper")), None),
-        finished=any(e.kind == "finished" for e in events),
+        finished="finished" in {e.kind for e in events},
     )
 
 

@@ -8,6 +8,7 @@ Attempting to start training worker group            by a controller
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import pairwise
@@ -215,16 +216,15 @@ def _fresh(own: Sequence[Event], library: Library) -> Iterator[tuple[int, list[i
     """The last end before each line at which work begins at step 0 or 1: where the counts of all writers fall without
     having grown since that end (in an epoch's first line they fall, too, whatever ended), or where the first of all
     steps is."""
-    starts = {*_first_step(own)}
+    starts = [*_first_step(own)]
     fell = [e for e in own if e.kind == "anew" and "grew" in e.fields]
-    ends = sorted(_last_line(e) for e in own if (starts or fell) and _is_end(e, library))
+    ends = sorted(_last_line(e) for e in own if _is_end(e, library)) if starts or fell else []
     for end in ends:
         falls = [x for x in fell if (number(x.fields["grew"]) or 0) < end < _last_line(x)]
-        if _all_begin(own, falls, end):
-            starts.update(map(_last_line, falls))
-    for start in sorted(starts):
-        if before := [end for end in ends if end < start]:
-            yield before[-1], [start]
+        starts += map(_last_line, falls) if _all_begin(own, falls, end) else ()
+    for start in sorted({*starts}):
+        if before := bisect_left(ends, start):
+            yield ends[before - 1], [start]
 
 
 def _first_step(own: Sequence[Event]) -> Iterator[int]:

@@ -30,18 +30,24 @@ def derive(case: Case, claims: Sequence[Claim]) -> list[Claim]:
 def _still_running(case: Case) -> Claim | None:
     """Ranks that did not exit: of torchrun's processes only those that still run are sent a signal, and all others
     finished."""
-    ranks = [p for p in case.processes if p.rank is not None]
-    running = [p for p in ranks if p.stop is not None and p.stop.by == "launcher"]
-    if not running and case.telling("stop"):  # the launcher names no pids: those that did not finish, where most did
-        running = [p for p in ranks if not p.finished and p.last_line is not None]
-    others = [p for p in ranks if p not in running]
-    failed = any(p.end is not None and p.end.kind in ("own", "crash", "kill") and p.end.code > 0 for p in running)
-    if failed or not 0 < len(running) < len(others) or not all(p.finished for p in others):
+    rows = {p.rank: p for p in case.processes if p.rank is not None}
+    running = _running(case)
+    finished = {r for r, p in rows.items() if p.finished}
+    failed = {r for r, end in case.ends.items() if end.failed}
+    if not 0 < len(running) * 2 < len(rows) or failed.intersection(running) or finished.union(running) != rows.keys():
         return None
-    names = [p.rank for p in running if p.rank is not None]
-    because = f"all other ranks had finished, and {ranks_text(names)} did not exit until the job was stopped"
-    requests = [p.stop.event for p in running if p.stop is not None]
-    return make(case, "rank-did-not-exit", names, [*(p.last_line for p in running), *requests], because)
+    because = f"all other ranks had finished, and {ranks_text(running)} did not exit until the job was stopped"
+    requests = [stop.event for r in running if (stop := rows[r].stop) is not None]
+    return make(case, "rank-did-not-exit", running, [*(rows[r].last_line for r in running), *requests], because)
+
+
+def _running(case: Case) -> list[int]:
+    """The ranks that the launcher stops; where it names no pids, those that did not finish."""
+    rows = [(p.rank, p) for p in case.processes if p.rank is not None]
+    stopped = [r for r, p in rows if p.stop is not None and p.stop.by == "launcher"]
+    if stopped or not case.telling("stop"):
+        return stopped
+    return [r for r, p in rows if not p.finished and p.last_line is not None]
 
 
 def _signaled(case: Case) -> Claim | None:
